@@ -150,12 +150,6 @@ def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int
     return interval(values, 2 * level - 1, fewest, seed).high
 
 
-def smallest_effect(effect: Interval) -> float | None:
-    """The smallest difference that this design tells from 0 four times in five: 2.8 standard errors, from the width of
-    its 95% interval. It stands beside every "not told apart"."""
-    return None if effect.low is None else 2.8 * (effect.high - effect.low) / (2 * 1.96)
-
-
 def holm(p_values) -> np.ndarray:
     """Holm's adjusted p-values of one family of comparisons [m], in the order given."""
     p = _vector(p_values)

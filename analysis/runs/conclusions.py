@@ -13,7 +13,7 @@ from pathlib import Path
 
 SAME, FLIPPED = "the same", "the other way round"
 WAITS = "not measured again yet"
-LOST, FOUND, NEITHER = "no longer told apart", "now told apart", "neither told apart"
+LOST, FOUND, NEITHER = "no longer significant", "significant now", "significant on neither"
 WITH_PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}  # and what leads theirs
 
 

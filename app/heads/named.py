@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from analysis.claims import signed
 from analysis.runs import Run
-from analysis.runs.signed import signed
 from app import cached
 from app.heads import finder
 from app.heads.words import LETTERS

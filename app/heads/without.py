@@ -5,8 +5,8 @@ from bisect import bisect_right
 
 import streamlit as st
 
+from analysis.claims import signed
 from analysis.runs import Run
-from analysis.runs.signed import signed
 from app import cached
 from app.heads import charts, finder, scope
 from app.heads.controls import WAYS

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.claims import signed as spelled
 from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
-from analysis.runs.signed import signed as spelled
 from app import cached
 from app.ui import widgets
 from app.ui.charts import GROUPS

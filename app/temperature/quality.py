@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analysis.runs.signed import signed
+from analysis.claims import signed
 from app import cached
 from app.selection import state
 from app.temperature import charts

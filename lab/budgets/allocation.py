@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison
 from analysis.methods import METHODS
 from analysis.metrics.budgets import FLOOR, allocate_budget
 from analysis.models import Model
@@ -12,16 +13,8 @@ from analysis.studies.budgets.calibrate import MASS, sensitivity
 from analysis.studies.budgets.cap_rows import Progress, counted_reads, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import KERNEL
-from analysis.studies.stored.panels import (
-    chart,
-    decided,
-    difference,
-    how_sure,
-    in_family,
-    nats,
-    of_comparisons,
-    presented,
-)
+from analysis.studies.stored.comparisons import difference, holm_corrected, interval_caveat, multiplicity_note
+from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows, split
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
@@ -85,7 +78,7 @@ def measure(at: Setting) -> dict:
             rows.append(_row(at, best, found, dense))
     about = {"kernel": KERNEL, "calibrated_on": ids_hash(learn), "selected_on": ids_hash(choose)}
     return {
-        "rows": in_family(rows, "against_even", "against_ranks"),
+        "rows": holm_corrected(rows, "against_even", "against_ranks"),
         "tried": tried,
         "shared": {by: values.tolist() for by, values in shared.items()},
         "dense": float(np.exp(np.mean(dense))),
@@ -106,9 +99,9 @@ def shown(numbers: dict) -> dict:
     label = "keys of a head, on average"
     drawn = chart("Loss above dense", flat, "keys", label, "nats per token", {arm: arm for arm in ARMS})
     told = f"{_verdict(at, keys)} {' '.join(_told(at[few, ABLATION]) for few in keys)} {_evenly(at, keys)}"
-    told += of_comparisons(rows, "against_even", "against_ranks") + _at_the_edge(at, keys)
+    told += multiplicity_note(rows, "against_even", "against_ranks") + _at_the_edge(at, keys)
     told += f" Dense attention has a perplexity of {numbers['dense']:.2f} there."
-    return presented("allocation", told, [drawn], how_sure(numbers["protocol"]))
+    return presented("allocation", told, [drawn], interval_caveat(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -194,10 +187,10 @@ def _row(at: Setting, one: dict, found: dict[str, dict], dense: list[float]) -> 
 
 def _verdict(at: dict, keys: list[int]) -> str:
     """Which of ranks and ablation is better, over all numbers of keys."""
-    signs = {decided(at[few, ABLATION], "against_ranks") for few in keys}
+    signs = {Comparison.of(at[few, ABLATION], "against_ranks").direction for few in keys}
     held_out = "with as many keys in all, on held-out documents"
     if signs == {0}:
-        return f"Ranks and ablation are not told apart {held_out}."
+        return f"Ranks and ablation do not differ significantly {held_out}."
     if signs == {-1, 1}:
         return f"Neither ranks nor ablation share keys out better throughout {held_out}."
     better, other = ("Ranks", "ablation") if 1 in signs else ("Ablation", "ranks")
@@ -207,16 +200,15 @@ def _verdict(at: dict, keys: list[int]) -> str:
 
 def _told(row: dict) -> str:
     """Ablation against ranks at so many keys, in words."""
-    words = {-1: "ablation is better", 0: "no difference shows", 1: "ablation is worse"}
-    return f"At {row['keys']} keys a head {words[decided(row, 'against_ranks')]} ({nats(row, 'against_ranks')})."
+    return f"At {row['keys']} keys a head ablation is {Claim(Comparison.of(row, 'against_ranks')).text()}."
 
 
 def _evenly(at: dict, keys: list[int]) -> str:
     """Where each of the two is better or worse than as many keys for every head."""
     said = []
     for arm in (RANKS, ABLATION):
-        signs = {few: decided(at[few, arm], "against_even") for few in keys}
-        for sign, word in ((-1, "better"), (1, "worse"), (0, "not told apart")):
+        signs = {few: Comparison.of(at[few, arm], "against_even").direction for few in keys}
+        for sign, word in ((-1, "better"), (1, "worse"), (0, "not significantly different")):
             if where := [str(few) for few, found in signs.items() if found == sign]:
                 said.append(f"keys {arm} are {word} at {', '.join(where)}")
     return f"Against the same number for every head, {'; '.join(said)}."

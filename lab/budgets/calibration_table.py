@@ -11,7 +11,8 @@ from analysis.runs.caps import chosen_cap
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
-from analysis.studies.stored.panels import BEFORE, column
+from analysis.studies.stored.comparisons import BEFORE
+from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows

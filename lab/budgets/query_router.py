@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.claims import Comparison, detectable, signed
 from analysis.errors import BadText
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
@@ -15,17 +16,15 @@ from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import (
-    column,
+from analysis.studies.stored.comparisons import (
     compared,
-    decided,
-    how_sure,
-    in_family,
-    of_comparisons,
-    of_whom,
-    seen,
-    signed,
+    holm_corrected,
+    interval_caveat,
+    minimum_detectable_effect,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, ids_hash, sample_windows
@@ -147,7 +146,7 @@ def shown(numbers: dict) -> dict:
     return {
         "sentence": _sentence(numbers["correlations"], numbers["rows"], numbers["protocol"].get("seeds", 1)),
         "columns": COLUMNS,
-        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + [how_sure(numbers["protocol"])],
+        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + [interval_caveat(numbers["protocol"])],
     }
 
 
@@ -231,21 +230,20 @@ def _sentence(found: list[dict], rows: list[dict], seeds: int) -> str:
     """What was measured, whichever way it came out."""
     by_arm = {row["arm"]: row for row in found}
     with_it, without = by_arm["with the query"], by_arm["retrained without it"]
-    arms = in_family([_against(row, seeds) for row in rows if row["arm"] == "with the query"], "against")
-    signs = [decided(row, "against") for row in arms]
+    arms = holm_corrected([_against(row, seeds) for row in rows if row["arm"] == "with the query"], "against")
+    signs = [Comparison.of(row, "against").direction for row in arms]
     changes = [row["against_static"] for row in arms]
     inner = [_said(row["within_head_and_position"]) for row in (with_it, without)]
     alike = [row for row, sign in zip(arms, signs, strict=True) if not sign]
-    least = seen(alike, "against")
-    where = f"; not told apart at a cap of {', '.join(str(row['cap']) for row in alike)}" if alike else ""
-    unseen = "" if least is None else f", where {least:.2%} could have been seen"
+    where = f"; not significant at a cap of {', '.join(str(row['cap']) for row in alike)}" if alike else ""
+    unseen = f", where {detectable(minimum_detectable_effect(alike, 'against'), 'change')}" if alike else ""
     return (
         f"Pooled over heads, the query lifts the correlation with log k* from {_said(without['pooled'])} to "
         f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
         f"{inner[1]} to {inner[0]}; correlations have no interval. As budgets of equal size its predictions change "
         f"perplexity by {signed(min(changes), '+.1%')} to {signed(max(changes), '+.1%')} against static ones: lower at "
         f"{signs.count(-1)} of {len(arms)} caps, higher at {signs.count(1)}{where}{unseen}."
-        f"{of_comparisons(arms, 'against')}{of_whom(seeds, 'network')}"
+        f"{multiplicity_note(arms, 'against')}{scope_of_claim(seeds, 'network')}"
     )
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
-from analysis.studies.stored.panels import chart, difference, how_sure, in_family, nats, of_comparisons, presented
+from analysis.studies.stored.comparisons import difference, holm_corrected, interval_caveat, multiplicity_note
+from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.held_out import check_range, chosen, ids_hash, sample_windows
 
@@ -64,12 +66,12 @@ def shown(numbers: dict) -> dict:
     drawn = chart(
         "Loss above dense on what follows", flat, "removed", "share of the keys removed", "nats per token", names
     )
-    judged = in_family(rows, "against_dense")
+    judged = holm_corrected(rows, "against_dense")
     said = [_lowest([row for row in judged if row["ratio"] == ratio], ratio) for ratio in ratios]
     dense = f"Dense attention has a perplexity of {numbers['dense']:.2f} there."
-    compared = of_comparisons(judged, "against_dense")
+    compared = multiplicity_note(judged, "against_dense")
     told = f"{' '.join(said)}{compared} What lies between two rules is not judged. {dense}"
-    return presented("eviction", told, [drawn], how_sure(numbers["protocol"]))
+    return presented("eviction", told, [drawn], interval_caveat(numbers["protocol"]))
 
 
 def _lowest(rows: list[dict], ratio: float) -> str:
@@ -86,7 +88,8 @@ def _lowest(rows: list[dict], ratio: float) -> str:
 
 
 def _held(row: dict) -> str:
-    return f"{row['title']}, which holds {row['kv_share']:.0%} of the KV cache ({nats(row, 'against_dense')})"
+    loss = Comparison.of(row, "against_dense").evidence
+    return f"{row['title']}, which holds {row['kv_share']:.0%} of the KV cache ({loss})"
 
 
 def sample(at: Setting, numbers: dict) -> dict:

@@ -1,6 +1,7 @@
 """How the equal-budget table is told and drawn: its columns, its panels and one sentence."""
 
-from analysis.studies.stored.panels import column, of_rows, panel, signed
+from analysis.claims import signed
+from analysis.studies.stored.panels import column, of_rows, panel
 
 ROUNDING = 1e-6  # of reads that are the same
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.kernels.blocks import BLOCK
 from analysis.methods import METHODS
@@ -17,7 +18,8 @@ from analysis.probes.rotary import base_for, rotary_base
 from analysis.statistics.skipped import fit_scale, rises_of, skipped
 from analysis.studies.quality.following import NOTHING, Followed, follow
 from analysis.studies.ready.candidates import Candidate, candidates
-from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
+from analysis.studies.stored.comparisons import difference, interval_caveat
+from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
 
@@ -113,7 +115,7 @@ def shown(numbers: dict) -> dict:
     said = [_sentence(rows, lengths, told["tokens"] // told["window"])]
     if law:
         said.append(_law(law, numbers["calibration"]))
-    return presented("prefill", " ".join(said), drawn, how_sure(numbers["protocol"]))
+    return presented("prefill", " ".join(said), drawn, interval_caveat(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict:
@@ -153,7 +155,7 @@ def _faster(row: dict, lengths: list[int], rounds: int) -> str:
         f"At {row['length']:,} tokens{longest} {row['title']} is faster than dense attention in each of {rounds} "
         f"rounds: {row['speedup']:.2f} times dense speed ({row['speedup_low']:.2f} to {row['speedup_high']:.2f}), "
         f"{row['skipped']:.0%} of the blocks skipped; the loss of what follows differs from dense attention's by "
-        f"{nats(row, 'against_dense')}."
+        f"{Comparison.of(row, 'against_dense').evidence}."
     )
 
 

@@ -4,7 +4,7 @@ from analysis.metrics.proportions import share
 from analysis.probes.tasks import TASKS
 from lab.far.measures import CHOICES
 
-UNSURE = "not told apart from the target"
+UNSURE = "not significantly different"
 COMMAND = "python -m lab.far.run CORPUS WORK --measure FOLDER"
 FAR_CONTEXT = {"novels": 0.04, "python": 0.15}  # nats, at least
 ANSWERED = {"uuid_needle": 0.9, "several_needles": 0.9, "json": 0.7, "labels": 0.7}  # share of questions, at least

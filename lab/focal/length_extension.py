@@ -9,23 +9,19 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import (
-    as_sure,
-    columns,
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_whom,
-    panel,
-    series,
+    holm_corrected,
+    interval_caveat,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.panels import columns, panel, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
@@ -115,10 +111,10 @@ def shown(numbers: dict) -> dict:
     told = numbers["protocol"]
     length = told["window"]
     return {
-        "sentence": as_sure(sentence(numbers["rows"], length // 2, told.get("seeds", 1)), told),
+        "sentence": sentence(numbers["rows"], length // 2, told.get("seeds", 1)),
         "columns": columns("length-extension"),
         "panels": _panels(numbers["bins"], numbers["curves"], length),
-        "notes": [READ_AS, how_sure(told)],
+        "notes": [READ_AS, interval_caveat(told)],
     }
 
 
@@ -189,11 +185,10 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
 
 def sentence(rows: list[dict], context: int, seeds: int) -> str:
     """What each way gives where even the second half alone has much before it."""
-    verdicts = {-1: "lower loss", 0: "not told apart", 1: "higher loss"}
-    rows = in_family(rows, "against_alone")
-    said = [f"{row['way']}: {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
+    rows = holm_corrected(rows, "against_alone")
+    said = [Claim(Comparison.of(row, "against_alone"), row["way"], "lower loss", "higher loss").text() for row in rows]
     where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
-    return f"{where}: {'; '.join(said)}.{of_comparisons(rows, 'against_alone')}{of_whom(seeds, 'model')}"
+    return f"{where}: {'; '.join(said)}.{multiplicity_note(rows, 'against_alone')}{scope_of_claim(seeds, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample, part=part)

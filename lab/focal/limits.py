@@ -3,7 +3,8 @@
 import re
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import as_sure, column, in_family, of_comparisons, of_whom, panel, series
+from analysis.studies.stored.comparisons import holm_corrected, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from lab.focal import rows
 from lab.focal.arms import HEAD, Arm, Pooled, Sizes, part, sample, train_arms
@@ -65,7 +66,7 @@ def shown(numbers: dict) -> dict:
         title, y = "What was learned, mean over layers", "temperature, dense is 1"
         panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
     return {
-        "sentence": as_sure(sentence(table, numbers["protocol"]["seeds"]), numbers["protocol"]),
+        "sentence": sentence(table, numbers["protocol"]["seeds"]),
         "columns": rows.columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
         "panels": [*panels, *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, SCALED),
@@ -75,7 +76,7 @@ def shown(numbers: dict) -> dict:
 def sentence(table: list[dict], seeds: int) -> str:
     """Which limits come out best, and whether that is more than chance."""
     learned = [row for row in table if row["tau_min"] is not None and rows.against(row)]
-    learned = in_family(learned, rows.AGAINST)
+    learned = holm_corrected(learned, rows.AGAINST)
     if not learned:
         return "Without dense training, or without a learned temperature, there is nothing to compare."
     winners, worse = ([row for row in learned if sign * rows.sure(row) > 0] for sign in (-1, 1))
@@ -88,13 +89,12 @@ def sentence(table: list[dict], seeds: int) -> str:
         said = (
             f"No limits are shown to beat dense training; the lowest of {len(learned)}, {limits}, is {rows.told(best)}."
         )
-    compared = of_comparisons(learned, rows.AGAINST)
+    compared = multiplicity_note(learned, rows.AGAINST)
     near = [row for row in winners if row is not best and row[rows.AGAINST] <= best[f"{rows.AGAINST}_high"]]
     if near:
         said += f" Lower too, and inside its interval: {_listed(near)}."
-    return (
-        said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + compared + of_whom(seeds, "model")
-    )
+    said += f" Worse than dense training: {_listed(worse)}." if worse else ""
+    return said + compared + scope_of_claim(seeds, "model")
 
 
 def _listed(table: list[dict]) -> str:

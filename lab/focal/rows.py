@@ -1,15 +1,17 @@
 """What came out of training with a temperature: all seeds together, against dense training, drawn, and in words."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
+from analysis.claims import Comparison
 from analysis.studies.stored import panels
-from analysis.studies.stored.panels import decided, difference, how_sure, lowest_highest, nats, panel, series
+from analysis.studies.stored.comparisons import difference, interval_caveat, lowest_highest
+from analysis.studies.stored.panels import panel, series
 from lab.focal.arms import Arm, Pooled
 
 AGAINST = "against_dense"
-WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
 READ_AS = (
     "Models of one code, one start and one order of the training tokens per seed differ in the temperature alone, and "
     "are read with the one they were trained with. Held-out losses are means over the seeds, window by window; "
@@ -83,7 +85,7 @@ def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
 def notes(numbers: dict, *more: str) -> list[str]:
     """What is said of the numbers of a study, `more` of it its own."""
     two = [TWO_SEEDS] if any("by_seeds" in row for row in numbers["rows"]) else []
-    return [READ_AS, *two, small(numbers["rows"]), *more, how_sure(numbers["protocol"])]
+    return [READ_AS, *two, small(numbers["rows"]), *more, interval_caveat(numbers["protocol"])]
 
 
 def small(table: list[dict]) -> str:
@@ -100,23 +102,24 @@ def small(table: list[dict]) -> str:
 def sure(row: dict) -> int:
     """Whether a row is lower (-1) or higher (1) than dense training; 0 where the interval holds 0. Rows that were
     stored with two seeds, whose intervals do not hold them, must agree and differ by more than `by_seeds`."""
-    sign, margin = decided(row, AGAINST), row.get("by_seeds")
+    sign, margin = Comparison.of(row, AGAINST).direction, row.get("by_seeds")
     alike = margin is None or all(sign * row[f"{AGAINST}_{end}"] > 0 for end in ("lowest", "highest"))
     return sign if alike and abs(row[AGAINST]) > (margin or 0) else 0
 
 
 def by_two_seeds(row: dict) -> str:
     """What two seeds alone could make of a row whose interval leaves out 0; it begins with a comma, or is nothing."""
-    doubted = decided(row, AGAINST) and not sure(row)
+    doubted = Comparison.of(row, AGAINST).direction and not sure(row)
     return f", as two seeds alone could make it: up to {row['by_seeds']:.4f}" if doubted else ""
 
 
 def told(row: dict, other: str = "") -> str:
     """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
-    sign, doubt = sure(row), by_two_seeds(row)
-    than = f" {'than' if sign else 'from'} {other}" if other else ""
-    word = WORDS[sign] if row[f"{AGAINST}_low"] is not None else "not judged"
-    return f"{word}{than}{doubt} ({nats(row, AGAINST)})"
+    doubt = by_two_seeds(row)
+    change = Comparison.of(row, AGAINST, versus=other)
+    # Two seeds that leave a doubt are worded like an interval that does.
+    doubted = replace(change, p_holm=1.0) if doubt else change
+    return f"{doubted.relation('lower', 'higher')}{doubt} ({change.evidence})"
 
 
 def against(row: dict | None) -> bool:

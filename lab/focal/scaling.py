@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.studies.stored.panels import (
-    as_sure,
-    column,
-    in_family,
-    of_comparisons,
-    of_whom,
-    panel,
-    seen,
-    series,
-    signed,
+from analysis.claims import Comparison, Verdict, signed
+from analysis.studies.stored.comparisons import (
+    holm_corrected,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.text.held_out import chosen
 from lab.focal import rows
@@ -81,7 +77,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     table, length, told = numbers["rows"], numbers["length"], numbers["protocol"]
     return {
-        "sentence": as_sure(sentence(table, numbers["parameters"], numbers["tokens"], length, told["seeds"]), told),
+        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length, told["seeds"]),
         "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
         "panels": _panels(table, numbers["points"], length),
         "notes": rows.notes(numbers, MATCHED),
@@ -115,7 +111,7 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
 
 def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int, seeds: int) -> str:
     """What a temperature saves, and where, whichever way it came out."""
-    sharp = in_family([row for row in table if row["arm"] != "dense" and rows.against(row)], rows.AGAINST)
+    sharp = holm_corrected([row for row in table if row["arm"] != "dense" and rows.against(row)], rows.AGAINST)
     best = min(sharp, key=lambda row: row[rows.AGAINST])
     same = "To the same loss as dense training"
     said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
@@ -129,17 +125,17 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
     most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
-    return f"{'. '.join(said)}. {most}{of_comparisons(sharp, rows.AGAINST)}{of_whom(seeds, 'model')}"
+    return f"{'. '.join(said)}. {most}{multiplicity_note(sharp, rows.AGAINST)}{scope_of_claim(seeds, 'model')}"
 
 
 def _unsure(row: dict) -> str:
-    """What is said behind a difference that is not told apart: what could have been seen, or what two seeds make."""
+    """What is said behind a difference that is not significant: what could be detected, or what two seeds make."""
     if rows.sure(row):
         return ""
-    least = seen([row], rows.AGAINST)
-    if least is None:
-        return ", not judged"
-    return f", not told apart{rows.by_two_seeds(row) or f', {least:.4f} could have been seen'}"
+    change = Comparison.of(row, rows.AGAINST)
+    limit = f"; {change.detectable}" if change.verdict is Verdict.NOT_SIGNIFICANT else ""
+    verdict = "not significant" if change.direction else change.verdict
+    return f" ({verdict}{rows.by_two_seeds(row) or limit})"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from analysis.claims import SIGNIFICANCE, Comparison
 from analysis.corpus import natural_samples, tokenize
-from analysis.metrics.intervals import DOCUMENTS, Interval, holm, smallest_effect
+from analysis.metrics.intervals import DOCUMENTS, holm
 from analysis.models import Model
-from analysis.studies.stored.panels import BEFORE, columns, of_rows, panel, series
+from analysis.studies.stored.comparisons import BEFORE
+from analysis.studies.stored.panels import columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
@@ -113,21 +115,21 @@ def _judged(parts: dict[str, tuple[np.ndarray, np.ndarray | None]]) -> str:
 
 def _best_layer(rows: list[dict]) -> list[str]:
     """What the best single layer of these rows says when it is the best of many: Holm's p-value of the claims that a
-    layer helps, each one-sided, and what could have been seen."""
+    layer helps, each one-sided, and what could have been detected."""
     alone = [row for row in rows if row["difference_low"] is not None]
     if not alone:
         return []
     at = min(range(len(alone)), key=lambda place: alone[place]["difference"])
     best, adjusted = alone[at], float(holm([_p(row) for row in alone])[at])
-    told = adjusted < 0.05 and best["difference"] < 0
+    told = adjusted < SIGNIFICANCE and best["difference"] < 0
     said = f"{best['domain']}, one layer at a time, {len(alone)} comparisons: "
     said += f"layer {best['layer']} at {best['t']:g} is lowest ({best['difference']:+.2%}), "
     if told:
-        return [f"{said}and told apart from dense attention after Holm's correction (p = {adjusted:.2g})."]
-    found = Interval(best["difference"], best["difference_low"], best["difference_high"], best["units"])
+        return [f"{said}and significantly below dense attention after Holm's correction (p = {adjusted:.2g})."]
+    limit = Comparison.of(best, "difference", unit="fine change").detectable
     return [
-        f"{said}and after Holm's correction not told apart from dense attention (p = {adjusted:.2g}); alone, a change "
-        f"of {smallest_effect(found):.2%} could have been seen."
+        f"{said}and after Holm's correction not significantly different from dense attention (p = {adjusted:.2g}); "
+        f"judged alone, {limit}."
     ]
 
 

@@ -11,21 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
-from analysis.studies.stored.panels import how_sure, in_family, judged, nats, of_comparisons, of_whom, presented
+from analysis.studies.stored.comparisons import holm_corrected, interval_caveat, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
 from analysis.studies.training.finetune_tasks import questions
 from analysis.training.extend import Extension, extend
-from lab.tuning.read_copies import by_length, means, points, read, task_rows, text_row
+from lab.tuning.read_copies import by_length, means, read, task_rows, text_row
 
 CONTROL, KEY = "dense, further", "against_dense"  # the copy that the others are held against
 BEST = 0.4  # temperature of the paper
-WORDS = {-1: "fewer", 0: "not told apart", 1: "more"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     said = sentence(numbers["rows"], numbers["texts"], numbers["protocol"]["seeds"])
-    return presented("focal-tasks", said, by_length(numbers["cells"]), how_sure(numbers["protocol"]))
+    return presented("focal-tasks", said, by_length(numbers["cells"]), interval_caveat(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:
@@ -129,16 +130,18 @@ def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
     """What a temperature does to the tasks that the copy without it can do, and to the text."""
     able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
     sharp = [row for row in rows if row["model"].startswith("t ")]
-    *mine, text = in_family([*(row for row in sharp if row["task"] in able), texts[-1]], KEY)
-    said = [f"{row['task']} ({row['family']}) {judged(row, KEY, WORDS)}, {points(row, KEY)}" for row in mine]
+    *mine, text = holm_corrected([*(row for row in sharp if row["task"] in able), texts[-1]], KEY)
+    said = [
+        Claim(Comparison.of(row, KEY, unit="points"), f"{row['task']} ({row['family']})", "fewer", "more").text()
+        for row in mine
+    ]
     unable = [row["task"] for row in sharp if row["task"] not in able]
     name = texts[-1]["model"].removesuffix(", further")
     start = f"Right answers with {name} against training as far without: " if said else ""
     start += f"{'; '.join(said)}." if said else "No task is above chance without a temperature, so none is judged."
     left = f" At chance without a temperature, and so not judged: {', '.join(unable)}." if said and unable else ""
-    word = {-1: "lower", 0: "not told apart", 1: "higher"}
-    loss = f" Held-out loss: {judged(text, KEY, word)} ({nats(text, KEY)})."
-    return f"{start}{left}{loss}{of_comparisons([*mine, text], KEY)}{of_whom(seeds, 'model')}"
+    loss = f" {Claim(Comparison.of(text, KEY), 'Held-out loss', 'lower', 'higher').text()}."
+    return f"{start}{left}{loss}{multiplicity_note([*mine, text], KEY)}{scope_of_claim(seeds, 'model')}"
 
 
 focal_tasks = Study(

@@ -3,7 +3,8 @@ figure 8a).
 """
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import as_sure, in_family, of_comparisons, of_whom, panel, series
+from analysis.studies.stored.comparisons import holm_corrected, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import panel, series
 from analysis.studies.stored.runner import Setting, Study
 from lab.focal import rows
 from lab.focal.arms import FURTHER, Arm, Pooled, Sizes, part, sample, train_arms
@@ -85,7 +86,7 @@ def shown(numbers: dict) -> dict:
     adapted = [ADAPTED] if any(row["further"] for row in table) else []
     adapted += [LITERAL] if any(row["arm"] == FUTURE for row in table) else []
     return {
-        "sentence": as_sure(sentence(table, numbers["protocol"]["seeds"]), numbers["protocol"]),
+        "sentence": sentence(table, numbers["protocol"]["seeds"]),
         "columns": rows.columns(),
         "panels": [*_panels(table, numbers["layers"]), *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, *adapted),
@@ -122,7 +123,7 @@ def _constant(row: dict) -> bool:
 
 def sentence(table: list[dict], seeds: int) -> str:
     """What training with a temperature brings, whichever way it came out."""
-    table = in_family(table, rows.AGAINST)
+    table = holm_corrected(table, rows.AGAINST)
     constant = [row for row in table if _constant(row) and row["t"] != 1]
     dense = next((row for row in table if row["arm"] == "dense"), None)
     if dense is None:
@@ -140,7 +141,7 @@ def sentence(table: list[dict], seeds: int) -> str:
             other = "the same without a temperature" if row["further"] or not row["norm"] else ""
             said.append(f"{row['arm']}: {rows.told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
-    whom = f"{of_comparisons(table, rows.AGAINST)}{of_whom(seeds, 'model')}"
+    whom = f"{multiplicity_note(table, rows.AGAINST)}{scope_of_claim(seeds, 'model')}"
     return f"{start}: {'; '.join(said)}.{whom}" if said else f"{start}: nothing else was trained."
 
 

@@ -4,9 +4,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
+from analysis.studies.stored.comparisons import (
+    difference,
+    holm_corrected,
+    interval_caveat,
+    multiplicity_note,
+    scope_of_claim,
+)
 from analysis.studies.stored.measured import (
     DENSE,
     DRAWS,
@@ -17,18 +25,7 @@ from analysis.studies.stored.measured import (
     hard_arms,
     window_arm,
 )
-from analysis.studies.stored.panels import (
-    chart,
-    decided,
-    difference,
-    how_sure,
-    in_family,
-    of_comparisons,
-    of_whom,
-    paper_lines,
-    presented,
-    printed,
-)
+from analysis.studies.stored.panels import chart, paper_lines, presented, printed
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import (
     PhaseTrainer,
@@ -132,7 +129,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["length"]
-    more = [how_sure(numbers["protocol"])]
+    more = [interval_caveat(numbers["protocol"])]
     if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
         said = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
         more.append(f"{said}: nothing is left to the groups.")
@@ -265,11 +262,11 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     # with as many pairs: random groups of even sizes read fewer
     kinds = {phase: "same" if f"{phase}_against_same" in cells[0] else "random" for phase in ("centroid", "tuned")}
     compared = [f"{phase}_against_{kind}" for phase, kind in kinds.items()]
-    cells, said = in_family(cells, *compared), []
+    cells, said = holm_corrected(cells, *compared), []
     for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
         values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))
         alike = kinds[phase] == "same"
-        beaten = sum(decided(row, f"{phase}_against_{kinds[phase]}") < 0 for row in cells)
+        beaten = sum(Comparison.of(row, f"{phase}_against_{kinds[phase]}").direction < 0 for row in cells)
         said.append(
             f"{name} from {min(values):.2f} to {max(values):.2f} (largest group {min(shares):.0%} to "
             f"{max(shares):.0%}), {beaten} better than random groups{' of the same sizes' * alike}"
@@ -277,7 +274,7 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     return (
         f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."
         f"{'' if alike else UNEVEN}"
-        f"{of_comparisons(cells, *compared)}{of_whom(seeds)}"
+        f"{multiplicity_note(cells, *compared)}{scope_of_claim(seeds)}"
     )
 
 

@@ -13,6 +13,7 @@ from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import trained_router
+from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.measured import (
     DENSE,
     DRAWS,
@@ -26,7 +27,7 @@ from analysis.studies.stored.measured import (
     trained_arm,
     window_arm,
 )
-from analysis.studies.stored.panels import as_sure, how_sure, panel, presented, series
+from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
 from analysis.training.settings import RouterTraining
@@ -86,7 +87,7 @@ def shown(numbers: dict) -> dict:
     rows = {row["arm"]: row for row in numbers["rows"]}
     comparisons = {row["control"]: row for row in numbers["comparisons"]}
     said = sentence(numbers["claims"], comparisons, numbers["equal_pairs"], rows, numbers["window"])
-    return presented("groups", as_sure(said, told), panels(numbers["rows"]), *numbers["warnings"], how_sure(told))
+    return presented("groups", said, panels(numbers["rows"]), *numbers["warnings"], interval_caveat(told))
 
 
 def panels(rows: list[dict]) -> list[dict]:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
+from analysis.claims import Claim, Comparison
 from analysis.groups.gates import GATES, group_affinity
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -16,17 +17,9 @@ from analysis.metrics.quality import same_top1
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
+from analysis.studies.stored.comparisons import compared, holm_corrected, interval_caveat, multiplicity_note
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
-from analysis.studies.stored.panels import (
-    as_sure,
-    compared,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    presented,
-)
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -86,9 +79,9 @@ def shown(numbers: dict) -> dict:
     """How the study is told."""
     return presented(
         "causality",
-        as_sure(sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), numbers["protocol"]),
+        sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
         None,
-        how_sure(numbers["protocol"]),
+        interval_caveat(numbers["protocol"]),
     )
 
 
@@ -209,13 +202,17 @@ def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
     """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
     leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
     reads = {row["membership"]: f"{row['pairs_share']:.1%}" for row in rows if row["reading"] == "hard"}
-    apart = in_family([compared("apart", _interval(row)) | row for row in differences], "apart")
-    words = {-1: "lower", 0: "not told apart", 1: "higher"}
-    told = "; ".join(
-        f"{'hard' if row['reading'] == 'hard' else row['gate'] + ' gate'} {judged(row, 'apart', words)} "
-        f"({nats(row | {'apart_points': row.get('points')}, 'apart')})"
+    apart = holm_corrected([compared("apart", _interval(row)) | row for row in differences], "apart")
+    claims = [
+        Claim(
+            Comparison.of(row | {"apart_points": row.get("points")}, "apart"),
+            "hard" if row["reading"] == "hard" else f"{row['gate']} gate",
+            "lower",
+            "higher",
+        )
         for row in apart
-    )
+    ]
+    told = "; ".join(claim.text() for claim in claims)
     gates = "; ".join(
         f"{row['gate']} {row['smallest_gate']:.2g}"
         for row in rows
@@ -224,7 +221,7 @@ def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
     return (
         f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. With the literal groups of this "
         f"router, which read {reads['literal']} of the pairs when hard, the causal ones {reads['causal']}, the loss "
-        f"against that with causal ones is: {told}.{of_comparisons(apart, 'apart')} In the first "
+        f"against that with causal ones is: {told}.{multiplicity_note(apart, 'apart')} In the first "
         f"{agreement['looked_at']} windows {np.mean(agreement['group_agreement']):.0%} of the tokens are in the same "
         f"group and {agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate "
         f"reached by a far pair there: {gates}."

@@ -13,7 +13,8 @@ from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.statistics import attention_inputs
-from analysis.studies.stored.panels import of_whom, presented
+from analysis.studies.stored.comparisons import scope_of_claim
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import TRAINED, Setting, Study, option
 from analysis.studies.stored.trained import Trainer, Training, plain, sample
 from analysis.studies.text.held_out import chosen
@@ -169,7 +170,7 @@ def sentence(rows: list[dict], even: float, seeds: int) -> str:
                 f"{name.capitalize()}: the largest group of the worst layer holds {row['worst_1']:.1%} of the tokens "
                 f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
             )
-    return " ".join(said) + of_whom(seeds) if said else "Neither softmax nor Sinkhorn is among these rows."
+    return " ".join(said) + scope_of_claim(seeds) if said else "Neither softmax nor Sinkhorn is among these rows."
 
 
 dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), whole=TRAINED)

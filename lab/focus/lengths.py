@@ -4,26 +4,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.claims import Comparison, detectable, signed
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.layers import has_rotary
-from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dense_of, drawn_arms, window_arm
-from analysis.studies.stored.panels import (
-    as_sure,
-    chart,
-    decided,
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    of_comparisons,
-    of_whom,
-    panel,
-    paper_lines,
-    presented,
-    printed,
-    seen,
-    signed,
+    holm_corrected,
+    interval_caveat,
+    minimum_detectable_effect,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dense_of, drawn_arms, window_arm
+from analysis.studies.stored.panels import chart, panel, paper_lines, presented, printed
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, by_seed, plain, sample
 from analysis.studies.text.held_out import held_out_windows, ids_hash
@@ -101,11 +95,11 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["trained_at"]
-    more = [how_sure(numbers["protocol"])]
+    more = [interval_caveat(numbers["protocol"])]
     if far := dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"]):
         said = f"The model was trained on up to {numbers['positions']:,} positions"
         more.append(f"{said}; {', '.join(far)} is extrapolated, dense as well.")
-    said = as_sure(sentence(rows, length, numbers["protocol"].get("seeds", 1)), numbers["protocol"])
+    said = sentence(rows, length, numbers["protocol"].get("seeds", 1))
     return presented("lengths", said, panels(rows), *more)
 
 
@@ -183,41 +177,40 @@ def panels(rows: list[dict]) -> list[dict]:
 
 
 def sentence(rows: list[dict], length: int, seeds: int) -> str:
-    """How the distance to dense goes on from the length of the training, and what is told apart from the controls."""
-    judged, said = in_family(rows, *CONTROLS), []
+    """How the distance to dense goes on from the length of the training, and what differs from the controls."""
+    judged, said = holm_corrected(rows, *CONTROLS), []
     for k in KS:
         mine = [row for row in judged if row["k"] == k]
         told = [
             f"{signed(row['against_dense'])} at {row['length']:,}{' (extrapolated)' if row['extrapolated'] else ''}"
             for row in mine
         ]
-        unsure = [row for row in mine if not decided(row, "against_dense")]
+        unsure = [row for row in mine if not Comparison.of(row, "against_dense").direction]
         said.append(f"k = {k}: {', '.join(told)}{_unseen(unsure, len(mine))}")
     whom = "This router, trained at" if seeds == 1 else f"{seeds} routers, trained at"
     apart = "; ".join(f"from {name} {_signs(rows, judged, key)}" for key, name in CONTROLS.items())
     return (
         f"{whom} {length:,} tokens, in nats per token above dense attention: {'. '.join(said)}."
-        f"{of_comparisons(judged, *CONTROLS)} Told apart of {len(rows)} each: {apart}.{of_whom(seeds)}"
+        f"{multiplicity_note(judged, *CONTROLS)} Significant differences of {len(rows)} each: {apart}."
+        f"{scope_of_claim(seeds)}"
     )
 
 
 def _unseen(unsure: list[dict], count: int) -> str:
     """What is said behind `count` differences when the family leaves some `unsure`: what each interval alone could have
-    seen."""
+    detected."""
     if not unsure:
         return ""
-    which = "not told apart" if len(unsure) == count else f"{len(unsure)} of {count} not told apart"
-    least = seen(unsure, "against_dense")
-    return (
-        "; too few texts to judge"
-        if least is None
-        else f"; {which} in this family, {least:.4f} could have been seen by itself"
-    )
+    least = minimum_detectable_effect(unsure, "against_dense")
+    if least is None:
+        return f"; {detectable(least)}"
+    which = "not significant" if len(unsure) == count else f"{len(unsure)} of {count} not significant"
+    return f"; {which} in this family, and judged alone {detectable(least)}"
 
 
 def _signs(rows: list[dict], judged: list[dict], key: str) -> str:
     """How many losses are higher and lower than a control's, and how many would be by their own intervals alone."""
-    found, alone = ([decided(row, key) for row in some] for some in (judged, rows))
+    found, alone = ([Comparison.of(row, key).direction for row in some] for some in (judged, rows))
     said = f"{found.count(1)} higher and {found.count(-1)} lower"
     return said if found == alone else f"{said} (by their own intervals {alone.count(1)} and {alone.count(-1)})"
 

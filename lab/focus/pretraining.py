@@ -10,27 +10,21 @@ import numpy as np
 import pandas as pd
 
 from analysis.attention import apply
+from analysis.claims import Claim, Comparison
 from analysis.corpus import token_stream
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
-from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
-from analysis.studies.stored.panels import (
-    as_sure,
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    judged,
+    holm_corrected,
+    interval_caveat,
     lowest_highest,
-    nats,
-    of_comparisons,
-    of_rows,
-    of_whom,
-    panel,
-    presented,
-    printed,
-    series,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
+from analysis.studies.stored.panels import of_rows, panel, presented, printed, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import Read, Trainer, by_seed
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
@@ -104,8 +98,8 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     drawn = panels(numbers["rows"], numbers["curves"])
-    said = as_sure(sentence(numbers["rows"], numbers["protocol"]["seeds"]), numbers["protocol"])
-    return presented("pretraining", said, drawn, how_sure(numbers["protocol"]))
+    said = sentence(numbers["rows"], numbers["protocol"]["seeds"])
+    return presented("pretraining", said, drawn, interval_caveat(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -240,23 +234,23 @@ def sentence(rows: list[dict], seeds: int) -> str:
     ways = [(name, how) for name, reading in as_trained.items() for how in (reading, "dense")]
     mine = [row for row in rows if (row["trained"], row["reading"]) in ways]
     random = [f"against_random{end}" for end in ("_low", "_p")]  # judged of the trained groups alone
-    mine = in_family(
+    mine = holm_corrected(
         [row if row["reading"] == as_trained["focus"] else row | dict.fromkeys(random) for row in mine], *AGAINST
     )
     table = {(row["trained"], row["reading"]): row for row in [*rows, *mine]}
     if ("dense", "dense") not in table:
         return "Without dense training there is nothing to compare with."
-    word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
+    said = []
     for name, how in ways:
         if row := table.get((name, how)):
-            told = f"{judged(row, 'against_dense', word)} ({nats(row, 'against_dense')})"
-            said.append(f"trained with {name} and read with {how}: {told}")
+            subject = f"trained with {name} and read with {how}"
+            said.append(Claim(Comparison.of(row, "against_dense"), subject, "lower", "higher").text())
     focus = table.get(("focus", as_trained["focus"]), {})
     if "against_random" in focus:
-        told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
-        said.append(f"trained groups against groups that were random from the first step: {told}")
+        subject = "trained groups against groups that were random from the first step"
+        said.append(Claim(Comparison.of(focus, "against_random"), subject, "lower", "higher").text())
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_comparisons(mine, *AGAINST)}{of_whom(seeds, 'model')}"
+    return f"{start}: {'; '.join(said)}.{multiplicity_note(mine, *AGAINST)}{scope_of_claim(seeds, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)

@@ -4,25 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, trained_arm, window_arm
-from analysis.studies.stored.panels import (
-    chart,
-    decided,
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_whom,
-    panel,
-    presented,
-    printed as prints,
-    series,
+    holm_corrected,
+    interval_caveat,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, trained_arm, window_arm
+from analysis.studies.stored.panels import chart, panel, presented, printed as prints, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, by_seed, chance_arms, plain, sample
 from analysis.studies.text.held_out import check_range
@@ -129,7 +123,7 @@ def shown(numbers: dict) -> dict:
     rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
     more += [f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."]
     said = sentence(numbers, protocol["seeds"])
-    return presented("focus-printed", said, panels(numbers), *more, how_sure(protocol))
+    return presented("focus-printed", said, panels(numbers), *more, interval_caveat(protocol))
 
 
 def _arms(router: FocusRouter, sizes: Sizes) -> dict[str, Arm]:
@@ -209,31 +203,26 @@ def panels(numbers: dict) -> list[dict]:
 def sentence(numbers: dict, seeds: int) -> str:
     """What the printed form reaches, and whether more steps would have changed it."""
     keys = ("soft_against_dense", "hard_against_dense", "hard_against_random", "hard_against_window")
-    row, word = in_family(numbers["rows"][-1:], *keys)[0], {-1: "lower", 0: "not told apart", 1: "higher"}
+    row = holm_corrected(numbers["rows"][-1:], *keys)[0]
     said = [
-        f"{SAID[key]} {judged(row, f'{key}_against_dense', word)} ({nats(row, f'{key}_against_dense')})"
+        Claim(Comparison.of(row, f"{key}_against_dense"), SAID[key], "lower", "higher").text()
         for key in ("soft", "hard")
     ]
-    better = {-1: "better than", 0: "not told apart from", 1: "worse than"}
     others = {"random": "random groups", "window": f"a window of equal pairs, {row['equal_window']:,}"}
-    held = [
-        f"{judged(row, f'hard_against_{key}', better, 'not judged against')} {other} "
-        f"({nats(row, f'hard_against_{key}')})"
-        for key, other in others.items()
-    ]
+    held = [Claim(Comparison.of(row, f"hard_against_{key}", versus=other)).text() for key, other in others.items()]
     done = flat(row)
     ends = {
         None: "whether more steps would change that is not judged",
         True: f"the curve is flat: the last doubling of the steps brought less than {FLAT:g} nats",
         False: "the curve is not flat yet, so more steps may change all of it",
     }[done]
-    if done is False and decided(row, "soft_gained") >= 0:
+    if done is False and Comparison.of(row, "soft_gained").direction >= 0:
         ends = f"whether the last doubling of the steps brought {FLAT:g} nats is not told"
     start = f"After {row['steps']:,} steps, against dense attention (perplexity {numbers['dense']:.2f})"
     return (
         f"{start}: {'; '.join(said)}. "
         f"Hard groups, which read {row['pairs_share']:.0%} of the pairs, are {' and '.join(held)}; {ends}."
-        f"{of_comparisons([row], *keys)}{of_whom(seeds)}"
+        f"{multiplicity_note([row], *keys)}{scope_of_claim(seeds)}"
     )
 
 

@@ -2,23 +2,18 @@
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison, detectable
 from analysis.groups.router import FocusRouter
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KERNELS, Measured, always, router_hash
-from analysis.studies.stored.panels import (
-    as_sure,
-    chart,
-    column,
-    decided,
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    presented,
-    seen,
+    holm_corrected,
+    interval_caveat,
+    minimum_detectable_effect,
+    multiplicity_note,
 )
+from analysis.studies.stored.measured import DENSE, KERNELS, Measured, always, router_hash
+from analysis.studies.stored.panels import chart, column, presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from lab.focus.pruning import NAMES, LayerArm, LayerBench, look, seeds
@@ -90,8 +85,8 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows = numbers["rows"]
     columns, panels = drawn(rows)
-    said = as_sure(sentence(rows, numbers["all_layers"]), numbers["protocol"])
-    return presented("pruned", said, panels, how_sure(numbers["protocol"])) | {"columns": columns}
+    said = sentence(rows, numbers["all_layers"])
+    return presented("pruned", said, panels, interval_caveat(numbers["protocol"])) | {"columns": columns}
 
 
 def layer_arms(made: FocusRouter, window: int, layer: int | None, seed: int) -> dict[str, LayerArm]:
@@ -153,25 +148,26 @@ def drawn(rows: list[dict]) -> tuple[list[dict], list[dict]]:
 def sentence(rows: list[dict], together: dict) -> str:
     """What was found, whichever way it came out."""
     keys = ("loss_groups", "groups_minus_random")
-    *rows, together = in_family([*rows, together], *keys)
+    *rows, together = holm_corrected([*rows, together], *keys)
     lower, higher, rest = _sides(rows, "loss_groups")
     less, more, alike = _sides(rows, "groups_minus_random")
-    word = judged(together, "groups_minus_random", {-1: "they lose less", 0: "not told apart", 1: "they lose more"})
+    alone, paired = (Comparison.of(together, key) for key in keys)
+    beside = Claim(paired, lower="they lose less", higher="they lose more").text()
     held = [row["mass_groups"] for row in rows]
     return (
         f"Pruning one layer alone by this router lowers the loss in {lower} and raises it in {higher}{rest}. "
-        f"All layers together: {nats(together, 'loss_groups')}. Against groups of the same sizes by chance, those of "
-        f"this router lose less in {less} and more in {more}{alike}; all layers together: {word} "
-        f"({nats(together, 'groups_minus_random')}).{of_comparisons([*rows, together], *keys)} The pruned pairs held "
+        f"All layers together: {alone.evidence}. Against groups of the same sizes by chance, those of "
+        f"this router lose less in {less} and more in {more}{alike}; all layers together: {beside}."
+        f"{multiplicity_note([*rows, together], *keys)} The pruned pairs held "
         f"{min(held):.1%} to {max(held):.1%} of a layer's attention."
     )
 
 
 def _sides(rows: list[dict], key: str) -> list[str]:
-    """In which layers a comparison is below 0, and above; and the others, with what could have been seen there."""
-    below, above, neither = ([row for row in rows if decided(row, key) == sign] for sign in (-1, 1, 0))
-    least = seen(neither, key)
-    unseen = "too few texts to judge" if least is None else f"not told apart, {least:.4f} could have been seen"
+    """In which layers a comparison is below 0, and above; and the others, with what could have been detected there."""
+    below, above, neither = ([row for row in rows if Comparison.of(row, key).direction == sign] for sign in (-1, 1, 0))
+    least = minimum_detectable_effect(neither, key)
+    unseen = f"{'not significant; ' if least else ''}{detectable(least)}"
     where = [_layers([str(row["layer"]) for row in some]) for some in (below, above, neither)]
     return [*where[:2], f" ({where[2]}: {unseen})" if neither else ""]
 

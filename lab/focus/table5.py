@@ -5,22 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.studies.stored.measured import DENSE, KERNELS, dense_of, hard_arms, window_arm
-from analysis.studies.stored.panels import (
-    as_sure,
+from analysis.claims import Claim, Comparison
+from analysis.studies.stored.comparisons import (
     difference,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_rows,
-    of_whom,
-    panel,
-    paper_lines,
-    presented,
-    printed,
+    holm_corrected,
+    interval_caveat,
+    multiplicity_note,
+    scope_of_claim,
 )
+from analysis.studies.stored.measured import DENSE, KERNELS, dense_of, hard_arms, window_arm
+from analysis.studies.stored.panels import of_rows, panel, paper_lines, presented, printed
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.stored.trained import (
     PhaseTrainer,
@@ -105,8 +99,8 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, seen = numbers["rows"], [SEEN] if numbers["protocol"]["model"] == "demo" else []
-    said = as_sure(sentence(rows, numbers["protocol"].get("seeds", 1)), numbers["protocol"])
-    return presented("finetuning", said, panels(rows), how_sure(numbers["protocol"]), *seen)
+    said = sentence(rows, numbers["protocol"].get("seeds", 1))
+    return presented("finetuning", said, panels(rows), interval_caveat(numbers["protocol"]), *seen)
 
 
 def _trained(trainer: PhaseTrainer, plan: RouterTraining, sizes: Training) -> dict:
@@ -192,12 +186,12 @@ def panels(rows: list[dict]) -> list[dict]:
 
 def sentence(rows: list[dict], seeds: int) -> str:
     """What Focus' fine-tuning is worth against full attention and against its controls, whichever way it came out."""
-    word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
-    focus = in_family([row for row in rows if row["arm"].startswith("Focus")], *AGAINST)
+    said = []
+    focus = holm_corrected([row for row in rows if row["arm"].startswith("Focus")], *AGAINST)
     for row in focus:
-        told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
+        told = [Claim(Comparison.of(row, key, versus=other)).text() for key, other in AGAINST.items()]
         said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
-    return f"{'. '.join(said)}.{of_comparisons(focus, *AGAINST)}{of_whom(seeds)}"
+    return f"{'. '.join(said)}.{multiplicity_note(focus, *AGAINST)}{scope_of_claim(seeds)}"
 
 
 def part(at: Setting, numbers: dict) -> dict:

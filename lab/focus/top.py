@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import stored_routers, trained_router
+from analysis.studies.stored.comparisons import difference, holm_corrected, interval_caveat, multiplicity_note
 from analysis.studies.stored.measured import (
     DENSE,
     DRAWS,
@@ -21,22 +23,7 @@ from analysis.studies.stored.measured import (
     router_hash,
     window_arm,
 )
-from analysis.studies.stored.panels import (
-    as_sure,
-    chart,
-    difference,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_rows,
-    panel,
-    paper_lines,
-    presented,
-    printed,
-    series,
-)
+from analysis.studies.stored.panels import chart, of_rows, panel, paper_lines, presented, printed, series
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import sample_windows
 from lab.harness.recovery import equal_pairs_window, window_pairs
@@ -90,8 +77,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    said = as_sure(sentence(numbers["rows"], numbers["groups"]), numbers["protocol"])
-    return presented("top", said, panels(numbers), how_sure(numbers["protocol"]))
+    said = sentence(numbers["rows"], numbers["groups"])
+    return presented("top", said, panels(numbers), interval_caveat(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -203,7 +190,7 @@ def _paper(ks: list[int]) -> dict[str, dict[str, list]]:
 def sentence(rows: list[dict], groups: int) -> str:
     """What more groups per token bring, and what routers that were trained for a k of their own do there."""
     keys = tuple(CONTROLS)
-    paired = in_family([row for row in rows if "against_random" in row], *keys)
+    paired = holm_corrected([row for row in rows if "against_random" in row], *keys)
     told = {True: [], False: []}
     for row in paired:
         first = row["router"] == rows[0]["router"]
@@ -212,12 +199,14 @@ def sentence(rows: list[dict], groups: int) -> str:
         told[first].append(f"{name} reads {row['pairs_share']:.0%} of the pairs: {held}")
     full = [row for row in rows if row["router"] == rows[0]["router"] and 2 * row["k"] > groups]
     furthest = max(row["furthest"] for row in full)
-    verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
+    verdict = (
+        "equal it" if all(row["equals_dense"] for row in full) else "differ from dense attention, which indicates a bug"
+    )
     how = f" (largest change of a token's loss {furthest:.1e} nats)" if furthest else " bit for bit"
     others = f" Beside it, {'; '.join(told[False])}." if told[False] else ""
     return (
-        f"Of this router, {'; '.join(told[True])}.{others}{of_comparisons(paired, *keys)} From k = {full[0]['k']} on "
-        f"all pairs are read: these rows are dense attention and {verdict}{how}."
+        f"Of this router, {'; '.join(told[True])}.{others}{multiplicity_note(paired, *keys)} "
+        f"From k = {full[0]['k']} on all pairs are read: these rows are dense attention and {verdict}{how}."
     )
 
 
@@ -231,8 +220,7 @@ def _control(row: dict, key: str) -> str:
 
 def _held(row: dict, key: str, other: str) -> str:
     """A row against a control, in words."""
-    word = judged(row, key, {-1: "better than", 0: "not told apart from", 1: "worse than"}, "not judged against")
-    return f"{word} {other} ({nats(row, key)})"
+    return Claim(Comparison.of(row, key, versus=other)).text()
 
 
 top = Study("top", __doc__, Sizes, measure, shown, sample, file="top-{router}", part=part)

@@ -36,7 +36,7 @@ CHANGED = """## Do the conclusions change?
 The first bundled model hardly read far (0.018 nats from far context on novels); this one does. Each headline number on
 both, whatever else a study has changed since. "The same" means that both intervals lie on one side of 0. The first
 model's brackets are rough: they are over windows of 3 novels and of one training. Today's are over more documents, and
-over trainings where there are any, so "no longer told apart" may be the interval's doing. Nothing is said where a
+over trainings where there are any, so "no longer significant" may be the interval's doing. Nothing is said where a
 number is a level, or where there are too few documents to judge. Each interval is judged by itself: of so many, one or
 two may leave 0 by chance."""
 

@@ -8,9 +8,10 @@ import math
 
 import numpy as np
 
+from analysis.claims import Comparison
 from analysis.metrics.intervals import Interval, over_units
+from analysis.studies.stored.comparisons import difference, edges, holm_corrected, multiplicity_note
 from analysis.studies.stored.measured import Measured
-from analysis.studies.stored.panels import decided, difference, edges, in_family, nats, of_comparisons
 
 DIFFERENCE = "difference"
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
@@ -88,7 +89,9 @@ def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, do
         name: compare(trained, pooled[name].means, alone, dense, documents)
         for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense"))
     }
-    for row, one in zip(against.values(), in_family(list(map(_compared, against.values())), DIFFERENCE), strict=True):
+    for row, one in zip(
+        against.values(), holm_corrected(list(map(_compared, against.values())), DIFFERENCE), strict=True
+    ):
         row["holm"] = one.get(f"{DIFFERENCE}_holm")
     pairs = {"arm": fair, "window": equal, "pairs": rows[fair]["pairs"], "trained_pairs": rows["trained"]["pairs"]}
     headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)
@@ -130,8 +133,8 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
 
 
 def _better(comparison: dict) -> bool | None:
-    """Whether the trained groups predict better; None when that is not told apart."""
-    return {-1: True, 0: None, 1: False}[decided(_compared(comparison), DIFFERENCE)]
+    """Whether the trained groups predict better; None when that is not significant."""
+    return {-1: True, 0: None, 1: False}[Comparison.of(_compared(comparison), DIFFERENCE).direction]
 
 
 def _compared(comparison: dict) -> dict:
@@ -165,7 +168,7 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, rows: dict[
         f"They {_verb(fair)} a window of {equal['window']:,}, which reads as many pairs ({equal['pairs']:,.0f}, the "
         f"groups {equal['trained_pairs']:,.0f}): groups minus window {_nats(fair)}."
     )
-    said.append(of_comparisons(list(map(_compared, comparisons.values())), DIFFERENCE).strip())
+    said.append(multiplicity_note(list(map(_compared, comparisons.values())), DIFFERENCE).strip())
     least = "at most" if found["balanced"] else "up to"
     said.append(
         f"The largest group holds {least} {found['largest_share']:.1%} of a layer's tokens (the limit is "
@@ -185,7 +188,7 @@ def _headline(found: dict, reads: str) -> str:
     words = {
         True: f"beat random ones here{fewer or ','} but not everything that the claim asks for holds",
         False: "do not beat random ones here",
-        None: "cannot be told apart from random ones here, or there are too few texts to judge",
+        None: "do not differ significantly from random ones here, or there are too few texts to judge",
     }
     said = f"do more than random ones here{fewer.rstrip(',')}" if found["holds"] else ""
     wider = ", and a wider window of equal pairs is better" if found["window_better"] else ""
@@ -195,11 +198,11 @@ def _headline(found: dict, reads: str) -> str:
 def _verb(comparison: dict) -> str:
     if comparison["low"] is None:
         return "are not judged against"
-    return {True: "beat", False: "are worse than", None: "cannot be told apart from"}[_better(comparison)]
+    return {True: "beat", False: "are worse than", None: "do not differ significantly from"}[_better(comparison)]
 
 
 def _nats(comparison: dict) -> str:
-    return nats(_compared(comparison), DIFFERENCE)
+    return Comparison.of(_compared(comparison), DIFFERENCE).evidence
 
 
 def _range(low: float | None, high: float | None, form: str) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 from analysis.corpus import text_hash
 from analysis.methods import METHODS
 from analysis.models import Model
-from analysis.studies.stored.panels import how_sure, panel, presented, printed, series
+from analysis.studies.stored.comparisons import interval_caveat
+from analysis.studies.stored.panels import panel, presented, printed, series
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.text.held_out import check_range, ids_hash
 from analysis.studies.training.finetune import Baseline, measured
@@ -77,7 +78,7 @@ def shown(numbers: dict) -> dict:
     lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
     drawn = panels(rows, told["rates"])[:-1]
     drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
-    more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
+    more = [f"The new domain is {told['new_domain']}.", interval_caveat(told)]
     return presented("alignment", said, drawn, *more)
 
 

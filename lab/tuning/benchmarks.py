@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from analysis.benchmarks import FOLDER, TASKS, here
+from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
-from analysis.metrics.intervals import Interval, smallest_effect
 from analysis.metrics.proportions import share_difference
 from analysis.studies.benchmarks.benchmark import benchmark
 from analysis.studies.benchmarks.scores import Coded, answers
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
-from analysis.studies.stored.panels import columns, edges
+from analysis.studies.stored.comparisons import edges
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 from analysis.studies.text.held_out import chosen, sample_windows
 
@@ -183,11 +184,9 @@ def sentence(pooled: list[dict]) -> str:
         if row["method"] != f"Focus, window {WINDOW}":
             continue
         whose = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
-        ends = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
+        change = Comparison.of(row, "difference", unit="points", versus="dense attention")
         told = f"{whose} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and Focus "
-        apart = "not told apart from dense, " if ends[1] <= 0 <= ends[2] else ""
-        told += f"is {apart}{ends[0]:+.1f} points against it (95% interval {ends[1]:+.1f} to {ends[2]:+.1f}"
-        told += f"; {smallest_effect(Interval(*ends, row['items'])):.1f} could have been seen)" if apart else ")"
+        told += f"is {Claim(change, lower='worse', higher='better').text()}"
         if row["within"]:
             told += f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
         if row["beyond"]:

@@ -9,7 +9,8 @@ import numpy as np
 from analysis.metrics.intervals import SEEDS, interval
 from analysis.models import Model
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import of_whom, panel, presented, series
+from analysis.studies.stored.comparisons import scope_of_claim
+from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Seeds, Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
 from lab.far.looking_back import Circuit, run
@@ -160,7 +161,7 @@ def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
         f"A second copy of random tokens costs {chance:.2f} nats a token by chance and next to 0 once a head looks back"
     )
     most = max(row["trained"] for row in rows)
-    return f"{asked}: {'; '.join(said)} ({most:,} steps at most).{of_whom(seeds, 'model')}"
+    return f"{asked}: {'; '.join(said)} ({most:,} steps at most).{scope_of_claim(seeds, 'model')}"
 
 
 circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)

@@ -12,7 +12,8 @@ from analysis.metrics.proportions import share
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.probes.tasks import TASKS
-from analysis.studies.stored.panels import compared, decided, difference, edges, of_rows, panel
+from analysis.studies.stored.comparisons import compared, difference, edges
+from analysis.studies.stored.panels import of_rows, panel
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.training.finetune_rows import apart
 from analysis.studies.training.finetune_tasks import CHOICES, answers
@@ -62,16 +63,6 @@ def text_row(parts: list[dict], control: list[dict], name: str, documents: np.nd
     found, theirs = (np.array([part["means"] for part in side]) for side in (parts, control))
     theirs = theirs if len(found) == len(theirs) else theirs.mean(0)
     return {"model": name, "perplexity": float(np.exp(found.mean()))} | difference(key, found, theirs, documents)
-
-
-def points(row: dict, key: str) -> str:
-    """The difference of a `task_rows` row in points, with its interval where it has one."""
-    low, high = row[f"{key}_low"], row[f"{key}_high"]
-    said = f"{100 * row[key]:+.1f} points"
-    if low is None:
-        return said
-    found = f"{said} (95% interval {100 * low:+.1f} to {100 * high:+.1f}"
-    return f"{found})" if decided(row, key) else f"{found}; {50 * (high - low):.1f} could have been seen)"
 
 
 def by_length(cells: list[dict]) -> list[dict]:

@@ -11,21 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.places import CACHE
-from analysis.studies.stored.panels import (
-    chart,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_rows,
-    of_whom,
-    panel,
-    presented,
-)
+from analysis.studies.stored.comparisons import holm_corrected, interval_caveat, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import chart, of_rows, panel, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
@@ -34,7 +25,7 @@ from lab.far.recall import Source
 from lab.far.recipe import MORE, MORE_OF, FarRecipe
 from lab.far.run import recipe_from
 from lab.far.training import train_far
-from lab.tuning.read_copies import means, points, read, task_rows, text_row
+from lab.tuning.read_copies import means, read, task_rows, text_row
 
 SHARES = (0.0, 0.25, 0.5)
 KEY = "against_none"  # the copy without recall documents
@@ -122,7 +113,7 @@ def shown(numbers: dict) -> dict:
     name, label = "share of rows that are recall documents", "share right"
     drawn = [panel("Tasks, by recall documents", "share", name, shares, label, lines, share=True)]
     drawn.append(chart("Held-out texts", copies, "share", name, "perplexity", {"perplexity": "perplexity"}))
-    return presented("recall-documents", sentence(rows, texts, told), drawn, how_sure(told))
+    return presented("recall-documents", sentence(rows, texts, told), drawn, interval_caveat(told))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:
@@ -140,23 +131,22 @@ def part(at: Setting, numbers: dict) -> dict:
 def sentence(rows: list[dict], texts: list[dict], protocol: dict) -> str:
     """What recall documents change in the tasks and in the text, whichever way it came out."""
     none, *some = (row["model"] for row in texts if row["share"] is not None)
-    rows = in_family([*(row for row in rows if row["model"] in some), *(row for row in texts if row["share"])], KEY)
+    family = [*(row for row in rows if row["model"] in some), *(row for row in texts if row["share"])]
+    rows = holm_corrected(family, KEY)
     said = []
     for name in some:
         *mine, text = (row for row in rows if row["model"] == name)
-        sure = {word: [row for row in mine if judged(row, KEY, {-1: "-", 0: "", 1: "+"}) == word] for word in "+-"}
-        told = [
-            f"it finds {word} in {_tasks(tasks)}" for word, tasks in (("more", sure["+"]), ("less", sure["-"])) if tasks
-        ]
-        loss = judged(text, KEY, {-1: "lower", 0: "not told apart", 1: "higher"})
-        told = [*(told or ["no task is told apart"]), f"the loss of held-out texts is {loss} ({nats(text, KEY)})"]
+        more, fewer = ([row for row in mine if Comparison.of(row, KEY).direction == sign] for sign in (1, -1))
+        changes = [f"it finds {word} in {_tasks(tasks)}" for word, tasks in (("more", more), ("less", fewer)) if tasks]
+        loss = Claim(Comparison.of(text, KEY), lower="lower", higher="higher").text()
+        told = [*(changes or ["no task differs significantly"]), f"the loss of held-out texts is {loss}"]
         said.append(f"{name} {'; '.join(told)}")
     start = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, beside reading on {none}: "
-    return f"{start}{'; '.join(said)}.{of_comparisons(rows, KEY)}{of_whom(protocol['seeds'], 'model')}"
+    return f"{start}{'; '.join(said)}.{multiplicity_note(rows, KEY)}{scope_of_claim(protocol['seeds'], 'model')}"
 
 
 def _tasks(rows: list[dict]) -> str:
-    return ", ".join(f"{row['task']} {points(row, KEY)}" for row in rows)
+    return ", ".join(f"{row['task']} ({Comparison.of(row, KEY, unit='points').evidence})" for row in rows)
 
 
 def _named(share: float) -> str:

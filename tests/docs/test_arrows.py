@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
-BOTTOM = "answer files package errors studies.registry commandline sheet"
+BOTTOM = "answer files package errors studies.registry commandline sheet claims"
 LOADED = "available models layers weights arithmetic places"
 GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
 SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
@@ -118,6 +118,7 @@ ARROWS = {
     "fitted": BOTTOM,
     "studies.registry": "",
     "commandline": "",
+    "claims": "",
     "files": "",
     "sheet": "",
     "errors": "",

@@ -35,7 +35,7 @@ def test_a_bundled_models_card_says_what_was_measured(name):
 def test_a_target_inside_the_interval_of_48_questions_is_not_told_apart():
     """Wilson's interval of 37 of 48 is 63% to 87%, of 48 of 48 it begins at 93%."""
     rows = {line.split(" at 1,024")[0][2:]: line for line in written("demo").splitlines() if " at 1,024" in line}
-    assert "77% (63% to 87%; with" in rows["JSON pairs"] and "| not told apart from the target |" in rows["JSON pairs"]
+    assert "77% (63% to 87%; with" in rows["JSON pairs"] and "| not significantly different |" in rows["JSON pairs"]
     assert "100% (93% to 100%; with" in rows["Needle"] and rows["Needle"].endswith("| yes |")
     assert "chance is 25%" in written("demo")
 

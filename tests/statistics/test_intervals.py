@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import (
     BLOCKS,
@@ -17,7 +18,6 @@ from analysis.metrics.intervals import (
     p_of,
     p_value,
     ratio_interval,
-    smallest_effect,
     state,
     upper_limit,
 )
@@ -138,9 +138,9 @@ def test_one_sided_limits_and_many_comparisons():
     assert interval(values).mean < upper_limit(values) < interval(values).high
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert p_value([1.0, -1.0, 1.0, -1.0]) == 1.0 and p_value([1.0]) is None
-    assert smallest_effect(interval(np.arange(10.0))) == pytest.approx(
-        2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5
-    )
+    found = interval(np.arange(10.0))
+    smallest = Comparison(found.mean, found.low, found.high).minimum_detectable
+    assert smallest == pytest.approx(2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5)
 
 
 def test_a_p_value_goes_with_its_interval():

@@ -192,7 +192,7 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
     assert (
-        "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) -0.1000."
+        "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000."
         in sentence(rows, 1)
     )
 
@@ -200,7 +200,7 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
 def test_an_arm_is_told_with_what_is_sure_of_it():
     means, units = {"python": [2.0] * 4, "novels": [3.0, 3.0]}, {"python": np.arange(4), "novels": np.arange(2)}
     base = {"means": means, "tasks": {"needle": [0.0] * 16}}
-    unseen = "no change is told apart from none (a change of "
+    unseen = "no change is significant; the smallest effect this sample could detect is "
     for right, said in ((0, unseen), (16, "LoRA r=4 (+100.0 points). ")):
         found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
         told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, [found], base, "python", units)], 1)
@@ -216,9 +216,9 @@ def test_lower_and_higher_are_told_in_order():
         rows.append(row_of({"line": line, "rate": 1e-3}, [base | {"means": means}], base, "python", units))
     told = sentence(rows, 1)
     assert (
-        "lower: full fine-tuning (rate 0.001) -0.2000, LoRA r=4 (rate 0.001) -0.1000; higher: Focus K=2, soft" in told
+        "lower: full fine-tuning (rate 0.001) −0.2000, LoRA r=4 (rate 0.001) −0.1000; higher: Focus K=2, soft" in told
     )
-    assert "On the old one, in nats against the base, not told apart: LoRA r=4 (rate 0.001) +0.0000" in told
+    assert "On the old one, in nats against the base, the same: LoRA r=4 (rate 0.001) 0.0000" in told
 
 
 def test_the_verb_and_bad_input(home, capsys):

@@ -20,7 +20,7 @@ from analysis.studies.benchmarks.scores import Coded, answers, code, generated, 
 from analysis.studies.benchmarks.tasks import Asked, asked
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.ready.candidates import Candidate, beside_dense, looked_ahead
-from analysis.studies.stored.panels import edges
+from analysis.studies.stored.comparisons import edges
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers

@@ -10,7 +10,7 @@ from analysis.metrics.proportions import share, share_difference
 from analysis.probes.pieces import Cut, Pieces
 from analysis.probes.tasks import TASKS, Ask
 from analysis.studies.probes.turns import Way
-from analysis.studies.stored.panels import edges
+from analysis.studies.stored.comparisons import edges
 
 PARTS = ("right", "plain", "margin")
 AROUND = 32  # tokens shown before and behind the evidence

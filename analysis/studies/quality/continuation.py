@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.claims import signed
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.runs.signed import signed
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.quality.at_share import at_budget
 from analysis.studies.quality.following import NOTHING, Followed, Turn, follow

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.claims import signed
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.paired import perplexity_change
 from analysis.runs import Result
-from analysis.runs.signed import signed
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.quality.arms import PART, Arm, Reader, arm, arms
 from analysis.studies.ready.candidates import FAMILIES

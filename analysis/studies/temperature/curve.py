@@ -8,15 +8,15 @@ import pandas as pd
 import torch
 
 from analysis.attention import apply
+from analysis.claims import Comparison
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.metrics.intervals import LEVEL, Interval, holm, smallest_effect
+from analysis.metrics.intervals import holm
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.stored.panels import signed
 from analysis.studies.temperature.sharpness import check_temperatures
 from analysis.studies.text.scoring import whole_windows
 
@@ -136,8 +136,8 @@ def counter(context: Context, passes: int) -> Callable[[str], None]:
 
 
 def sentence(rows: list[dict], name: str) -> str:
-    """The lowest temperature of a curve's rows, which chose itself among them, and whether it is told apart from dense
-    attention after Holm's correction for all of them."""
+    """The lowest temperature of a curve's rows, which chose itself among them, and whether it differs
+    significantly from dense attention after Holm's correction for all of them."""
     dense = next((row for row in rows if row["t"] == 1), None)
     others = [row for row in rows if row["t"] != 1]
     if dense is None or not others:
@@ -149,12 +149,11 @@ def sentence(rows: list[dict], name: str) -> str:
     which = f"the lowest of {count} temperatures, on {chosen}, is" if count > 1 else "temperature"
     said = f"{name}: {which} {best['t']:g}, perplexity {best['perplexity']:.2f} against {dense['perplexity']:.2f} "
     low, high = (best.get(edge, best.get(f"difference_{edge}")) for edge in ("low", "high"))
-    if low is None:
-        return f"{said}({signed(best['difference'], '+.2%')}; {best['state']}), not judged."
-    ends = " to ".join(signed(end, "+.2%") for end in (low, high))
-    said += f"({signed(best['difference'], '+.2%')}, {ends}; {best['state']})"
-    how = f" after Holm's correction for {count} comparisons" if count > 1 else ""
-    if holm([row["p"] for row in others])[at] < 1 - LEVEL and not low <= 0 <= high:
-        return f"{said}, {'lower' if high < 0 else 'higher'}{how}."
-    least = smallest_effect(Interval(best["difference"], low, high, best["units"]))
-    return f"{said}, not told apart{how}; {least:.2%} could have been seen."
+    p_holm = None if low is None else float(holm([row["p"] for row in others])[at])
+    change = Comparison(best["difference"], low, high, "fine change", p_holm=p_holm)
+    if change.low is None:
+        return f"{said}({change.size}; {best['state']}), {change.relation()}."
+    said += f"({change.size}, {change.interval.removeprefix('95% interval ')}; {best['state']})"
+    family = f" after Holm's correction for {count} comparisons" if count > 1 else ""
+    limit = "" if change.direction else f"; {change.detectable}"
+    return f"{said}, {change.relation('lower', 'higher')}{family}{limit}."

@@ -7,8 +7,9 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.models import Model
+from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.measured import KERNELS, dense_of
-from analysis.studies.stored.panels import how_sure, presented
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
@@ -138,7 +139,7 @@ def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, made_with = numbers["rows"], numbers["protocol"]
-    notes = [f"The new domain is {made_with['new_domain']}.", how_sure(made_with)]
+    notes = [f"The new domain is {made_with['new_domain']}.", interval_caveat(made_with)]
     notes += [SEEN] if made_with["model"] == "demo" else []
     notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
     return presented("baselines", sentence(rows, made_with.get("seeds", 1)), panels(rows, made_with["rates"]), *notes)

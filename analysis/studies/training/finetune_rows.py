@@ -2,25 +2,21 @@
 
 import numpy as np
 
-from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds, smallest_effect
+from analysis.claims import Comparison, Verdict, detectable, signed
+from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds
 from analysis.metrics.proportions import share_difference
 from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.panels import (
-    compared,
-    decided,
-    difference,
-    in_family,
-    judged,
-    of_comparisons,
-    of_rows,
-    of_whom,
-    panel,
-    printed,
-    series,
-)
+from analysis.studies.stored.comparisons import compared, difference, holm_corrected, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import of_rows, panel, printed, series
 
 DOMAINS = {"new": "the new domain", "old": "the old one"}
-NONE = "not judged, in too few texts"
+SPOKEN = {  # in this order
+    Verdict.LOWER: "lower",
+    Verdict.HIGHER: "higher",
+    Verdict.SAME: "the same",
+    Verdict.NOT_SIGNIFICANT: "not significant",
+    Verdict.NOT_JUDGED: "not judged, in too few texts",
+}
 
 
 def reporting(units: np.ndarray) -> np.ndarray:
@@ -90,27 +86,23 @@ def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> st
     than the base there and on the old domain, and which get more or fewer tasks right."""
     lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
     best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
-    best = in_family(best, *DOMAINS, "tasks")
+    best = holm_corrected(best, *DOMAINS, "tasks")
     verdicts = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
-    tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
-    detectable = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
-    unseen = f" (a change of {100 * min(detectable):.1f} points could have been seen)" if detectable else ""
-    verdicts.append(f"{tasks_are}: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
+    changes = [(row["line"], Comparison.of(row, "tasks", unit="points")) for row in best]
+    tasks = [f"{line} ({change.size})" for line, change in changes if change.direction]
+    smallest = [change.minimum_detectable for _, change in changes if change.minimum_detectable is not None]
+    limit = f"; {detectable(min(smallest), 'points')}" if smallest else ""
+    verdicts.append(f"{tasks_are}: {', '.join(tasks) or f'no change is significant{limit}'}.")
     headline = f"Each at the rate that other texts chose. {' '.join(verdicts)}"
-    return f"{headline}{of_comparisons(best, *DOMAINS, 'tasks')}{of_whom(seeds, 'model')}"
+    return f"{headline}{multiplicity_note(best, *DOMAINS, 'tasks')}{scope_of_claim(seeds, 'model')}"
 
 
 def _decided(best: list[dict], key: str) -> str:
     """The rows that are lower, higher and neither, the lowest first."""
-    words, by_verdict = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
-    measured = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
-    for row in measured:
-        word = judged(row, key, words, NONE)
-        unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
-        by_verdict.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
-    by_verdict = [f"{word}: {', '.join(by_verdict[word])}" for word in (*words.values(), NONE) if word in by_verdict]
-    return "; ".join(by_verdict) or "nothing else was read"
-
-
-def _seen(row: dict, key: str) -> float:
-    return smallest_effect(Interval(row[key], row[f"{key}_low"], row[f"{key}_high"], 0))
+    by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in SPOKEN}
+    for row in sorted((row for row in best if row[key] is not None), key=lambda row: row[key]):
+        change = Comparison.of(row, key)
+        limit = f" ({change.detectable})" if change.verdict is Verdict.NOT_SIGNIFICANT else ""
+        by_verdict[change.verdict].append(f"{row['line']} (rate {row['rate']:g}) {signed(row[key])}{limit}")
+    parts = [f"{SPOKEN[verdict]}: {', '.join(lines)}" for verdict, lines in by_verdict.items() if lines]
+    return "; ".join(parts) or "nothing else was read"

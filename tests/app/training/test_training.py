@@ -233,7 +233,7 @@ def test_ablations_draw_whatever_study_has_panels(client):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("groups-k8-top1", "no longer told apart"), ("lengths", "the other way round")]
+    ("name", "said"), [("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")]
 )
 def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client, name, said):
     path = ROOT / "models_cache" / "demo" / "studies" / f"{name}.json"

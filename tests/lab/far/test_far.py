@@ -236,9 +236,7 @@ def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path, monkeypatc
     assert (
         f"**{numbers['bits_per_byte']['python']:.3f}**" in card and "length 16 in steps of 64, 50% recall rows" in card
     )
-    aimed = (
-        "at 1,024 tokens, of 4 questions | at least 70% | 75% (30% to 95%; with a window of 128: 25%) | not told apart"
-    )
+    aimed = "at 1,024 tokens, of 4 questions | at least 70% | 75% (30% to 95%; with a window of 128: 25%) | not signif"
     assert (
         f"| Labels from examples {aimed}" in card
         and "| best previous-token head | above 0.6 | 0." in card

@@ -29,9 +29,9 @@ def temperatures(sharp: float, learned: float = 3.0) -> dict:
 
 def test_the_best_temperature_is_named_only_where_it_is_sure():
     won = temperatures(2.9, learned=3.2)
-    assert "constant temperatures is 0.5: lower (-0.1000 nats per token" in won["sentence"]
+    assert "constant temperatures is 0.5: lower (−0.1000 nats per token" in won["sentence"]
     assert "learned: higher (+0.2000" in won["sentence"]
-    assert "t 0.4, adapted: not told apart from the same without a temperature (" in won["sentence"]
+    assert "t 0.4, adapted: the same as the same without a temperature (" in won["sentence"]
     assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 11
     assert [panel["title"] for panel in won["panels"]][0] == "By temperature (figure 8a)" and len(won["panels"]) == 4
     lost = temperatures(3.1)
@@ -166,8 +166,7 @@ def test_what_a_gain_saves_in_parameters_and_tokens():
 def test_no_gain_is_said():
     made = scaling(0.0)
     assert "parameters: no gain seen. To the same loss as dense training, tokens: no gain seen." in made["sentence"]
-    unseen = "not told apart, 0.0000 could have been seen"
-    even = f"0.0000 at 256, {unseen}, 0.0000 at 512, {unseen}, 0.0000 at 1,024, not judged"
+    even = "0.0000 at 256 (the same), 0.0000 at 512 (the same), 0.0000 at 1,024 (not judged)"
     assert f"against dense: t 0.4 {even}; learned {even}. The" in made["sentence"], "at 1,024 there are too few windows"
     assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
     parts = told(focal_scaling, {arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)

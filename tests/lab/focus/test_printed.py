@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import difference
+from analysis.studies.stored.comparisons import difference
 from lab.focus.printed import FLAT, Sizes, _curve, flat, sentence
 from tests.made.studied import asker, part_again, studied_home
 

@@ -37,8 +37,7 @@ def test_every_comparison_that_is_told_is_one_of_a_family(name, count):
 
 
 def test_both_sides_of_a_comparison_are_told():
-    told = said("pruned-k8-top1")
-    assert re.search("lose less in .* and more in .*; all layers together: .* could have been seen", told)
+    assert re.search("lose less in .* and more in .*; all layers together: not significantly", said("pruned-k8-top1"))
 
 
 def test_as_many_buckets_are_not_as_many_keys():
@@ -74,10 +73,10 @@ def test_all_heads_are_the_whole_of_their_own_gain():
     assert any("28 answers of one text" in note for note in STORED["induction"]["notes"])
 
 
-def test_caps_that_are_not_told_apart_say_what_could_have_been_seen():
+def test_caps_that_are_not_significant_say_what_could_be_detected():
     told = said("query-router")
     assert "lower at 0 of 5 caps, higher at " in told and "Of 5 comparisons, each is judged after Holm's" in told
-    assert re.search(r"not told apart at a cap of [\d, ]+, where [\d.]+% could have been seen", told)
+    assert re.search(r"not significant at a cap of [\d, ]+, where the smallest effect .* is [\d.]+%", told)
 
 
 def faster(**changed) -> dict:
@@ -91,7 +90,7 @@ def test_a_rule_is_faster_where_every_round_is():
     assert told.startswith(
         "At 64 tokens, the longest measured, A rule is faster than dense attention in each of 3 rounds"
     )
-    assert "differs from dense attention's by -0.0100 nats per token, in these 2 texts" in told and "At 32" not in told
+    assert "differs from dense attention's by −0.0100 nats per token, in these 2 texts" in told and "At 32" not in told
     assert _sentence([faster(speedup_low=0.9)], [64], 3).startswith("No rule reads a prompt of up to 64 tokens faster")
 
 
@@ -112,17 +111,13 @@ def test_what_each_interval_alone_would_tell_stands_beside_what_the_family_tells
     assert "from random tokens 0 higher and 0 lower;" in sentence([row | wide for row in rows], 512, 3)
 
 
-def test_a_family_tells_apart_all_some_or_none_and_says_what_could_have_been_seen():
+def test_a_family_judges_all_some_or_none_and_says_what_could_be_detected():
     rows = STORED["lengths"]["rows"]
-    sure = {"against_dense_p": 1e-9}
-    assert "(extrapolated); not told apart in this family, 0.0618 could have been seen by itself. k = 2" in said(
-        "lengths"
-    )
-    assert "(extrapolated). k = 2" in sentence([row | sure for row in rows], 512, 3)
-    some = [row | (sure if row["length"] < 4096 else {}) for row in rows]
-    assert "; 1 of 4 not told apart in this family, 0.0610 could have been seen by itself. k = 2" in sentence(
-        some, 512, 3
-    )
+    significant = {"against_dense_p": 1e-9}
+    assert "(extrapolated); not significant in this family, and judged alone the smallest effect" in said("lengths")
+    assert "(extrapolated). k = 2" in sentence([row | significant for row in rows], 512, 3)
+    some = [row | (significant if row["length"] < 4096 else {}) for row in rows]
+    assert "; 1 of 4 not significant in this family" in sentence(some, 512, 3)
     few = [row | dict.fromkeys(("against_dense_low", "against_dense_high", "against_dense_p")) for row in rows]
     assert "(extrapolated); too few texts to judge. k = 2" in sentence(few, 512, 3)
 

@@ -100,10 +100,10 @@ def test_what_is_told_apart_is_said_and_the_rest_is_not():
     asked = {"read": 819_200, "seeds": 3}
     said = sentence(rows, texts, asked)
     assert said.startswith("Read on for 0.8 M tokens, beside reading on without recall documents: with 50% recall")
-    assert "it finds more in Needle +20.0 points (95% interval +10.0 to +30.0); the loss" in said
+    assert "it finds more in Needle (+20.0 points, 95% interval +10.0 to +30.0); the loss" in said
     assert (
         "Labels" not in said
         and "finds less" not in said
         and "the loss of held-out texts is higher (+0.0300 nats per token" in said
     )
-    assert f"{half} no task is told apart; the loss" in sentence([rows[1], rows[2]], texts, asked)
+    assert f"{half} no task differs significantly; the loss" in sentence([rows[1], rows[2]], texts, asked)

@@ -196,8 +196,11 @@ def test_the_best_of_many_layers_is_told_apart_only_after_holm():
     """One of 18 at a two-sided p of 0.006 is 0.054 after Holm, one-sided; at 0.001 it holds."""
     stored = json.loads((ROOT / "models_cache/demo/studies/temperature.json").read_text())
     (said,) = [note for note in stored["notes"] if "Holm" in note]
-    assert "18 comparisons: layer 5 at 1.25 is lowest (-0.34%), and after Holm's correction not told apart" in said
+    assert (
+        "18 comparisons: layer 5 at 1.25 is lowest (-0.34%), and after Holm's correction not significantly different"
+        in said
+    )
     rest = layers_of({at: 0.01 for at in range(1, 18)}, 0.5)
-    assert "not told apart" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    assert "not significantly different" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
     assert "(p = 0.054)" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
-    assert "and told apart" in _best_layer(layers_of({0: -0.001}, 0.001) + rest)[0]
+    assert "and significantly below" in _best_layer(layers_of({0: -0.001}, 0.001) + rest)[0]

@@ -1,0 +1,160 @@
+"""Comparisons and what they allow to say: the one place that words "better", "worse" and "not significant".
+
+A `Comparison` is numbers alone: a paired difference, its interval, what it is corrected for. A `Claim` says it of a
+subject. Pages, stored studies, notes and documents all take their verdicts from here, so that the same numbers are
+never told in two ways.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+SIGNIFICANCE = 0.05
+# Effects of 2.8 standard errors are found four times in five: 1.96 for the test at 5% and 0.84 for a power of 80%.
+# A 95% interval is about 2 * 1.96 standard errors wide.
+DETECTABLE = 2.8 / (2 * 1.96)
+
+
+class Verdict(StrEnum):
+    """What a comparison allows to say of a value and of what it is compared with."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    SAME = "the same"
+    NOT_SIGNIFICANT = "not significant"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a difference is printed."""
+
+    spec: str  # of Python's format, without a sign
+    scale: float = 1.0  # what the stored value is multiplied with
+    name: str = ""  # stands behind the number, once
+
+
+UNITS = {
+    "nats": Unit(".4f", name=" nats per token"),
+    "change": Unit(".1%"),  # of perplexity, a share of the one it is compared with
+    "fine change": Unit(".2%"),  # the same where a tenth of a per cent decides
+    "points": Unit(".1f", 100, " points"),  # of a score that is stored as a share
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A paired difference to what it is compared with, and how sure it is."""
+
+    value: float
+    low: float | None = None  # of its 95% interval; None where there are too few units for one
+    high: float | None = None
+    unit: str = "nats"  # one of UNITS
+    versus: str = ""  # what it is compared with, as a sentence names it
+    units: int = 0  # independent texts, items or blocks that it rests on; 0 where that stands elsewhere
+    p_holm: float | None = None  # p-value after Holm's correction for its family; None where it is judged by itself
+    points: tuple[float, ...] = ()  # the difference of each unit, where these are too few for an interval
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], key: str, ends: str | None = None, **about: Any) -> Self:
+        """The comparison stored as `KEY`, `KEY_low`, `KEY_high`, `KEY_holm` and `KEY_points` of a row; `ends` begins
+        the names of the last four where the key does not."""
+        begin = f"{key}_" if ends is None else ends
+        low, high, p_holm, points = (row.get(f"{begin}{name}") for name in ("low", "high", "holm", "points"))
+        return cls(row[key], low, high, p_holm=p_holm, points=tuple(points or ()), **about)
+
+    @property
+    def verdict(self) -> Verdict:
+        """On which side of 0 it lies, if its interval and the correction for its family leave no doubt."""
+        if self.low is None or self.high is None:
+            return Verdict.NOT_JUDGED
+        if self.value == self.low == self.high == 0:
+            return Verdict.SAME
+        corrected_away = self.p_holm is not None and self.p_holm >= SIGNIFICANCE
+        if corrected_away or self.low <= 0 <= self.high:
+            return Verdict.NOT_SIGNIFICANT
+        return Verdict.HIGHER if self.low > 0 else Verdict.LOWER
+
+    @property
+    def direction(self) -> int:
+        """-1 or 1 where the verdict is lower or higher, else 0."""
+        return {Verdict.LOWER: -1, Verdict.HIGHER: 1}.get(self.verdict, 0)
+
+    @property
+    def minimum_detectable(self) -> float | None:
+        """The smallest difference that this design tells from 0 four times in five; None without an interval."""
+        return None if self.low is None or self.high is None else DETECTABLE * (self.high - self.low)
+
+    @property
+    def size(self) -> str:
+        """The difference with its unit: `−0.0123 nats per token`."""
+        return number(self.value, self.unit) + UNITS[self.unit].name
+
+    @property
+    def interval(self) -> str:
+        """Its 95% interval, or the points of so few units that there is none."""
+        if self.low is None or self.high is None:
+            points = ", ".join(number(point, self.unit) for point in self.points)
+            return f"in these {len(self.points)} texts {points}" if points else "no interval"
+        return f"95% interval {number(self.low, self.unit)} to {number(self.high, self.unit)}"
+
+    @property
+    def evidence(self) -> str:
+        """Size and interval; of a difference that is not significant also what this sample could have detected."""
+        limit = f"; {self.detectable}" if self.verdict is Verdict.NOT_SIGNIFICANT else ""
+        return f"{self.size}, {self.interval}{limit}"
+
+    @property
+    def detectable(self) -> str:
+        """The sentence part that stands beside everything that is not significant."""
+        return detectable(self.minimum_detectable, self.unit)
+
+    def relation(self, lower: str = "better", higher: str = "worse") -> str:
+        """The verdict in words: `better than random groups`. A lower value is better unless the words say otherwise."""
+        of = f" {self.versus}" if self.versus else ""
+        return {
+            Verdict.LOWER: f"{lower} than{of}" if of else lower,
+            Verdict.HIGHER: f"{higher} than{of}" if of else higher,
+            Verdict.SAME: f"the same as{of}" if of else "the same",
+            Verdict.NOT_SIGNIFICANT: f"not significantly different from{of}" if of else "not significantly different",
+            Verdict.NOT_JUDGED: f"not judged against{of}" if of else "not judged",
+        }[self.verdict]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of a subject because of a comparison."""
+
+    comparison: Comparison
+    subject: str = ""  # what was compared; empty where the sentence around it names it
+    lower: str = "better"  # the words for a lower and for a higher value
+    higher: str = "worse"
+
+    def text(self) -> str:
+        """`Focus: better than random groups (−0.0123 nats per token, 95% interval −0.0200 to −0.0050)`."""
+        said = f"{self.comparison.relation(self.lower, self.higher)} ({self.comparison.evidence})"
+        return f"{self.subject}: {said}" if self.subject else said
+
+
+def number(value: float, unit: str) -> str:
+    """A difference in one of UNITS, without the unit's name."""
+    return signed(UNITS[unit].scale * value, UNITS[unit].spec)
+
+
+def detectable(smallest: float | None, unit: str = "nats") -> str:
+    """What a sample could have detected, from the smallest such effect; None: there was no interval to take it from."""
+    if smallest is None:
+        return "too few texts to judge"
+    about = UNITS[unit]
+    name = "" if about.scale == 1 else about.name  # the difference itself, just before, has named the stored unit
+    spelled = f"{smallest:.2%}" if "%" in about.spec else f"{about.scale * smallest:.2g}{name}"
+    return f"the smallest effect this sample could detect is {spelled}"
+
+
+def signed(value: float, spec: str = ".4f") -> str:
+    """A change in a format of Python: +1.0% or −1.0%, with a minus that is no hyphen; what is printed as 0 has no
+    sign."""
+    spelled = f"{value:+{spec.lstrip('+')}}"
+    return spelled.replace("-", "−") if re.search("[1-9]", spelled) else spelled.lstrip("+-")
