@@ -1,6 +1,6 @@
-"""What a command returns: a dataclass with one documented field a line.
+"""What a command returns: a record with one documented field a line.
 
-    @dataclass(frozen=True, kw_only=True)
+    @record
     class Balanced(Answer):
         K: int = doc("groups of the router")
         mean: float = doc("largest group's share of the tokens, mean over layers")
@@ -8,7 +8,7 @@
         scores: np.ndarray = doc("float32 [L, T, K]")
 
 The type of a field decides where a stored run keeps it: a DataFrame is a table, an ndarray an array, and everything
-else a number, rows of dataclasses among them. The JSON Schema of what `--json` prints follows from the same types.
+else a number, rows of records among them. The JSON Schema of what `--json` prints follows from the same types.
 """
 
 import types
@@ -16,20 +16,30 @@ import typing
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Kind = TypeVar("Kind", bound=type)
 TABLE, ARRAY, NUMBER = "tables", "arrays", "numbers"
 JSON_TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
 
 
-def doc(text: str, *, row: type | None = None, optional: bool = False) -> Any:
-    """A field of an answer: what it holds and its unit. `row`: the dataclass that documents the columns of a table;
-    `optional`: the field is left out of what is stored where it is None."""
-    about = {"description": text, "row": row, "optional": optional}
-    return field(default=None if optional else MISSING, metadata=about)
+def doc(text: str, *, row: type | None = None, default: Any = MISSING) -> Any:
+    """A field of a record: what it holds and its unit.
+
+    `row`: the record that documents the columns of a table; a list of such rows is stored as a number and as a table
+    of one name. `default` None: the field is left out of what is stored where it is None;
+    such fields stand last.
+    """
+    return field(default=default, metadata={"description": text, "row": row})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(doc,))
+def record(kind: Kind) -> Kind:
+    """A frozen dataclass, told to type checkers as one whose fields are made by `doc`."""
+    return dataclass(frozen=True)(kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +56,13 @@ class Answer:
     @cached_property
     def tables(self) -> dict[str, "DataFrame"]:
         """pandas.DataFrame by name."""
-        return dict(self._stored(TABLE))
+        made, kept = {}, dict(self._stored(TABLE))
+        for one in fields(self):
+            if one.name in kept:
+                made[one.name] = kept[one.name]
+            elif one.metadata.get("row"):
+                made[one.name] = frame(one.metadata["row"], getattr(self, one.name))
+        return made
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -57,15 +73,15 @@ class Answer:
         hints = _hints(type(self))
         for one in fields(self):
             value = getattr(self, one.name)
-            if _part(hints[one.name]) == part and not (value is None and one.metadata.get("optional")):
+            if _part(hints[one.name]) == part and not (value is None and one.default is None):
                 yield one.name, value
 
 
 def plain(value: Any) -> Any:
-    """A value with every dataclass in it as a dict of its fields."""
+    """A value with every record in it as a dict of its fields."""
     if is_dataclass(value):
         named = ((one, getattr(value, one.name)) for one in fields(value))
-        return {one.name: plain(v) for one, v in named if not (v is None and one.metadata.get("optional"))}
+        return {one.name: plain(v) for one, v in named if not (v is None and one.default is None)}
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     # A NamedTuple or range becomes a list in JSON anyway.
@@ -73,7 +89,7 @@ def plain(value: Any) -> Any:
 
 
 def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
-    """Rows of one dataclass as a table with its fields as columns, also where there is no row."""
+    """Rows of one record as a table with its fields as columns, also where there is no row."""
     import pandas
 
     return pandas.DataFrame([plain(one) for one in rows], columns=[one.name for one in fields(row)])
@@ -110,7 +126,7 @@ def _of_dataclass(kind: type) -> dict[str, Any]:
     for one in fields(kind):
         if _part(hints[one.name]) == NUMBER:
             made[one.name] = _of(hints[one.name]) | _description(one)
-            required += [] if one.metadata.get("optional") else [one.name]
+            required += [] if one.default is None else [one.name]
     return {"type": "object", "properties": made, "required": sorted(required)}
 
 

@@ -5,19 +5,19 @@ level; here one rule labels learned groups and random sets of tokens of equal si
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
 
-from analysis.answer import doc
+from analysis.answer import doc, record
 from analysis.errors import BadSetting
 
 MIN_COUNT = 2  # a word marks a group only if it occurs there at least this often
 EMPTY = "empty"
 
 
-@dataclass(frozen=True)
+@record
 class GroupContent:
     """One group of one layer. An empty group has the label "empty" and NaN for what it has no number of."""
 
@@ -32,7 +32,7 @@ class GroupContent:
     purity_random_high: float = doc("their 97.5% quantile")
 
 
-@dataclass(frozen=True)
+@record
 class GroupWord:
     """A word that marks a group; case is folded and the commonest form shown."""
 

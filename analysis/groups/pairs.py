@@ -5,19 +5,19 @@ beside each number are this project's. Attention does not cross windows, so a pa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.answer import doc
+from analysis.answer import doc, record
 from analysis.errors import BadSetting
 from analysis.groups.shares import FarShares
 
 
-@dataclass(frozen=True)
+@record
 class Pair:
     """Two far-apart tokens of one group; positions count in the text."""
 

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.answer import doc, frame
+from analysis.answer import doc, frame, record
 
 
-@dataclass(frozen=True)
+@record
 class ArmShares:
     """Far pairs of one layer in one group by an arm. NaN where there are no far pairs."""
 
@@ -22,7 +21,7 @@ class ArmShares:
     lift: float = doc("mass_share / pairs_share: 1 when the groups say nothing about where attention goes")
 
 
-@dataclass(frozen=True)
+@record
 class DistanceShares:
     """Far pairs by distance in one group by an arm."""
 

@@ -1,30 +1,28 @@
 """A typed result, what is stored of it and the schema of what is printed of it, on an example worked by hand."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, frame, plain, returned, schema
+from analysis.answer import Answer, doc, frame, plain, record, returned, schema
 
 
-@dataclass(frozen=True)
+@record
 class Row:
     layer: int = doc("of the model")
     share: float | None = doc("None without tokens")
-    note: str | None = doc("left out where there is none", optional=True)
+    note: str | None = doc("left out where there is none", default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Example(Answer):
     count: int = doc("tokens")
     rows: list[Row] = doc("one per layer")
     by_name: dict[str, float] = doc("name -> share")
-    measured: float | None = doc("only where it was asked for", optional=True)
     table: DataFrame = doc("as rows", row=Row)
-    scores: np.ndarray | None = doc("float32 [2]", optional=True)
+    measured: float | None = doc("only where it was asked for", default=None)
+    scores: np.ndarray | None = doc("float32 [2]", default=None)
 
 
 def example(**more) -> Example:

@@ -3,13 +3,14 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
+from analysis.answer import plain
 from analysis.errors import BadSetting
 from analysis.probes.pieces import Cut
 from analysis.probes.tasks import TASKS, Ask
 from analysis.runs import Result
-from analysis.studies.probes.rows import Cell, rows_by, sentences, truncated
+from analysis.studies.probes.rows import AXES, Cell, rows_by, sentences, table_by, truncated
 from tests.made.quality import DESCRIBED
 
 UNABLE = ("labels", "json")  # tasks at chance
@@ -26,24 +27,20 @@ def probe(args: dict, text: str) -> Result:
     cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
     told, able = sentences(cells, methods, args["model"])
     numbers = {
-        **{
-            "rows": rows_by(cells, methods, "length", "depth", "examples"),
-            "sentences": told,
-            "sentence": " ".join(told),
-            "able": able,
-        },
-        **{
-            "truncated": truncated(cells),
-            "labels": [one.label for one in methods],
-            "limit": 2048,
-        },
+        "rows": plain(rows_by(cells, methods, *AXES)),
+        "sentences": told,
+        "sentence": " ".join(told),
+        "able": able,
+        "truncated": plain(truncated(cells)),
+        "labels": [one.label for one in methods],
+        "limit": 2048,
         "notes": ["2 of 9 prompts were longer."] if args["rope"] != "as_trained" else [],
         "protocol": {"verb": "probe", "model": args["model"], "text": args["text"], "tokens": 1000},
     }
     parts = {"before": "then", "evidence": HIDDEN, "after": "went on", "question": "The code is", "answer": HIDDEN}
     shown = [{"probe": args["probes"][0], "length": 512, "at": 77} | parts | {"others": "one · two"}]
-    tables = {"rows": numbers["rows"], "lengths": rows_by(cells, methods, "length"), "summary": rows_by(cells, methods)}
-    return Result(numbers, {name: pd.DataFrame(rows) for name, rows in (tables | {"shown": shown}).items()})
+    tables = {"rows": DataFrame(numbers["rows"]), "lengths": table_by(cells, methods, "length")}
+    return Result(numbers, tables | {"summary": table_by(cells, methods), "shown": DataFrame(shown)})
 
 
 def _cells(name: str, args: dict, methods: int):

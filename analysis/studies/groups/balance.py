@@ -1,11 +1,11 @@
 """Sinkhorn by hand: how large the groups of a text become when temperature and iterations change, nothing retrained."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, frame
+from analysis.answer import Answer, doc, frame, record
 from analysis.groups.dominance import Balance, balance_note, balanced_largest_share, rebalance
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, protocol, read
@@ -15,7 +15,7 @@ CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
 LENGTH = 1024  # tokens that are balanced, as in training
 
 
-@dataclass(frozen=True)
+@record
 class LayerBalance:
     """How one layer's groups come out."""
 
@@ -25,7 +25,7 @@ class LayerBalance:
     confidence: float = doc("mean of each token's largest assignment")
 
 
-@dataclass(frozen=True)
+@record
 class CurvePoint:
     """The largest group after a number of iterations."""
 
@@ -35,7 +35,7 @@ class CurvePoint:
     mass: float = doc("the worst layer's share of the assignment in one group")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Balanced(Answer):
     """The balance of a text's groups at one temperature and number of iterations."""
 

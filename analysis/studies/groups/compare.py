@@ -1,12 +1,10 @@
 """Two routers side by side on one text, and one router's groups beside groups of the same vectors that mean nothing."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from pandas import DataFrame
 from torch import Tensor
 
-from analysis.answer import Answer, doc, frame
+from analysis.answer import Answer, doc, frame, record
 from analysis.errors import BadSetting
 from analysis.groups.contents import EMPTY, group_contents
 from analysis.groups.dominance import largest_share, stability
@@ -23,7 +21,7 @@ DRAWS = 20  # shuffles of one side's labels, matched like the real ones: what ch
 ROUTER, RANDOM, KMEANS = ARMS = "this router", "random centroids", "k-means"
 
 
-@dataclass(frozen=True)
+@record
 class LayerAgreement:
     """How far two routers agree in one layer."""
 
@@ -34,7 +32,7 @@ class LayerAgreement:
     share_other: float = doc("the same by the other one")
 
 
-@dataclass(frozen=True)
+@record
 class GroupMatch:
     """A group and its partner."""
 
@@ -45,7 +43,7 @@ class GroupMatch:
     shared: float | None = doc("share of them that are in the partner too; None for an empty group")
 
 
-@dataclass(frozen=True)
+@record
 class Confusion:
     """Tokens in a group of each router."""
 
@@ -56,7 +54,7 @@ class Confusion:
     tokens: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RouterComparison(Answer):
     """How far two routers put the same tokens of a text together."""
 
@@ -71,7 +69,7 @@ class RouterComparison(Answer):
     confusion: DataFrame = doc("tokens in every pair of groups", row=Confusion)
 
 
-@dataclass(frozen=True)
+@record
 class ArmRow:
     """The groups of one layer by one arm."""
 
@@ -85,7 +83,7 @@ class ArmRow:
     labels: str = doc("the groups' labels, largest group first")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class GroupControls(Answer):
     """The table of Focus' section 5 for every layer of a text."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame, concat
 
-from analysis.answer import Answer, doc
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.groups.contents import GroupContent, GroupWord, group_contents
 from analysis.groups.dominance import balanced_largest_share, largest_share
@@ -19,7 +19,7 @@ from analysis.studies.groups.routers import memberships, router_facts, router_fo
 from analysis.studies.text.text import token_table
 
 
-@dataclass(frozen=True)
+@record
 class LayerGroups:
     """One layer's groups beside its controls; NaN where the shuffled text was not read."""
 
@@ -33,7 +33,7 @@ class LayerGroups:
     balanced: float = doc("largest share that balanced chance shows on as many tokens")
 
 
-@dataclass(frozen=True)
+@record
 class TextGroup(GroupContent):
     """One group of one layer of the text, beside its controls."""
 
@@ -49,7 +49,7 @@ class TextGroupWord(GroupWord):
     layer: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TextGroups(Answer):
     """What the learned groups hold in a text."""
 
@@ -70,7 +70,7 @@ class TextGroups(Answer):
     pca_variance: np.ndarray = doc("their share of the variance, float32 [L, 2]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class VectorMap(Answer):
     """The routing vectors of one layer on a map."""
 

@@ -1,13 +1,12 @@
 """Which far-apart tokens of a text share a group, how much they attend to each other, and what chance would give."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from pandas import DataFrame, concat
 
-from analysis.answer import Answer, doc
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.groups.pairs import Pair, PairCollector
 from analysis.groups.shares import ArmShares, DistanceShares
@@ -35,7 +34,7 @@ SAID = dict(
 )
 
 
-@dataclass(frozen=True)
+@record
 class FarPair(Pair):
     """A far pair with its words."""
 
@@ -46,7 +45,7 @@ class FarPair(Pair):
     kind: str = doc(f"the first that fits of {', '.join(KINDS)}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FarPairs(Answer):
     """The strongest far pairs of one group, and what chance would give."""
 

@@ -1,14 +1,13 @@
 """Which router a study uses: the stored one by name, or one fitted without training on the bundled samples."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc
+from analysis.answer import Answer, doc, record
 from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
@@ -138,16 +137,16 @@ def assigned(router: FocusRouter, layer: int, vectors: torch.Tensor) -> tuple[to
     return soft, top_groups(soft, router.top)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FittedRouter(Answer):
     """A router that was fitted without training, and where it is stored."""
 
     path: str
     tokens: int = doc("tokens that it was fitted on")
     notes: list[str] = doc("runs of an earlier router of this name that went to the trash")
-    perplexity_dense: float | None = doc("on the third sample, where it was measured", optional=True)
-    perplexity_fitted: float | None = doc("with the router's hard groups", optional=True)
-    perplexity_random: float | None = doc("with random centroids, same settings", optional=True)
+    perplexity_dense: float | None = doc("on the third sample, where it was measured", default=None)
+    perplexity_fitted: float | None = doc("with the router's hard groups", default=None)
+    perplexity_random: float | None = doc("with random centroids, same settings", default=None)
 
 
 def fit_router(

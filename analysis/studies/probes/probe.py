@@ -4,27 +4,67 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
+from analysis.answer import Answer, doc, frame, record
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
 from analysis.models import Model
-from analysis.probes.pieces import Pieces, cut
+from analysis.probes.pieces import Cut, Pieces, cut
 from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.probes.scoring import TURNS, answer_logs, chosen, control, margin
 from analysis.probes.tasks import TASKS, Ask
-from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.probes.rows import Cell, rows_by, sentences, shown, truncated
-from analysis.studies.probes.turns import ROOM, Way, ways
+from analysis.studies.probes.rows import (
+    AXES,
+    Cell,
+    ProbeRow,
+    ShownPrompt,
+    Truncated,
+    Way,
+    rows_by,
+    sentences,
+    shown,
+    table_by,
+    truncated,
+    ways,
+)
 from analysis.studies.ready.candidates import FAMILIES, beside_dense
 from analysis.studies.text.held_out import check_range
 
 DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
 USUAL = (256, 512, 1024)  # tokens, as far as the model reads them
 MOST_PROMPTS = 8192  # of one request from a page
+ROOM = 64  # tokens for another question and its answer
 LEAST, MOST_ITEMS, MOST_CHOICES = 16, 512, 26
 KERNEL = "each method's own kernel where it has one, else masked blocks"
+
+
+@record
+class TaskFacts:
+    """One of the tasks."""
+
+    title: str
+    about: str = doc("what is asked")
+    axis: str | None = doc("what its map has beside the length: depth, examples or nothing")
+
+
+@record
+class Probed(Answer):
+    """What a model answers to long-context questions under several methods."""
+
+    rows: list[ProbeRow] = doc("one per task, cell and method", row=ProbeRow)
+    sentences: list[str] = doc("the result in words, one per task and method")
+    sentence: str = doc("all of them")
+    able: dict[str, bool] = doc("task -> whether dense attention is above chance")
+    truncated: Truncated = doc("prompts whose beginning was cut off")
+    tasks: dict[str, TaskFacts] = doc("every task by its name")
+    labels: list[str] = doc("the methods, dense first")
+    limit: int = doc("tokens that are read at once")
+    notes: list[str] = doc("empty cells, and what a reader must know of the prompts")
+    lengths: DataFrame = doc("the rows by length alone, pooled", row=ProbeRow)
+    summary: DataFrame = doc("one row per task and method", row=ProbeRow)
+    shown: DataFrame = doc("one prompt of each task in parts", row=ShownPrompt)
 
 
 def probe(
@@ -44,7 +84,7 @@ def probe(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> Probed:
     """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
 
     `probes`: names of TASKS (all); `methods` as in `evaluate`, dense is always first; `text` is what things are hidden
@@ -53,116 +93,112 @@ def probe(
     sight, after which the real one is asked. Answers are compared by the log-probability that the prompt adds to what
     each scores after the same question alone. `too_long`: `refuse` lengths beyond the model's positions, or `cut` the
     beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
-    (analysis/probes/rotary.py).
-    numbers: `rows`: `probe method length depth examples score low high chance n plain margin truncated lost`, score the
-    share of right answers with its Wilson interval, plain the same without that correction, margin (nats) of the right
-    answer over the next, and, against dense, paired, `difference difference_low difference_high`; `sentences`,
-    `able` (probe -> whether dense is above chance), `truncated`, `tasks`, `labels`, `notes`. tables: `rows`,
-    `lengths` and `summary` (the same, pooled), `shown` (one prompt of each task in parts).
-    Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
+    (analysis/probes/rotary.py). Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
     check_seed(seed)
     lm = context.model(model)
     named = _tasks(probes)
-    chosen_methods = beside_dense(context, lm, methods, FAMILIES)
-    if ahead := next((way.label for way in chosen_methods if way.method.reads_future), None):
+    candidates = beside_dense(context, lm, methods, FAMILIES)
+    if ahead := next((candidate.label for candidate in candidates if candidate.method.reads_future), None):
         raise BadSetting(
             f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
             "choose the causal rule."
         )
     limit = reach(lm, rope, factor)
-    wanted = _lengths(lengths, limit, too_long)
-    fits = wanted[-1] + ROOM <= limit
-    listed = ways(chosen_methods, TURNS if fits else TURNS[:2])
+    lengths = _lengths(lengths, limit, too_long)
+    second_fits = lengths[-1] + ROOM <= limit
+    listed = ways(candidates, TURNS if second_fits else TURNS[:2])
     depths, examples = _depths(depths), _examples(examples)
     check_range("The number of items", items, 1, MOST_ITEMS)
     check_range("The number of candidates", choices, 2, MOST_CHOICES)
     text = text or context.add_text(*next(iter(sample_texts().values())))
     pieces = Pieces(lm.tokenizer, context.text(text)[1])
-    grid = {name: _grid(name, wanted, depths, examples, choices) for name in named}
+    grid = {name: _grid(name, lengths, depths, examples, choices) for name in named}
     prompts = items * sum(map(len, grid.values())) * len(listed)
     if context.browser and prompts > MOST_PROMPTS:
         raise TooLarge(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
             "depths, questions or methods, or use the command line."
         )
-    questions_by_task, notes, trouble = {}, [], None
-    for name, cells in grid.items():
-        questions_by_task[name], error = _questions(pieces, name, cells, items, seed, limit)
+    questions: dict[str, list[tuple[Ask, list[Cut]]]] = {}
+    notes: list[str] = []
+    impossible: BadSetting | None = None
+    for name, asks in grid.items():
+        questions[name], error = _questions(pieces, name, asks, items, seed, limit)
         if error is not None:
-            trouble, empty = error, len(cells) - len(questions_by_task[name])
-            notes.append(f"{TASKS[name].title}: {empty} of {len(cells)} cells are empty. {error}")
-    if not any(questions_by_task.values()):
-        raise trouble
+            impossible, empty = error, len(asks) - len(questions[name])
+            notes.append(f"{TASKS[name].title}: {empty} of {len(asks)} cells are empty. {error}")
+    if impossible is not None and not any(questions.values()):
+        raise impossible
     base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
-    if len(listed) > len(chosen_methods) and not fits:
-        notes.append(f"There is no room for a second question behind {wanted[-1]:,} tokens, so none was asked.")
-    cells = _ask(context, lm, listed, pieces, questions_by_task, partial(base_for, lm, rope, factor, base), seed)
-    rows = rows_by(cells, listed, "length", "depth", "examples")
-    sentences_told, able = sentences(cells, listed, lm.name)
-    tokens = sum(len(way.items) * way.ask.length for way in cells)
-    about = {"seed": seed, "kernel": KERNEL, "window": limit, "items": items, "candidates": choices, "rope": rope}
-    about |= {"base": base if rope == "base" else None, "factor": None if rope == "as_trained" else factor}
-    numbers = {
-        "rows": rows,
-        "sentences": sentences_told,
-        "sentence": " ".join(sentences_told),
-        "able": able,
-        "truncated": truncated(cells),
-        "tasks": {name: {"title": way.title, "about": way.about, "axis": way.axis} for name, way in TASKS.items()},
-        "labels": [way.label for way in listed],
-        "limit": limit,
-        "notes": [*notes, *_notes(lm, pieces, wanted, rope, factor, base, truncated(cells))],
-        "protocol": protocol("probe", lm, text, tokens * len(listed), **about),
-    }
-    tables = {
-        "rows": pd.DataFrame(rows),
-        "lengths": pd.DataFrame(rows_by(cells, listed, "length")),
-        "summary": pd.DataFrame(rows_by(cells, listed)),
-        "shown": pd.DataFrame(shown(pieces, cells)),
-    }
-    return Result(numbers, tables)
+    if len(listed) > len(candidates) and not second_fits:
+        notes.append(f"There is no room for a second question behind {lengths[-1]:,} tokens, so none was asked.")
+    cells = _ask(context, lm, listed, pieces, questions, partial(base_for, lm, rope, factor, base), seed)
+    lines, able = sentences(cells, listed, lm.name)
+    cut_prompts = truncated(cells)
+    tokens = sum(len(cell.items) * cell.ask.length for cell in cells)
+    settings = {"seed": seed, "kernel": KERNEL, "window": limit, "items": items, "candidates": choices, "rope": rope}
+    settings |= {"base": base if rope == "base" else None, "factor": None if rope == "as_trained" else factor}
+    return Probed(
+        rows=rows_by(cells, listed, *AXES),
+        sentences=lines,
+        sentence=" ".join(lines),
+        able=able,
+        truncated=cut_prompts,
+        tasks={name: TaskFacts(task.title, task.about, task.axis) for name, task in TASKS.items()},
+        labels=[way.label for way in listed],
+        limit=limit,
+        notes=[*notes, *_notes(lm, pieces, lengths, rope, factor, base, cut_prompts)],
+        lengths=table_by(cells, listed, "length"),
+        summary=table_by(cells, listed),
+        shown=frame(ShownPrompt, shown(pieces, cells)),
+        protocol=protocol("probe", lm, text, tokens * len(listed), **settings),
+    )
 
 
 def _ask(
-    context: Context, lm: Model, listed: list[Way], pieces: Pieces, questions_by_task: dict, bases: Callable, seed: int
+    context: Context,
+    lm: Model,
+    listed: list[Way],
+    pieces: Pieces,
+    questions: dict[str, list[tuple[Ask, list[Cut]]]],
+    base_of: Callable[[int], float | None],
+    seed: int,
 ) -> list[Cell]:
-    """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
-    done, total = 0, sum(len(cuts) for cells in questions_by_task.values() for _, cuts in cells) * len(listed)
-    cells = []
-    for name, cells_of_task in questions_by_task.items():
-        for ask, cuts in cells_of_task:
+    """Every question under every method: cells with gains and plain log-probabilities [methods, items]."""
+    done, total = 0, sum(len(cuts) for cells in questions.values() for _, cuts in cells) * len(listed)
+    answered = []
+    for name, cells in questions.items():
+        for ask, cuts in cells:
             scores = np.zeros((3, len(listed), len(cuts)))  # right by gain, right by log-probability, margin
             for number, question in enumerate(cuts):
-                alone = control(pieces, question.item, np.random.default_rng([seed, number]))
-                earlier = cuts[(number + 1) % len(cuts)].item
-                with rotary_base(lm, bases(len(question.item.ids) + question.item.candidates.shape[1])):
+                item, right = question.item, question.item.right
+                alone = control(pieces, item, np.random.default_rng([seed, number]))
+                other = cuts[(number + 1) % len(cuts)].item
+                with rotary_base(lm, base_of(len(item.ids) + item.candidates.shape[1])):
                     for place, way in enumerate(listed):
                         context.progress(done / total, f"{TASKS[name].title}, {ask.length:,} tokens, {way.label}")
-                        logs = answer_logs(lm, way.method, question.item, way.turn, earlier)
-                        by_itself = answer_logs(lm, way.method, alone, way.turn, earlier)
-                        gain, right = logs - by_itself, question.item.right
+                        logs = answer_logs(lm, way.method, item, way.turn, other)
+                        gain = logs - answer_logs(lm, way.method, alone, way.turn, other)
                         scores[:, place, number] = chosen(gain, right), chosen(logs, right), margin(gain, right)
                         done += 1
-            cells.append(Cell(name, ask, cuts, *scores))
-    return cells
+            answered.append(Cell(name, ask, cuts, *scores))
+    return answered
 
 
 def _questions(
-    pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int
-) -> tuple[list[tuple[Ask, list]], BadSetting | None]:
+    pieces: Pieces, name: str, asks: list[Ask], items: int, seed: int, limit: int
+) -> tuple[list[tuple[Ask, list[Cut]]], BadSetting | None]:
     """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
-    cells, trouble = [], None
-    for ask in grid:
-        drawn = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
+    make, cells, impossible = TASKS[name].make, [], None
+    for ask in asks:
+        seeds = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
         try:
-            questions = [
-                TASKS[name].make(pieces, ask, np.random.default_rng([*drawn, number])) for number in range(items)
-            ]
+            questions = [make(pieces, ask, np.random.default_rng([*seeds, number])) for number in range(items)]
             cells.append((ask, [cut(question, limit, len(pieces.begin)) for question in questions]))
         except BadSetting as error:
-            trouble = error
-    return cells, trouble
+            impossible = error
+    return cells, impossible
 
 
 def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:
@@ -182,25 +218,28 @@ def _tasks(probes: list[str] | None) -> list[str]:
 def _lengths(lengths: list[int] | None, limit: int, too_long: str) -> list[int]:
     if too_long not in ("refuse", "cut"):
         raise BadSetting(f"too_long is {too_long[:40]!r} and must be refuse or cut.")
-    chosen_lengths = [n for n in USUAL if n <= limit] or [limit] if lengths is None else sorted(set(lengths))
-    if not chosen_lengths:
+    if lengths is None:
+        return [length for length in USUAL if length <= limit] or [limit]
+    lengths = sorted(set(lengths))
+    if not lengths:
         raise BadSetting("No length was asked for: give at least one, such as 512.")
-    if chosen_lengths[0] < LEAST:
-        raise BadSetting(f"The length is {chosen_lengths[0]:,} tokens and must be at least {LEAST}.")
-    if chosen_lengths[-1] > limit and too_long == "refuse":
+    if lengths[0] < LEAST:
+        raise BadSetting(f"The length is {lengths[0]:,} tokens and must be at least {LEAST}.")
+    if lengths[-1] > limit and too_long == "refuse":
         raise TooLarge(
-            f"A prompt of {chosen_lengths[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter "
-            "one, extend the positions, or let its beginning be cut off."
+            f"A prompt of {lengths[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter one, "
+            "extend the positions, or let its beginning be cut off."
         )
-    return chosen_lengths
+    return lengths
 
 
 def _depths(depths: list[float] | None) -> list[float]:
-    chosen_depths = list(DEPTHS) if depths is None else sorted(set(map(float, depths)))
-    wrong = next((depth for depth in chosen_depths if not 0 <= depth <= 1), None if chosen_depths else "missing")
+    if depths is None:
+        return list(DEPTHS)
+    wrong = next((depth for depth in depths if not 0 <= depth <= 1), None if depths else "missing")
     if wrong is not None:
         raise BadSetting(f"A depth is {wrong} and must lie between 0 (the beginning) and 1 (next to the question).")
-    return chosen_depths
+    return sorted(set(map(float, depths)))
 
 
 def _examples(examples: list[int] | None) -> list[int]:
@@ -211,13 +250,13 @@ def _examples(examples: list[int] | None) -> list[int]:
 
 
 def _notes(
-    lm: Model, pieces: Pieces, lengths: list[int], rope: str, factor: float, base: float, cuts: dict
+    lm: Model, pieces: Pieces, lengths: list[int], rope: str, factor: float, base: float, cuts: Truncated
 ) -> list[str]:
     notes = []
-    if cuts["prompts"]:
+    if cuts.prompts:
         notes.append(
-            f"{cuts['prompts']:,} of {cuts['of']:,} prompts were longer than can be read at once: their beginning was "
-            f"cut off, and in {cuts['lost']:,} of them the answer was in that part."
+            f"{cuts.prompts:,} of {cuts.of:,} prompts were longer than can be read at once: their beginning was "
+            f"cut off, and in {cuts.lost:,} of them the answer was in that part."
         )
     if lengths[-1] > len(pieces.filler):
         notes.append(f"The text has {len(pieces.filler):,} tokens, so prompts of {lengths[-1]:,} repeat it.")

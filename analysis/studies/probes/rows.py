@@ -4,16 +4,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pandas import DataFrame
 
-from analysis.metrics.intervals import Interval
+from analysis.answer import doc, frame, record
+from analysis.methods.base import Method
 from analysis.metrics.proportions import share, share_difference
 from analysis.probes.pieces import Cut, Pieces
+from analysis.probes.scoring import KNOWN
 from analysis.probes.tasks import TASKS, Ask
-from analysis.studies.probes.turns import Way
-from analysis.studies.stored.comparisons import edges
+from analysis.studies.ready.candidates import Candidate
 
-PARTS = ("right", "plain", "margin")
 AROUND = 32  # tokens shown before and behind the evidence
+AXES = ("length", "depth", "examples")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method and the `turn` at which it sees the question (`probes.scoring.TURNS`)."""
+
+    name: str
+    label: str
+    method: Method
+    turn: str = KNOWN
+
+
+def ways(methods: Sequence[Candidate], turns: Sequence[str]) -> list[Way]:
+    """Each method, once for every turn where it decides at the end of a prompt."""
+    listed: list[Way] = []
+    for candidate in methods:
+        if candidate.method.saves == "reads":
+            listed.append(Way(candidate.name, candidate.label, candidate.method))
+        else:
+            listed += [Way(candidate.name, f"{candidate.label}, {turn}", candidate.method, turn) for turn in turns]
+    return listed
 
 
 @dataclass(frozen=True)
@@ -29,78 +52,146 @@ class Cell:
     margin: np.ndarray
 
 
-def rows_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> list[dict]:
-    """One row per task, method and value of `axes` (some of `length depth examples`), over all cells of these."""
+@record
+class ProbeRow:
+    """What one method answers in one cell, or in several of one task."""
+
+    probe: str = doc("name of the task")
+    method: str = doc("label of the method")
+    name: str = doc("its name")
+    length: int | None = doc("tokens of the prompt with its answer")
+    depth: float | None = doc("place of the evidence, 0 the beginning, 1 right before the question")
+    examples: int | None = doc("examples in the prompt")
+    score: float | None = doc("share of right answers, each candidate's log-probability against what it has alone")
+    low: float | None = doc("its 95% Wilson interval")
+    high: float | None
+    chance: float = doc("share that guessing answers rightly")
+    n: int = doc("questions")
+    plain: float = doc("share of right answers without that correction")
+    margin: float = doc("nats by which the right answer is likelier than the next, mean")
+    truncated: int = doc("prompts whose beginning was cut off")
+    lost: int = doc("those of them that lost their evidence")
+    difference: float | None = doc("score minus that of dense on the same questions; None for dense itself")
+    difference_low: float | None = doc("its 95% interval (Bonett and Price)")
+    difference_high: float | None
+
+
+@record
+class Truncated:
+    """How many prompts were longer than can be read at once."""
+
+    prompts: int = doc("prompts that were cut")
+    of: int = doc("all prompts")
+    lost: int = doc("those whose evidence was cut off")
+
+
+@record
+class ShownPrompt:
+    """The prompt of one task in parts; a task without one place shows its beginning and its end."""
+
+    probe: str
+    length: int
+    at: int | None = doc("first token of the evidence")
+    before: str
+    evidence: str
+    after: str
+    question: str
+    answer: str
+    others: str = doc("the other candidates")
+
+
+def rows_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> list[ProbeRow]:
+    """One row per task, method and value of `axes` (some of AXES), over all cells of these."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.probe, *(getattr(cell.ask, axis) for axis in axes)), []).append(cell)
-    return [
-        row for key, members in groups.items() for row in _rows(members, methods, dict(zip(axes, key[1:], strict=True)))
-    ]
+    rows: list[ProbeRow] = []
+    for (_, *place), members in groups.items():
+        rows += _rows(members, methods, dict.fromkeys(AXES) | dict(zip(axes, place, strict=True)))
+    return rows
 
 
-def _probes(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The cells of each task."""
+def table_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> DataFrame:
+    """The same rows as a table without the axes over which they are pooled."""
+    return frame(ProbeRow, rows_by(cells, methods, *axes)).drop(columns=[axis for axis in AXES if axis not in axes])
+
+
+def _rows(cells: Sequence[Cell], methods: Sequence[Way], place: dict) -> list[ProbeRow]:
+    right = np.concatenate([cell.right for cell in cells], 1)  # [methods, items]
+    plain = np.concatenate([cell.plain for cell in cells], 1)
+    margin = np.concatenate([cell.margin for cell in cells], 1)
+    cut = truncated(cells)
+    rows = []
+    for index, method in enumerate(methods):
+        score, difference = share(right[index]), None
+        if index > 0:
+            difference = share_difference(right[index], right[0])
+        rows.append(
+            ProbeRow(
+                probe=cells[0].probe,
+                method=method.label,
+                name=method.name,
+                **place,
+                score=score.mean,
+                low=score.low,
+                high=score.high,
+                chance=1 / cells[0].ask.choices,
+                n=cut.of,
+                plain=float(plain[index].mean()),
+                margin=float(margin[index].mean()),
+                truncated=cut.prompts,
+                lost=cut.lost,
+                difference=difference and difference.mean,
+                difference_low=difference and difference.low,
+                difference_high=difference and difference.high,
+            )
+        )
+    return rows
+
+
+def truncated(cells: Sequence[Cell]) -> Truncated:
+    """How many prompts of all cells were cut."""
+    cuts = [item for cell in cells for item in cell.items]
+    return Truncated(sum(item.dropped > 0 for item in cuts), len(cuts), sum(item.lost for item in cuts))
+
+
+def _of_probe(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     by_probe: dict[str, list[Cell]] = {}
     for cell in cells:
         by_probe.setdefault(cell.probe, []).append(cell)
     return by_probe
 
 
-def _rows(cells: Sequence[Cell], methods: Sequence[Way], where: dict) -> list[dict]:
-    right, plain, margin = (np.concatenate([getattr(cell, name) for cell in cells], 1) for name in PARTS)
-    cuts = [item for cell in cells for item in cell.items]
-    rows = []
-    for index, method in enumerate(methods):
-        score, apart = (
-            share(right[index]),
-            share_difference(right[index], right[0]) if index else Interval(None, None, None, 0),
-        )
-        row = {"probe": cells[0].probe, "method": method.label, "name": method.name, **where}
-        row |= {"score": score.mean, "low": score.low, "high": score.high, "chance": 1 / cells[0].ask.choices}
-        row |= {"n": len(cuts), "plain": float(plain[index].mean()), "margin": float(margin[index].mean())}
-        row |= {"truncated": sum(item.dropped > 0 for item in cuts), "lost": sum(item.lost for item in cuts)}
-        rows.append(row | edges("difference", apart))
-    return rows
-
-
-def truncated(cells: Sequence[Cell]) -> dict:
-    """`prompts` that were cut, `of` all, and `lost`: those whose evidence was cut off."""
-    cuts = [item for cell in cells for item in cell.items]
-    return {"prompts": sum(item.dropped > 0 for item in cuts), "of": len(cuts), "lost": sum(item.lost for item in cuts)}
-
-
 def sentences(cells: Sequence[Cell], methods: Sequence[Way], model: str) -> tuple[list[str], dict[str, bool]]:
     """What the probes say, one sentence per task and method, and for each task whether dense is above chance."""
-    rows, lines, able = rows_by(cells, methods), [], {}
-    for probe, of_probe in _probes(cells).items():
-        dense, *compared = [row for row in rows if row["probe"] == probe]
-        able[probe] = dense["low"] > dense["chance"]
-        lines.append(_of_dense(dense, model, able[probe]))
-        lines += [_of_other(row) for row in compared if able[probe]]
-        near = reached(of_probe)
-        if able[probe] and near is not None:
+    lines: list[str] = []
+    able: dict[str, bool] = {}
+    for probe, cells_of_task in _of_probe(cells).items():
+        dense, *others = rows_by(cells_of_task, methods)
+        able[probe] = (dense.low or 0) > dense.chance
+        interval = f"95% interval {dense.low:.0%} to {dense.high:.0%}, n = {dense.n:,}"
+        title, result = TASKS[probe].title, f"{dense.score:.0%} right ({interval}), chance {dense.chance:.0%}"
+        if not able[probe]:
+            lines.append(
+                f"{title}: this model cannot do the task. Dense attention is at chance ({result}), so what another "
+                "method scores says nothing about reading less."
+            )
+            continue
+        lines.append(f"{title}: dense attention gets {result}.")
+        lines += [_against_dense(row) for row in others]
+        near = reached(cells_of_task)
+        if near is not None:
             lines.append(near)
     return lines, able
 
 
-def _of_dense(row: dict, model: str, able: bool) -> str:
-    interval = f"95% interval {row['low']:.0%} to {row['high']:.0%}, n = {row['n']:,}"
-    title, result = TASKS[row["probe"]].title, f"{row['score']:.0%} right ({interval}), chance {row['chance']:.0%}"
-    if able:
-        return f"{title}: dense attention gets {result}."
-    return (
-        f"{title}: this model cannot do the task. Dense attention is at chance ({result}), so what another method "
-        f"scores says nothing about reading less."
-    )
-
-
-def _of_other(row: dict) -> str:
-    low, high = row["difference_low"], row["difference_high"]
+def _against_dense(row: ProbeRow) -> str:
+    low, high = row.difference_low, row.difference_high
+    assert low is not None and high is not None and row.difference is not None, "every method but dense is compared"
     verdict = "loses" if high < 0 else "gains" if low > 0 else "is not shown to differ"
     return (
-        f"{row['method']} {verdict}: {row['score']:.0%}, {100 * row['difference']:+.0f} points against dense on the "
-        f"same questions (95% interval {100 * low:+.0f} to {100 * high:+.0f}, n = {row['n']:,})."
+        f"{row.method} {verdict}: {row.score:.0%}, {100 * row.difference:+.0f} points against dense on the "
+        f"same questions (95% interval {100 * low:+.0f} to {100 * high:+.0f}, n = {row.n:,})."
     )
 
 
@@ -117,26 +208,26 @@ def reached(of_probe: Sequence[Cell]) -> str | None:
     )
 
 
-def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[dict]:
-    """One prompt of every task, the first of its middle cell, in parts: `probe length before evidence after question
-    answer others`; a task without one place shows its beginning and end."""
-    rows = []
-    for probe, of_probe in _probes(cells).items():
-        cell = of_probe[len(of_probe) // 2]
+def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[ShownPrompt]:
+    """One prompt of every task, the first of its middle cell."""
+    prompts = []
+    for probe, cells_of_task in _of_probe(cells).items():
+        cell = cells_of_task[len(cells_of_task) // 2]
         item = cell.items[0].item
-        ids, gold = item.ids, item.gold
-        first, last = gold or (min(AROUND, item.question), max(item.question - AROUND, 0))
-        texts = {
-            "before": ids[max(0, first - AROUND) : first],
-            "evidence": ids[first:last] if gold else ids[:0],
-            "after": ids[last : min(last + AROUND, item.question)],
-            "question": ids[item.question :],
-            "answer": item.answer,
-        }
-        wrong_answers = [pieces.show(row) for index, row in enumerate(item.candidates) if index != item.right]
-        rows.append(
-            {"probe": probe, "length": cell.ask.length, "at": first if gold else None}
-            | {name: pieces.show(part) for name, part in texts.items()}
-            | {"others": " · ".join(wrong_answers)}
+        ids = item.ids
+        first, last = item.gold or (min(AROUND, item.question), max(item.question - AROUND, 0))
+        wrong = [pieces.show(row) for index, row in enumerate(item.candidates) if index != item.right]
+        prompts.append(
+            ShownPrompt(
+                probe=probe,
+                length=cell.ask.length,
+                at=first if item.gold else None,
+                before=pieces.show(ids[max(0, first - AROUND) : first]),
+                evidence=pieces.show(ids[first:last] if item.gold else ids[:0]),
+                after=pieces.show(ids[last : min(last + AROUND, item.question)]),
+                question=pieces.show(ids[item.question :]),
+                answer=pieces.show(item.answer),
+                others=" · ".join(wrong),
+            )
         )
-    return rows
+    return prompts
