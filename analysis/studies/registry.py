@@ -1,12 +1,13 @@
 """What every verb is: where its function lives, what it leaves behind, and which page shows its runs. Loads nothing.
 
 A verb is a line of `verbs.csv`, a named study one of `stored.csv`: the columns are the fields of `Verb`, and `leaves`
-those that are true.
+those that are true. A script `lab/NAME.py` that has no line there is a study too, one that no page shows.
 
 Everything else about a verb is derived: its options from the signature of the function (`analysis.cli`), the command
 that repeats a run (`analysis.commandline`), what a shared demo allows (`analysis.limits`), the identity of a run.
 """
 
+import ast
 import csv
 import re
 from dataclasses import dataclass
@@ -79,8 +80,21 @@ def _read(file: str, leaves: str = "") -> dict[str, Verb]:
     return found
 
 
+def scripts(folder: Path, listed: dict[str, Verb]) -> dict[str, Verb]:
+    """Name -> study, of every script in a folder of the lab that no line of `stored.csv` lists: `some_name.py` holds
+    the study `some-name` as `some_name`, and the first line of its docstring says what it asks."""
+    found, known = {}, {verb.module for verb in listed.values()}
+    for path in sorted(folder.glob("[a-z]*.py")):
+        if f"lab.{path.stem}" not in known:
+            question = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
+            place = f"lab.{path.stem}:{path.stem}"
+            found[path.stem.replace("_", "-")] = Verb(place, question.partition("\n")[0], True, True, True)
+    return found
+
+
 VERBS = _read("verbs.csv")
 STORED = _read("stored.csv", leaves="changes exclusive stored")  # what `study NAME` runs
+STORED |= scripts(LAB, STORED)
 SHARED = {  # study that hands out parts of its own -> (what a part is called, where it is computed)
     "search": ("search-part", Verb("quality.search:search_part", "one method on some stretches of a search")),
 }

@@ -39,7 +39,7 @@ from analysis.studies.stored.trained import (
 )
 from analysis.studies.text.held_out import check_range, ids_hash
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 FACTORS = {
     "groups": (2, 4, 8, 16, 32),

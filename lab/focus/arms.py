@@ -31,7 +31,8 @@ from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, sentence, summary
+from lab.focus.recovery import CHOICES, WINDOWS, choose_window, sentence, summary
+from lab.harness.pairs import equal_pairs_window
 
 DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
 CALIBRATION = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on

@@ -22,7 +22,7 @@ from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, by_seed, plain, sample
 from analysis.studies.text.held_out import held_out_windows, ids_hash
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
 KS = (1, 2)  # groups per token that are read

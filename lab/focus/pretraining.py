@@ -32,7 +32,7 @@ from analysis.training.checkpoints import read_log
 from analysis.training.mitigations import Control
 from analysis.training.pretrain import Recipe, train, training_method
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 SMALL = {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "intermediate": 384}
 ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}  # trained with -> its recipe's attention

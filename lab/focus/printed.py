@@ -21,7 +21,7 @@ from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, optio
 from analysis.studies.stored.trained import PhaseTrainer, Read, by_seed, chance_arms, plain, sample
 from analysis.studies.text.held_out import check_range
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 SHARES = (8, 4, 2, 1)  # the longest training and its half, quarter and eighth, each under a rate that falls to its end
 TRIED = 1  # of these, the one at which rates are tried

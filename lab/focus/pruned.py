@@ -17,7 +17,7 @@ from analysis.studies.stored.panels import chart, column, presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from lab.focus.pruning import NAMES, LayerArm, LayerBench, look, seeds
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 WAYS = ("groups", "random", "window")  # what prunes: the router, groups of the same sizes by chance, a window alone
 LABELS = {"groups": "trained groups", "random": "random groups of these sizes", "window": "a window of equal pairs"}

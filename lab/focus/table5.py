@@ -28,7 +28,7 @@ from analysis.studies.stored.trained import (
 )
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
-from lab.harness.recovery import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window
 
 NONE = "not judged against"  # where there are too few texts
 ARMS = {  # what the base is fine-tuned with -> how the training reads

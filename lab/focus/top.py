@@ -26,7 +26,7 @@ from analysis.studies.stored.measured import (
 from analysis.studies.stored.panels import chart, of_rows, panel, paper_lines, presented, printed, series
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import sample_windows
-from lab.harness.recovery import equal_pairs_window, window_pairs
+from lab.harness.pairs import equal_pairs_window, window_pairs
 
 SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
 PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says

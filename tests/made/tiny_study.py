@@ -45,4 +45,6 @@ def part(at: Setting, numbers: dict) -> dict:
     return {"rows": [{"window": 0, "mean": mean}], "protocol": {"text": ids_hash(at.windows)}}
 
 
-tiny = Study("tiny-means", "Do means come again?", Sizes, measure, shown, sample, file="means-{length}", part=part)
+tiny_means = Study(
+    "tiny-means", "Do means come again?", Sizes, measure, shown, sample, file="means-{length}", part=part
+)

@@ -1,6 +1,6 @@
 """What a stored study is, and the one runner of all of them.
 
-A new stored study is one file, and its line in `studies/stored.csv`:
+A new stored study is one script, `lab/NAME.py`, and a line in `studies/stored.csv` where a page shows it:
 
 1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
    line, with its default and its help. One that trains has `Seeds` before them, and says `seeds` in its protocol.

@@ -1,55 +1,23 @@
-"""The query router: its size, what it learns from, correlations by hand, equal keys, and the study on a tiny model."""
-
-import json
-import shutil
+"""The query router: its size, what it learns from, correlations by hand, equal keys."""
 
 import numpy as np
 import pytest
 import torch
 
 from analysis.attention import apply
-from analysis.errors import BadSetting, BadText
+from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import load_model
-from analysis.studies import NAMED
-from analysis.studies.context import Context
 from lab.budgets.query_arms import Routed, equal_factor, keys_of, static
 from lab.budgets.query_data import QUERIES, Samples, sample_queries
 from lab.budgets.query_model import QueryRouter, correlations, predict, table_means, train
-from tests.made.calibrated import text
-from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
-
-query_router = NAMED["query-router"]
-SIZES = {"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}
-ARMS = ["static", "with the query", "the query zeroed at test", "retrained without it"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with a tiny model and a corpus of five texts."""
-    home = studied_home(tmp_path_factory.mktemp("router"))
-    shutil.rmtree(home / "corpus")
-    (home / "corpus").mkdir()
-    for seed in range(5):
-        (home / "corpus" / f"{seed}.txt").write_text(text(seed))
-    return home
-
-
-@pytest.fixture
-def ask(home, tmp_path):
-    """`ask(progress, **arguments)` -> Result of the study."""
-    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "q.json"), **SIZES}
-    return asker(query_router, home, **given)
 
 
 def samples(log_k, cell, place, length=16, q=None):
     q = torch.zeros(len(cell), 2) if q is None else q
     return Samples(q, torch.tensor(cell), torch.tensor(place), torch.tensor(log_k, dtype=torch.float32), length)
-
-
-# --- the parts --------------------------------------------------------------------------------------------------------
 
 
 def test_it_has_the_parameters_of_the_paper():
@@ -141,44 +109,3 @@ def test_a_routed_budget_of_everything_is_dense_attention():
             found.append(model.lm(ids, use_cache=False).logits)
     assert (found[0] - found[1]).abs().max() < 1e-4 < (found[0] - found[2]).abs().max()
     assert method.read == LAYERS * 4 * sum(min(i + 1, 5) for i in range(40))
-
-
-# --- the study --------------------------------------------------------------------------------------------------------
-
-
-def test_the_study_stores_what_comes_again(ask, home, tmp_path):
-    result = ask()
-    numbers = json.loads((tmp_path / "q.json").read_text(), parse_constant=pytest.fail)
-    assert [row["arm"] for row in numbers["rows"]] == ["dense", *ARMS, *ARMS]
-    tables = ["a table of heads", "a table of heads and positions"]
-    assert [row["arm"] for row in numbers["correlations"]] == [*ARMS[1:], *tables]
-    assert numbers["rows"][0]["reads_causal"] == 1 and numbers["rows"][0]["attended"] == 16.5
-    assert {one["name"] for one in numbers["columns"]} <= set(numbers["rows"][0])
-    for row in numbers["rows"]:
-        assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
-        assert row["kv_read"] == pytest.approx((1 + row["reads_kv_least"]) / 2)
-    for at in (1, 5):
-        keys = [row["attended"] for row in numbers["rows"][at : at + 4]]
-        assert max(keys) / min(keys) < 1.1, "arms of one cap read as many keys"
-        assert numbers["rows"][at]["against_static"] == 0
-    assert {curve["rate"] for curve in numbers["curves"]} == {3e-4, 1e-3, 3e-3} and len(numbers["curves"]) == 6
-    assert "12 steps are few" in numbers["notes"][1]
-    assert numbers["sentence"] == result.numbers["sentence"]
-    checked = query_router.recheck(numbers, context=Context(state=home / "state", browser=False))
-    assert set(checked) == {"mean log k*", "losses, cap 3", "losses, cap 8"}
-    for stored, now in checked.values():
-        assert now == pytest.approx(stored, rel=1e-4)
-
-
-def test_bad_input_is_refused(ask, home, tmp_path):
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "a.txt").write_text(text(0))
-    for arguments, said in (
-        ({"corpus": str(tmp_path / "one")}, "two documents to train on"),
-        ({"length": 65}, "A window of text is 65"),
-        ({"windows": 1}, "number of windows"),
-        ({"steps": 0}, "number of steps"),
-        ({"caps": [0]}, "The caps are"),
-    ):
-        with pytest.raises((BadSetting, BadText), match=said):
-            ask(**arguments)

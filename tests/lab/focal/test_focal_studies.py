@@ -1,6 +1,5 @@
-"""Training with a temperature, tiny: the loss falls, a stopped study ends the same, what is stored comes again."""
+"""What the studies of Focal Attention train and store of a tiny model, and how a stopped training goes on."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,75 +8,48 @@ import pytest
 import torch
 
 from analysis.errors import BadSetting, Cancelled
-from analysis.studies import NAMED
-from analysis.studies.context import Context
+from analysis.models import load_model
 from analysis.studies.text.held_out import spread_windows
+from analysis.training.extend import Extension, extend
 from analysis.training.pretrain import build_model
 from lab.focal import arms
 from lab.focal.arms import ArmTrainer
-from tests.made.studied import asker, part_again, studied_home
-
-SIZES = {"length": 32, "windows": 9, "steps": 16, "tokens_per_step": 64, "seeds": 2}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return studied_home(tmp_path_factory.mktemp("focal"))
-
-
-@pytest.fixture
-def ask(home, tmp_path, monkeypatch):
-    monkeypatch.setattr(arms, "LAYERS", 1)
-    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "f.json")} | SIZES
-
-    def run(name, *args, **more):
-        return asker(NAMED[name], home, **given)(*args, **more)
-
-    return run
-
-
-def stored(tmp_path) -> dict:
-    return json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)
-
-
-def comes_again(name: str, numbers: dict, home) -> None:
-    assert part_again(NAMED[name], numbers, home)
-    again = NAMED[name].recheck(numbers, context=Context(state=home / "state", browser=False))
-    assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
+from lab.focal.length_extension import WAYS, _rows
+from tests.lab.cases import quiet
 
 
 @pytest.mark.slow
-def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
-    numbers = ask("focal-temperatures", rows="dense,0.4,learned,literal,adapted,plain", steps=40).numbers
-    kept = stored(tmp_path)
-    rows = {row["arm"]: row for row in numbers["rows"]}
+def test_temperatures_are_trained(stored):
+    made = stored("focal-temperatures")
+    rows = {row["arm"]: row for row in made["rows"]}
     assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 9
     literal = [row for name, row in rows.items() if "literal" in name]
     assert literal[0]["loss"] != literal[1]["loss"] != rows["learned"]["loss"], "trained with it, read with both"
     assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == (40 + 5) * 64
     assert 5 / 11.4 < rows["learned"]["temperature"] <= 10 / 11.3 and rows["dense"]["temperature"] is None
     assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
-    curve = [point["loss"] for point in numbers["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
-    assert curve[-1] < curve[0], "the loss falls"
-    told = numbers["protocol"]
-    assert told["training_tokens"] == 2560
-    comes_again("focal-temperatures", kept, home)
-    before = set((tmp_path / "work").glob("focal-*.safetensors"))
-    assert ask("focal-limits", rows="dense,5-10", steps=40).numbers["rows"][1]["loss"] == rows["learned"]["loss"]
-    assert set((tmp_path / "work").glob("focal-*.safetensors")) == before, "what two studies share is trained once"
-    comes_again("focal-limits", stored(tmp_path), home)
+    curve = [point["loss"] for point in made["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
+    assert curve[-1] < curve[0] and made["protocol"]["training_tokens"] == 2560
 
 
 @pytest.mark.slow
-def test_scaling_reads_every_model_at_four_shares(ask, home, tmp_path):
-    numbers = ask("focal-scaling", rows="context", steps=4).numbers
-    assert [row["context"] for row in numbers["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
-    assert sorted({row["tokens"] for row in numbers["points"]}) == [64, 128, 192, 256]
-    assert numbers["parameters"] == [] and len(numbers["tokens"]) == 2
-    comes_again("focal-scaling", stored(tmp_path), home)
+def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
+    learned = next(row for row in stored("focal-temperatures")["rows"] if row["arm"] == "learned")
+    limits = stored("focal-limits")["rows"]
+    assert limits[1]["loss"] == learned["loss"]
+    shared = list((home.parent / "lab-work-focal").glob("focal-*.safetensors"))
+    assert len(shared) == 2, "the weights of dense training, of each seed, with which adapted models begin"
 
 
-def of(lm, windows, work, longer=None, steps=8) -> ArmTrainer:
+@pytest.mark.slow
+def test_scaling_reads_every_model_at_four_shares(stored):
+    made = stored("focal-scaling")
+    assert [row["context"] for row in made["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
+    assert sorted({row["tokens"] for row in made["points"]}) == [64, 128, 192, 256]
+    assert made["parameters"] == [] and len(made["tokens"]) == 2
+
+
+def trainer_of(lm, windows, work, longer=None, steps=8) -> ArmTrainer:
     about = {"lm": lm, "documents": [], "work": work, "context": None, "expected": 1, "units": np.arange(len(windows))}
     return ArmTrainer(**about, windows=windows, longer=longer, steps=steps, tokens_per_step=64)
 
@@ -86,7 +58,7 @@ def test_no_window_joins_two_places_of_the_text(tmp_path):
     """A text of numbers that rise by one: so do those of every window, whatever the context."""
     lm = SimpleNamespace(tokenizer=None, revision="")
     short, longer = (spread_windows(np.arange(1000), size, 256 // size).reshape(-1, size) for size in (32, 64))
-    trainer = of(lm, short, tmp_path, longer=(longer, np.arange(len(longer))), steps=8)
+    trainer = trainer_of(lm, short, tmp_path, longer=(longer, np.arange(len(longer))), steps=8)
     for context in (16, 32, 64):
         read, documents = trainer.read_by(arms.Arm("dense", context=context))
         assert (np.diff(read, axis=1) == 1).all() and read.size == 256 and read.shape == (256 // context, context)
@@ -98,7 +70,7 @@ def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_traine
     adapted = arms.Arm("dense, further", further=True)
     recipes, places = [], []
     for steps in (80, 84):
-        trainer = of(lm, ids, tmp_path, steps=steps)
+        trainer = trainer_of(lm, ids, tmp_path, steps=steps)
         recipes.append(trainer.recipe(adapted, 0))
         places.append(trainer._place(adapted, recipes[-1]))
     assert recipes[0] == recipes[1] and places[0] != places[1]
@@ -107,7 +79,8 @@ def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_traine
 
 @pytest.mark.slow
 def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
-    whole = ask("focal-limits", rows="5-10", work=str(tmp_path / "a"), steps=40).numbers
+    given = {"rows": "5-10", "seeds": 2}
+    whole = ask("focal-limits", work=str(tmp_path / "a"), **given).numbers["rows"]
     monkeypatch.setattr(arms, "KEPT_EVERY", 0.0)
 
     def stop(fraction, stage):
@@ -115,9 +88,9 @@ def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        ask("focal-limits", stop, rows="5-10", work=str(tmp_path / "b"), steps=40)
+        ask("focal-limits", stop, work=str(tmp_path / "b"), **given)
     assert list((tmp_path / "b").glob("*/checkpoint.safetensors"))
-    assert ask("focal-limits", rows="5-10", work=str(tmp_path / "b"), steps=40).numbers["rows"] == whole["rows"]
+    assert ask("focal-limits", work=str(tmp_path / "b"), **given).numbers["rows"] == whole
 
 
 def test_one_model_code_with_and_without_the_norm():
@@ -131,14 +104,80 @@ def test_one_model_code_with_and_without_the_norm():
     assert arms.gains(normed) == 1 and arms.gains(plain) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"rows": "0"}, "must lie between"),
-        ({"steps": 3}, "at least 4 steps"),
-        ({"tokens_per_step": 48}, "must be a multiple of the context"),
-    ],
-)
-def test_what_cannot_be_studied_is_refused(given, said, ask):
-    with pytest.raises(BadSetting, match=said):
-        ask("focal-temperatures", **given)
+def test_both_copies_are_asked_as_they_were_trained(stored):
+    made = stored("focal-tasks")
+    own, dense, sharp = made["texts"]
+    assert [row["model"] for row in made["texts"]] == ["as it is", "dense, further", "t 0.4, further"]
+    assert dense["perplexity"] < own["perplexity"] and dense["against_dense"] == 0 != sharp["against_dense"]
+    tasks = {row["task"] for row in made["rows"]}
+    assert {"Several needles", "Needle"} <= tasks and len(made["rows"]) == 3 * len(tasks)
+    for row in made["rows"]:
+        assert row["items"] == 2 and row["chance"] == 0.25 and 0 <= row["score"] <= 1
+        assert row["model"] != "dense, further" or row["against_dense"] == 0
+        assert row["against_dense_low"] <= row["against_dense"] <= row["against_dense_high"]
+    assert {row["length"] for row in made["cells"]} == {256} and len(made["panels"]) == len(tasks)
+
+
+# --- reading twice the context --------------------------------------------------------------------------------------
+
+
+def test_training_lowers_the_loss_of_a_copy_and_leaves_the_model_alone(home, tmp_path):
+    model = load_model(str(home / "tiny"))
+    before = {name: p.clone() for name, p in model.lm.named_parameters()}
+    plan = Extension(128, 500_000.0, steps=12, tokens_per_step=256, rate=1e-2, warm_up=1)
+    made, losses = extend(model, np.tile(np.arange(10, 60), 40), plan, tmp_path / "a.safetensors", quiet)
+    assert losses[-1] < losses[0] - 0.5 and len(losses) == 12
+    assert all(torch.equal(p, before[name]) for name, p in model.lm.named_parameters())
+    assert not any(torch.equal(p, before[name]) for name, p in made.lm.named_parameters())
+    assert model.lm.model.rotary_emb.inv_freq[1] == made.lm.model.rotary_emb.inv_freq[1] > 500_000 ** (-2 / 8)
+    with pytest.raises(BadSetting, match="two sequences need 256"):
+        extend(model, np.arange(100), Extension(128), tmp_path / "x.safetensors", quiet)
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(home, tmp_path):
+    model = load_model(str(home / "tiny"))
+    ids, plan = np.arange(5000) % 250, Extension(128, None, steps=12, tokens_per_step=128, rate=1e-3)
+    whole, losses = extend(model, ids, plan, tmp_path / "whole.safetensors", quiet)
+
+    def stops(fraction, stage):
+        if stage.startswith("model, step 12"):
+            raise Cancelled("stopped")
+
+    place = tmp_path / "part.safetensors"
+    with pytest.raises(Cancelled):
+        extend(model, ids, plan, place, stops)
+    stages: list[str] = []
+    again, resumed = extend(model, ids, plan, place, lambda fraction, stage: stages.append(stage))
+    assert len(stages) == 2 and resumed == pytest.approx(losses)
+    for (_, a), (_, b) in zip(whole.lm.named_parameters(), again.lm.named_parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+    with pytest.raises(BadSetting, match="made with another rate"):
+        extend(model, ids, replace(plan, rate=2e-3), place, quiet)
+
+
+def test_every_way_to_read_twice_the_context(stored):
+    made = stored("length-extension")
+    assert [row["way"] for row in made["rows"]] == list(WAYS) and made["rows"][0]["against_own"] == 0
+    by_position, by_step = made["panels"]
+    assert by_position["x_values"] == [1 + 15 * at for at in range(8)] and len(by_position["series"]) == len(WAYS)
+    assert by_step["x_values"] == [1, 2] and len(by_step["series"]) == 2
+
+
+def test_far_context_is_told_apart_from_more_training():
+    """Training takes a nat off everything and makes no use of what is far: that is no help of the far context."""
+    plain = np.full((16, 127), 3.0)
+    losses = {name: plain - trained for name, (_, trained) in WAYS.items()}
+    alone = {name: np.full((16, 63), 3.0 - trained) for name, (_, trained) in WAYS.items()}
+    for values in alone.values():
+        values[:, :32] += 1.0  # with little before them tokens are hard for everybody: that is no help either
+    rows = _rows(losses, alone, 64, np.arange(16))
+    assert [row["against_alone"] for row in rows] == [0.0] * len(WAYS)
+    assert [row["against_own"] for row in rows] == [-float(trained) for _, trained in WAYS.values()]
+
+
+def test_the_same_tokens_are_compared():
+    """Token by token the long window is 0.5 nats lower where it has the far context, and 9 worse before."""
+    of_token = np.arange(128.0)
+    losses = {name: np.tile(of_token[1:] + np.where(of_token[1:] < 96, 9.0, -0.5), (16, 1)) for name in WAYS}
+    alone = {name: np.tile(of_token[65:], (16, 1)) for name in WAYS}
+    assert [row["against_alone"] for row in _rows(losses, alone, 64, np.arange(16))] == [-0.5] * len(WAYS)

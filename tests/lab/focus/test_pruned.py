@@ -1,38 +1,20 @@
-"""What is pruned of a layer and what it costs, on a tiny model: by hand, against the plain methods, stored, resumed."""
-
-import json
+"""What is pruned of a layer and what it costs, by hand and against the plain methods."""
 
 import numpy as np
 import pytest
 import torch
 
 from analysis.attention import apply
-from analysis.errors import BadSetting
 from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
-from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, read_pairs
 from lab.focus.pruned import layer_arms
 from lab.focus.pruning import LayerArm, LayerBench, block_sums, look
-from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
-
-SIZES = {"router": "k4-top1", "length": 32, "windows": 9}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return studied_home(tmp_path_factory.mktemp("pruned"))
-
-
-@pytest.fixture
-def ask(home, tmp_path):
-    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "p.json")}
-    return asker(NAMED["pruned"], home, **given, **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -94,34 +76,3 @@ def test_shuffled_groups_have_the_same_sizes_and_their_pairs_are_counted():
     dealt = shuffled(members, 1)
     assert torch.equal(dealt.sum(0), members.sum(0)) and not torch.equal(dealt, members)
     assert read_pairs(dealt, 1) == read_pairs(members, 1) and read_pairs(dealt, 3) != read_pairs(members, 3)
-
-
-def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_path):
-    result = ask()
-    numbers, stored = result.numbers, json.loads((tmp_path / "p.json").read_text(), parse_constant=pytest.fail)
-    assert [row["layer"] for row in numbers["rows"]] == [0, 1, 2] == result.tables["rows"]["layer"].tolist()
-    assert len(numbers["panels"]) == 6 and all(len(line["y"]) == 3 for p in stored["panels"] for line in p["series"])
-    assert {c["name"] for c in numbers["columns"]} <= set(numbers["rows"][0])
-    for row in numbers["rows"]:
-        assert row["loss_groups_low"] <= row["loss_groups"] <= row["loss_groups_high"]
-        apart = row["loss_groups"] - row["loss_random"]
-        assert row["groups_minus_random"] == pytest.approx(apart, abs=1e-6)
-        assert row["candidates_groups"] < row["candidates_dense"] == 33 / 2
-        assert abs(row["candidates_window"] - row["candidates_groups"]) < 1
-    assert numbers["sentence"].startswith("Pruning one layer alone by this router lowers the loss in ")
-    assert part_again(NAMED["pruned"], stored, home)
-    again = NAMED["pruned"].recheck(stored, context=Context(state=home / "state", browser=False))
-    assert {"dense", "groups in layer 2", "pruned by window"} <= set(again)
-    assert all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"router": "k2-top1"}, "is not trained"),
-        ({"window": 32}, "always read is 32"),
-    ],
-)
-def test_what_cannot_be_studied_is_refused(given, said, ask):
-    with pytest.raises(BadSetting, match=said):
-        ask(**given)

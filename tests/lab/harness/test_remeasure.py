@@ -13,7 +13,7 @@ from analysis.studies.context import Context
 from lab.harness import documented, remeasure as module
 from lab.harness.remeasure import STOPPED, reasons, remeasure
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny
+from tests.made.tiny_study import tiny_means as tiny
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,34 +1,13 @@
-"""The study of named heads: gains and what is left of them by hand, the register's answers, and tiny once for real."""
+"""The study of named heads: gains and what is left of them by hand, and the register's answers."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting
 from analysis.models import load_model
-from analysis.studies.context import Context
 from lab.tuning import induction as studied
-from tests.made.studied import asker, part_again, studied_home
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return studied_home(tmp_path_factory.mktemp("induction"))
-
-
-@pytest.fixture
-def named(monkeypatch):
-    """Two heads of the tiny model count as induction heads."""
-
-    def scores(model, length, sequences, seed):
-        made = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads))
-        made[1, 0], made[1, 1] = 0.9, 0.4
-        return made, made
-
-    monkeypatch.setattr(studied, "circuit_scores", scores)
 
 
 def test_gains_by_hand():
@@ -41,19 +20,13 @@ def test_gains_by_hand():
     assert row["kept"] == pytest.approx(1.0) and row["again"] == 2.5, "over the draws"
 
 
-def test_it_says_how_much_is_left_and_a_part_comes_again(home, named, tmp_path):
-    sizes = {"length": 16, "sequences": 3, "draws": 2, "output": str(tmp_path / "i.json")}
-    made = asker(studied.induction, home)(**sizes).numbers
+def test_what_is_left_without_the_named_heads(stored):
+    made = stored("induction")
     rows = {(row["task"], row["arm"]): row for row in made["rows"]}
-    assert [one[:2] for one in made["named"]] == [[1, 0], [1, 1]]
+    assert [head[:2] for head in made["named"]] == [[1, 0], [1, 1]]
     assert list(rows) == [(studied.RANDOM, arm) for arm in (studied.ALL, studied.NAMED, studied.DRAWN)], "64 tokens"
     assert rows[studied.RANDOM, studied.ALL]["kept"] == 1 and rows[studied.RANDOM, studied.DRAWN]["heads"] == 2
     assert rows[studied.RANDOM, studied.NAMED]["gain"] != rows[studied.RANDOM, studied.ALL]["gain"]
-    assert "2 of 12 heads have an induction score above 0.3 (1.0, 1.1)" in made["sentence"]
-    stored = json.loads((tmp_path / "i.json").read_text(), parse_constant=pytest.fail)
-    assert part_again(studied.induction, stored, home, corpus="")
-    again = studied.induction.recheck(stored, context=Context(state=home / "state", browser=False))
-    assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
 
 
 def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkeypatch):
@@ -74,9 +47,6 @@ def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkey
     assert text.endswith(seen[1][-200:])
 
 
-def test_without_such_heads_it_says_so(home, tmp_path):
-    made = asker(studied.induction, home)(above=1.0, length=16, sequences=2, output=str(tmp_path / "i.json")).numbers
-    assert made["named"] == [] and made["sentence"].startswith("No head has an induction score above 1")
-    assert {row["arm"] for row in made["rows"]} == {studied.ALL}
-    with pytest.raises(BadSetting, match="not by 'noise'"):
-        asker(studied.induction, home)(by="noise", length=16, output=str(tmp_path / "i.json"))
+def test_without_such_heads_nothing_is_taken(ask):
+    made = ask("induction", above=1.0).numbers
+    assert made["named"] == [] and {row["arm"] for row in made["rows"]} == {studied.ALL}

@@ -12,7 +12,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.stored.quick import GONE, NOTHING, OTHER, SAME, asked, checks, compared, leaves
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny
+from tests.made.tiny_study import tiny_means as tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = sorted(

@@ -12,7 +12,7 @@ from analysis.runs.arguments import check_arguments
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny
+from tests.made.tiny_study import tiny_means as tiny
 
 
 @pytest.fixture(scope="module")

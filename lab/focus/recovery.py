@@ -30,18 +30,6 @@ def choose_window(losses: dict[int, np.ndarray], dense: np.ndarray) -> int | Non
     return max(worse, default=None)
 
 
-def window_pairs(window: int, length: int, n_sink: int = 0) -> int:
-    """Query-key pairs that the last `window` tokens and the first `n_sink` give a text of `length` tokens, exactly."""
-    before = np.arange(length) + 1  # keys a query may read, itself included
-    return int(np.minimum(before, window).sum() + np.clip(before - window, 0, n_sink).sum())
-
-
-def equal_pairs_window(pairs: float, length: int, n_sink: int = 0) -> int:
-    """The window that reads, with the same sinks, the number of pairs nearest to `pairs` (of two, the smaller one)."""
-    counts = np.array([window_pairs(window, length, n_sink) for window in range(1, length + 1)])
-    return int(np.abs(counts - pairs).argmin()) + 1
-
-
 def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray) -> Interval:
     """(window - arm) / (window - dense): 0 reads as badly as the window alone, 1 as well as dense, losses [n] each.
 

@@ -1,0 +1,141 @@
+"""What every study is asked for here: tiny models, short windows and few steps, so that each runs in seconds."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.studies import NAMED
+from analysis.studies.context import Context
+from tests.made.studied import clean
+
+WINDOWS = {"length": 32, "windows": 9}
+ROUTED = {"router": "k4-top1", **WINDOWS}
+TRAINED = {"window": 4, "n_sink": 1, "steps": 2, "tokens_per_step": 64, "seeds": 1}
+FOCAL = WINDOWS | {"tokens_per_step": 64, "seeds": 2}
+SMALL = {"layers": 2, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 48}
+
+
+def two_named_heads(model: Any, length: int, sequences: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of induction by which two heads of the tiny model count."""
+    scores = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads))
+    scores[1, 0], scores[1, 1] = 0.9, 0.4
+    return scores, scores
+
+
+@dataclass(frozen=True)
+class Case:
+    """A study asked for something small.
+
+    `options` are those of its command; `corpus` and `model` name folders of the home; `patches` place constants of the
+    lab that no option sets; `slow` cases run with `--all`; studies of one `work` folder share what they have in common;
+    `dear` ones need seconds for their sample.
+    """
+
+    options: dict[str, Any]
+    corpus: str = "corpus"
+    model: str = "tiny"
+    patches: dict[str, Any] = field(default_factory=dict)
+    slow: bool = False
+    work: str = ""
+
+
+CASES = {
+    "ablations": Case(
+        WINDOWS
+        | TRAINED
+        | {"tokens_per_step": 32, "base_rate": 1e-3}
+        | {"rows": "groups=4,groups=8,iterations=3,iterations=10,window=64"},
+        slow=True,
+    ),
+    "groups": Case(ROUTED),
+    "causality": Case(ROUTED, slow=True),
+    "pruned": Case(ROUTED),
+    "top": Case(ROUTED, slow=True),
+    "step-cost": Case({"length": 32, "repeats": 2}, corpus=""),
+    "dominance": Case(TRAINED | {"steps": 3, "groups": 4, "length": 32}, slow=True),
+    "finetuning": Case(WINDOWS | TRAINED | {"groups": 4, "windows": 3, "base_rate": 1e-3}, corpus="three", slow=True),
+    "lengths": Case(
+        TRAINED | {"length": 16, "windows": 40, "window": 3, "steps": 3, "tokens_per_step": 32, "rows": "16,32,64,128"},
+        slow=True,
+    ),
+    "pretraining": Case(
+        WINDOWS | {"steps": 20, "tokens_per_step": 64, "seeds": 2},
+        patches={"lab.focus.pretraining.SMALL": SMALL},
+        slow=True,
+    ),
+    "focus-printed": Case(
+        WINDOWS | {"steps": 8, "tokens_per_step": 64, "window": 4, "rates": [1e-3, 1e-2], "seeds": 1}, slow=True
+    ),
+    "focal-temperatures": Case(
+        FOCAL | {"rows": "dense,0.4,learned,literal,adapted,plain", "steps": 40},
+        patches={"lab.focal.arms.LAYERS": 1},
+        slow=True,
+        work="focal",
+    ),
+    "focal-limits": Case(
+        FOCAL | {"rows": "dense,5-10", "steps": 40}, patches={"lab.focal.arms.LAYERS": 1}, slow=True, work="focal"
+    ),
+    "focal-scaling": Case(FOCAL | {"rows": "context", "steps": 4}, patches={"lab.focal.arms.LAYERS": 1}, slow=True),
+    "focal-tasks": Case(
+        {"length": 32, "windows": 6, "lengths": [256], "items": 2, "steps": 3, "tokens_per_step": 64, "rate": 3e-2}
+        | {"seeds": 1},
+        model="long",
+    ),
+    "length-extension": Case({"windows": 2, "steps": 2, "tokens_per_step": 128, "seeds": 1}),
+    "query-router": Case({"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}, corpus="five"),
+    "calibration": Case({"length": 32, "windows": 2}, corpus="two"),
+    "allocation": Case(
+        {"length": 48, "windows": 6, "calibrate": 2, "select": 2},
+        patches={"lab.budgets.allocation.KEYS": (4, 12), "lab.budgets.allocation.EVENLY": (0.0, 0.5)},
+    ),
+    "eviction": Case({"length": 48, "windows": 6, "continuation": 16, "rows": "tova,keydiff"}),
+    "prefill": Case({"lengths": "32,48", "windows": 3, "continuation": 8, "rows": "skip_softmax,flex_prefill"}),
+    "circuit": Case({"steps": 2, "seeds": 1}, corpus=""),
+    "induction": Case(
+        {"length": 16, "sequences": 3, "draws": 2},
+        corpus="",
+        patches={"lab.tuning.induction.circuit_scores": two_named_heads},
+    ),
+    "alignment": Case(
+        TRAINED | {"length": 32, "windows": 6, "rates": [1e-2], "instruct_steps": 30, "instruct_rate": 1e-2},
+        model="long",
+        patches={"lab.tuning.alignment.ITEMS": 2, "lab.tuning.alignment.COPIES": 40},
+        slow=True,
+    ),
+    "recall-documents": Case(
+        {"length": 256, "windows": 6, "items": 2, "tokens": 32_768, "shares": [0.5], "seeds": 1}, model="far"
+    ),
+}
+
+
+def quiet(fraction: float, stage: str) -> None:
+    """Progress that nobody looks at."""
+
+
+@contextmanager
+def patched(name: str):
+    """The lab with the constants of a case in their places."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place, value in CASES[name].patches.items():
+            patch.setattr(place, value)
+        yield
+
+
+def ask(name: str, home: Path, output: Path, progress=quiet, **options: Any):
+    """The result of a study asked for its case, `options` overriding that; no progress may be told while a method is
+    on the model."""
+    case = CASES[name]
+    given: dict[str, Any] = {"model": str(home / case.model), "output": str(output), **case.options}
+    given |= {"corpus": str(home / case.corpus)} if case.corpus else {}
+
+    def told(fraction: float, stage: str) -> None:
+        assert clean(context) and 0 <= fraction <= 1 and stage
+        progress(fraction, stage)
+
+    context = Context(progress=told, state=home / "state", browser=False)
+    with patched(name):
+        return NAMED[name](**given | options, context=context)

@@ -1,0 +1,131 @@
+"""Pieces of the studies of Focus, by hand: cells of table 9, gates of far pairs, curves, and when one is flat."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.errors import BadSetting
+from analysis.groups.router import FocusRouter
+from analysis.methods.focus import Focus
+from analysis.models import load_model
+from analysis.studies import NAMED
+from analysis.studies.stored.comparisons import difference
+from analysis.training.settings import RouterTraining
+from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
+from lab.focus.arms import panels
+from lab.focus.causality import far_gates, group_agreement
+from lab.focus.dominance import PATHS, curve, together
+from lab.focus.printed import Sizes, _curve, flat
+from lab.harness.pairs import window_pairs
+
+
+def test_the_grid_varies_one_factor_at_a_time(home):
+    plan, lm = RouterTraining(), load_model(str(home / "tiny"))
+    grid = cells(None, plan, lm)
+    assert len(grid) == sum(map(len, FACTORS.values())) == 24 and len(set(grid.values())) == 18, "full is 32 here"
+    default = {key for key, one in grid.items() if one == plan}
+    assert default == {
+        *(("groups", 8), ("window", 16), ("temperature", 0.1), ("iterations", 10), ("dimensions", 16)),
+        ("similarity", "dot"),
+    }
+    for (factor, value), one in grid.items():
+        field = {"dimensions": "d_s"}.get(factor, factor)
+        assert [name for name in VARIED if getattr(one, name) != getattr(plan, name)] in ([], [field])
+        assert value in (getattr(one, field), "full")
+    assert grid["dimensions", "full"].d_s == lm.width
+    assert cells("groups=2", RouterTraining(window=128), lm)["groups", 2].window == 16
+    assert list(cells("temperature, groups=4", plan, lm)) == [
+        ("groups", 4),
+        *(("temperature", t) for t in (0.05, 0.1, 0.2, 0.5)),
+    ]
+    assert [one.window for one in cells("window", plan, lm, [512, 128, 256]).values()] == [128, 256, 512]
+    with pytest.raises(BadSetting, match="no row 'groups=5': the rows are groups, .* such as groups=4, groups=8"):
+        cells("groups=5", plan, lm)
+
+
+def test_the_windows_of_the_paper_leave_something_to_the_groups():
+    """In windows of 1,024 tokens, as table 9 has them: the widest reads three quarters of the pairs."""
+    length = NAMED["ablations"].defaults["length"]
+    shares = [window_pairs(window, length) / (length * (length + 1) // 2) for window in FACTORS["window"]]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(0.75, abs=0.001)
+
+
+def test_what_the_paper_prints_stands_beside():
+    printed = {"centroid": 35.8, "tuned": 29.9, "share_centroid": 0.95, "share_tuned": 0.97}
+    assert paper_numbers("iterations", 3) == {f"paper_{key}": value for key, value in printed.items()}
+    cell = {("window", 16): None, ("groups", 2): 33.8, ("dimensions", "full"): 34.8}
+    assert {key: paper_numbers(*key)["paper_centroid"] for key in cell} == cell
+    assert set(paper_numbers("similarity", "cosine").values()) == {None}
+
+
+def test_the_chart_is_of_the_pairs_that_are_read():
+    """Windows by what they read, with all pairs at their end, are a line; groups stand at what they read."""
+    read = {"dense": 1.0, "window 64": 0.128, "window 8": 0.023, "trained": 0.261, "trained, soft": 1.0, "k-means": 0.3}
+    (chart,) = panels([{"arm": arm, "pairs_share": share, "perplexity": 100 * share} for arm, share in read.items()])
+    assert chart["x_values"] == [2.3, 12.8, 100.0, 26.1, 30.0]
+    lines = {line["name"]: line["y"] for line in chart["series"]}
+    assert lines.pop("a window alone, up to all pairs") == pytest.approx([2.3, 12.8, 100, None, None])
+    assert lines == {"trained": [None, None, None, 26.1, None], "k-means": [None] * 4 + [30.0]}
+
+
+def test_gates_of_far_pairs():
+    router = FocusRouter(1, 4, groups=2, window=2, gate_sharpness=4.0, gate_offset=0.5)
+    groups = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    affinities = [0.0, 1.0, 0.0]  # of (2, 0), (3, 0), (3, 1), the window being 2
+    for gate, offset in {"literal": 0.0, "centred": 0.5, "log": 0.5}.items():
+        method = Focus.build(router.variant(gate=gate), reading="soft")
+        wanted = [1 / (1 + np.exp(-4 * (affinity - offset))) for affinity in affinities]
+        assert far_gates(method, groups).tolist() == pytest.approx(wanted)
+    assert far_gates(Focus.build(router), groups).tolist() == affinities
+    assert far_gates(Focus.build(router, n_sink=1), groups).tolist() == [0.0], "what is always read has no gate"
+
+
+def test_group_agreement():
+    """Of two windows, balanced apart: in the second all tokens lean to group 0, and Sinkhorn sends half of them on."""
+    router = FocusRouter(1, 2, groups=2, d_s=2, temperature=1.0, iterations=50)
+    router.projection.data[0] = router.centroids.data[0] = torch.eye(2)
+    hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [1.0, 0.0]])
+    assert group_agreement(router, [hidden], 2) == [0.75]
+
+
+def test_the_trainings_of_a_row_are_put_together():
+    point = {"phase": 1, "step": 0, "layer": -1} | dict.fromkeys(PATHS, 0.5)
+    parts = [
+        {"ends": {"worst_1": worst, "collapsed_at": at}, "curve": [point | {"share": worst}]}
+        for worst, at in ((0.2, None), (0.95, 700), (0.95, 300))
+    ]
+    row = together(parts)
+    assert row["ends"] == {"worst_1": pytest.approx(0.7), "collapsed_at": 300, "collapsed": 2}
+    assert row["curve"] == [point | {"share": 0.7}]
+
+
+def test_the_curve_begins_before_the_first_step():
+    look = {"shares": [0.2, 0.4], "centroid_cosine": [0.0, 1.0], "drift": [0.0, 0.0], "start_share": [0.2, 0.2]}
+    points = curve([{"step": 0, "start": look | {"rank": [4.0, 2.0]}}, {"step": 1}], 2)
+    assert [(p["step"], p["layer"], p["share"], p["rank"]) for p in points] == [
+        *((0, -1, pytest.approx(0.3), 3.0), (0, 0, 0.2, 4.0), (0, 1, 0.4, 2.0)),
+    ]
+
+
+def test_the_printed_training():
+    plan = Sizes().plan(4000, 1e-3, 0)
+    router = plan.router_settings()
+    assert (router.groups, router.top, router.window, router.n_sink, router.gate) == (4, 2, 128, 0, "literal")
+    assert (router.temperature, router.iterations, router.d_s, plan.length) == (0.1, 10, 16, 1024)
+    assert plan.sharpening(3999) == 1, "the printed gate has one lambda"
+
+
+def test_a_curve_is_flat_where_no_more_could_be_missed():
+    wobble = 1e-4 * np.random.default_rng(0).normal(size=16)
+
+    def gained(losses: np.ndarray) -> bool | None:
+        return flat(difference("soft_gained", losses, np.zeros(len(losses)), np.arange(len(losses))))
+
+    assert gained(wobble) is True
+    assert gained(wobble - 0.05) is False and gained(400 * wobble) is False and gained(wobble[:3]) is None
+
+
+def test_points_of_a_curve_are_means_of_their_steps():
+    assert _curve(4, 0, [3.0, 2.0])[1] == {"steps": 4, "seed": 0, "step": 2, "loss": 2.0}
+    long = _curve(400, 1, np.arange(400.0).tolist())
+    assert len(long) == 40 and long[0] == {"steps": 400, "seed": 1, "step": 10, "loss": 4.5}

@@ -1,0 +1,81 @@
+"""A study that is stopped goes on inside the piece it was at, and ends as one that was never stopped."""
+
+import pytest
+
+from analysis.errors import Cancelled
+from analysis.studies.stored.measured import READINGS
+from analysis.training import run
+from tests.lab.cases import quiet
+
+
+def stopping(begins: str):
+    """Progress that stops a study at a stage."""
+
+    def stop(fraction: float, stage: str) -> None:
+        if stage.startswith(begins):
+            raise Cancelled("enough")
+
+    return stop
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rows", "at", "first", "done"),
+    [
+        ("ablations", "temperature=0.5", "temperature=0.5, phase 2, model, step 2", "step 2 of 2", "phase 1"),
+        ("dominance", "stop-gradient on inputs, sinkhorn", "sinkhorn, model, step 2", "step 2 of 3", "router, step"),
+    ],
+)
+def test_a_training_goes_on_inside_its_phase(name, rows, at, first, done, ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "KEEP_EVERY", 1)
+    whole = ask(name, rows=rows, work=str(tmp_path / "a")).numbers["rows"]
+    with pytest.raises(Cancelled):
+        ask(name, stopping(at), rows=rows, work=str(tmp_path / "b"))
+    stages: list[str] = []
+    again = ask(name, lambda _, stage: stages.append(stage), rows=rows, work=str(tmp_path / "b")).numbers["rows"]
+    assert again == whole and not any(done in stage for stage in stages)
+    assert first in next(stage for stage in stages if ", step " in stage)
+
+
+@pytest.mark.slow
+def test_arms_go_on_at_their_window_and_what_is_damaged_is_measured_anew(ask, tmp_path):
+    whole = ask("groups", work=str(tmp_path / "a")).numbers
+    with pytest.raises(Cancelled):
+        ask("groups", stopping("random tokens 0, window 9 of 9"), work=str(tmp_path / "b"))
+    stages: list[str] = []
+    resumed = ask("groups", lambda _, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
+    assert next(stage for stage in stages if " of 9" in stage) == "random tokens 0, window 9 of 9", "8 were kept"
+    assert {**resumed, "protocol": 0, "path": 0} == {**whole, "protocol": 0, "path": 0}
+    kept = next((tmp_path / "b").glob("dense-*.safetensors"))
+    kept.write_bytes(kept.read_bytes()[:50])
+    stages.clear()
+    again = ask("groups", lambda _, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
+    assert again["rows"] == whole["rows"]
+    assert [stage for stage in stages if " of 9" in stage] == [f"dense, window {at} of 9" for at in range(1, 10)]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_other_settings_do_not_find_these_numbers_and_shared_arms_are_found(ask, tmp_path):
+    work, stages = str(tmp_path / "w"), []
+
+    def measured() -> set[str]:
+        return {stage.split(", window ")[0] for stage in stages if " of 9" in stage}
+
+    ask("groups", quiet, work=work)
+    ask("groups", lambda _, stage: stages.append(stage), work=work, window=9)
+    assert measured() >= {"window 9", *READINGS} and not measured() & {"dense", "window 8"}
+    stages.clear()
+    ask("groups", lambda _, stage: stages.append(stage), work=work, n_sink=0)
+    assert "dense" in measured(), "other sinks, other arms"
+
+
+@pytest.mark.slow
+def test_three_trainings_of_a_cell_are_told_together(ask):
+    stages: list[str] = []
+    made = ask("ablations", lambda _, stage: stages.append(stage), rows="temperature=0.5", seeds=3).numbers
+    (row,) = made["rows"]
+    for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random"):
+        assert row[f"{key}_lowest"] < row[key] < row[f"{key}_highest"] and row[f"{key}_low"] < row[f"{key}_high"]
+    assert made["protocol"]["seeds"] == 3
+    assert {stage.split(", router")[0] for stage in stages} >= {f"temperature=0.5, phase 1, seed {n}" for n in range(3)}
