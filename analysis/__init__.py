@@ -35,7 +35,7 @@ __all__ = list(_ROOMS)
 def __getattr__(name: str):
     if name not in _ROOMS:
         raise AttributeError(f"module 'analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"analysis.{_ROOMS[name]}"), name)
+    return getattr(importlib.import_module(f".{_ROOMS[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,8 @@ import re
 import shlex
 from pathlib import Path
 
+from analysis.package import PROGRAM
+
 with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
     # (verb, parameter), of all verbs where that is empty -> its option, where that is not the parameter's own name; and
     # how the usage shows it where it stands without one: [one that may be left out], several...
@@ -19,7 +21,6 @@ FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and 
     "long_text": {"first": "--first", "windows": "--all-windows"},
 }
 METHODS = ("method", "methods")  # parameters that may name methods with their settings: --set and others help
-PROGRAM = "python -m analysis"
 PLAIN = (bool, int, float, str)
 
 

@@ -5,13 +5,14 @@ import tomllib
 from pathlib import Path
 
 HOME = Path(__file__).parents[1]  # of the checkout; in a wheel neither file below is in it
+CHECKOUT = (HOME / "pyproject.toml").is_file()
+PROGRAM = "python -m analysis" if CHECKOUT else "python -m focuscope"  # what runs a verb
 
 
 def version() -> str:
     """The version, of a checkout as pyproject.toml says it; a folder that was copied and not installed has none."""
-    place = HOME / "pyproject.toml"
-    if place.is_file():
-        return tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"]
+    if CHECKOUT:
+        return tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     try:
         return importlib.metadata.version("focuscope")
     except importlib.metadata.PackageNotFoundError:

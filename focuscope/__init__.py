@@ -11,21 +11,30 @@ What is fitted on a model, and what the app computes, lies in the folder FOCUSCO
 `.focuscope` in the home folder, of a checkout its `models_cache/state`.
 """
 
+import importlib
 import os
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 __all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 
-if (Path(__file__).parent / "analysis").is_dir():  # installed: nobody writes into an installed package
+# A wheel holds `analysis` inside this package, so that it claims no other name; in a checkout it stands beside it.
+INSTALLED = (Path(__file__).parent / "analysis").is_dir()
+HOME = Path(__file__).parents[0 if INSTALLED else 1]  # holds `analysis`, `app` and the bundled models
+if INSTALLED:  # nobody writes into an installed package
     os.environ.setdefault("FOCUSCOPE_STATE", str(Path.home() / ".focuscope"))
 
 
-def __getattr__(name: str):
+def load(module: str) -> ModuleType:
+    """A module of the analysis, by its name there."""
+    return importlib.import_module(f"focuscope.analysis.{module}" if INSTALLED else f"analysis.{module}")
+
+
+def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'focuscope' has no attribute {name!r}")
-    from focuscope import notebook
-
-    return getattr(notebook, name)
+    return getattr(load("notebook"), name)
 
 
 def __dir__() -> list[str]:

@@ -8,11 +8,8 @@ import argparse
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import analysis
-from analysis.errors import AnalysisError
-from analysis.package import installs
+from focuscope import HOME, load
 
 
 def main(words: list[str] | None = None) -> int:
@@ -21,9 +18,7 @@ def main(words: list[str] | None = None) -> int:
     if words and words[0] == "lm-eval":
         return evaluate(words[1:])
     if words and words[0] != "serve":
-        from analysis.__main__ import main as run
-
-        return run(words)
+        return load("__main__").main(words)
     parser = argparse.ArgumentParser("focuscope serve", description="Open the app on this machine, until Ctrl-C.")
     parser.add_argument("--port", type=_port, metavar="N", help="default: the first one from 8501 on that is free")
     return serve(parser.parse_args(words[1:]).port)
@@ -31,18 +26,16 @@ def main(words: list[str] | None = None) -> int:
 
 def evaluate(words: list[str] | None = None) -> int:
     """lm-evaluation-harness, which knows the model `focuscope`."""
-    words = sys.argv[1:] if words is None else words
-    sys.argv = ["focuscope-lm-eval", *words]
+    sys.argv = ["focuscope-lm-eval", *(sys.argv[1:] if words is None else words)]
     try:
-        from focuscope.evaluation import cli_evaluate
-
-        cli_evaluate()
+        load("notebook.evaluation").cli_evaluate()
         return 0
-    except ModuleNotFoundError as missing:
-        said = f"The package {str(missing.name).partition('.')[0]} is missing: {installs('benchmarks')}."
-    except AnalysisError as error:
-        said = str(error)
-    print(f"focuscope-lm-eval: {said}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        reason = f"The package {package} is missing: {load('package').installs('benchmarks')}."
+    except load("errors").AnalysisError as error:
+        reason = str(error)
+    print(f"focuscope-lm-eval: {reason}", file=sys.stderr)
     return 2
 
 
@@ -54,11 +47,10 @@ def _port(word: str) -> int:
 
 def serve(port: int | None = None) -> int:
     """Serve the app on this machine until Ctrl-C: on `port`, or the first one from 8501 on that is free."""
-    home = Path(analysis.__file__).parents[1]  # Streamlit reads its settings there
     options = ["--server.address=127.0.0.1", *[f"--server.port={port}"] * bool(port)]
-    command = [sys.executable, "-m", "streamlit", "run", str(home / "app" / "serve" / "served.py"), *options]
-    try:
-        return subprocess.call(command, cwd=home, env={**os.environ, "PYTHONMALLOC": "malloc"})  # as run.py
+    command = [sys.executable, "-m", "streamlit", "run", str(HOME / "app" / "serve" / "served.py"), *options]
+    try:  # Streamlit reads its settings from the folder it is started in, and `analysis` and `app` are found there
+        return subprocess.call(command, cwd=HOME, env={**os.environ, "PYTHONMALLOC": "malloc"})  # as run.py
     except KeyboardInterrupt:
         return 0
 

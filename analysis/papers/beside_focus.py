@@ -2,6 +2,7 @@
 
 import re
 
+from analysis.package import PROGRAM
 from analysis.papers.ours import Beside, Job, Number
 from analysis.papers.places import (
     FOCUS,
@@ -118,7 +119,7 @@ def drops(row: str) -> Beside:
             ]
         numbers += stored_scores("focus", shots=8, change=True)
         return Beside(benchmark(*TASKS, methods="dense,focus"), TESTS, tuple(numbers), "The four benchmarks' files.")
-    return Beside(Job(said="python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
+    return Beside(Job(said=f"{PROGRAM} model --model MODEL"), GROUPS, needs=LARGE)
 
 
 def instructed(row: str) -> Beside:

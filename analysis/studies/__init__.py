@@ -43,4 +43,6 @@ PARTS = _Studies(dict(SHARED.values()))
 
 def describe() -> dict[str, dict]:
     """Every method as plain data, from which the app builds its controls."""
-    return importlib.import_module("analysis.methods").describe()
+    from analysis.methods import describe as described
+
+    return described()

@@ -40,7 +40,11 @@ class Verb:
     def module(self) -> str:
         """The full name of the module."""
         name = self.place.partition(":")[0]
-        return name if name.startswith(OUTSIDE) else f"analysis.studies.{name}"
+        if name.startswith(OUTSIDE):
+            return name
+        if name.startswith("analysis."):
+            return f"{ANALYSIS}.{name.removeprefix('analysis.')}"
+        return f"{__package__}.{name}"
 
     @property
     def function(self) -> str:
@@ -60,10 +64,11 @@ class Verb:
     @property
     def study(self) -> bool:
         """Whether it is a study, which the worker offers; the others only read and write files or start processes."""
-        return self.module.startswith("analysis.studies.")
+        return self.module.startswith(f"{__package__}.")
 
 
-OUTSIDE = ("analysis.", "lab.", "tests.")
+OUTSIDE = ("lab.", "tests.")  # beside the analysis in a checkout
+ANALYSIS = __name__.removesuffix(".studies.registry")  # a wheel holds it as focuscope.analysis
 LAB = Path(__file__).resolve().parents[2] / "lab"  # the stored studies' own code; a wheel does not hold it
 ABLATIONS = "/train-a-router?evidence=ablations"
 

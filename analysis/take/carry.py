@@ -11,6 +11,7 @@ from torch import Tensor
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.package import PROGRAM
 
 TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file that leaves knows
     "dense": {},
@@ -38,7 +39,7 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
     Errors: BadSetting, one sentence, for a method or a setting that the file that leaves does not know.
     """
     if name in ELSEWHERE:
-        raise BadSetting(f"{method.title} leaves in a file of its own: python -m analysis {ELSEWHERE[name]}.")
+        raise BadSetting(f"{method.title} leaves in a file of its own: {PROGRAM} {ELSEWHERE[name]}.")
     if name not in TAKEN:
         titles = ", ".join(METHODS[one].title for one in TAKEN if one != "dense")
         raise BadSetting(f"{method.title} cannot be taken along yet; these can: {titles}.")

@@ -6,6 +6,7 @@ from io import BytesIO
 
 import streamlit as st
 
+from analysis.package import PROGRAM
 from analysis.runs.bundle import MOST_RUNS
 from analysis.runs.price import spell, spell_bytes
 from analysis.runs.search import Row
@@ -128,7 +129,7 @@ def _bundle_in() -> None:
             key=f"runs_upload_{nonce}",
             on_change=_uploaded,
             args=(f"runs_upload_{nonce}",),
-            help="Up to 64 MB; larger ones with python -m analysis bundle-in FILE.zip.",
+            help=f"Up to 64 MB; larger ones with {PROGRAM} bundle-in FILE.zip.",
         )
         st.caption("Names, sizes, schema and every checksum are checked before anything is kept.")
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.package import PROGRAM
 from analysis.studies.registry import ABLATIONS, STORED, of_file
 from app.ui import asking, fields, stored, study as study_panels, widgets
 
@@ -13,7 +14,7 @@ def tab() -> None:
     names = [name for name in here if "panels" in (asking.study(model, name)[0] or {})]
     if not names:
         stored.missing("An ablation", "NAME")
-        st.caption("The names of the studies stand in: python -m analysis study --help")
+        st.caption(f"The names of the studies stand in: {PROGRAM} study --help")
         return
     widgets.settled("ablation", [None, *names], None)
     shown = st.session_state["ablation"] or names[0]

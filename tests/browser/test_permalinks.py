@@ -1,6 +1,6 @@
 """In a real browser: each control of a page is moved, and the address restores all of them for a stranger, who then
 clicks through the tabs. In-process every page walks (tests/app/selection/test_links.py); here one does every time, and
-in `--all` those that have every kind of control between them, and those that are too long for in-process.
+in `--all` those that are too long for in-process.
 
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
@@ -10,33 +10,13 @@ import contextlib
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
-from tests.made.browsing import PATIENCE, unfold
+from tests.made.browsing import PATIENCE, redrawn, settle, unfold
 
 pytestmark = pytest.mark.browser
 
-EVERY_TIME = "papers-vs-measured"
-LONG = ("routing", "quality-vs-speed", "attention-heads")
-MOST = 40  # moves on one part of a page
-BEGUN = """patience => { window.begun = new Promise(done => {
-  const look = new MutationObserver(() => { look.disconnect(); done(true) });
-  look.observe(document.querySelector("[data-testid=stApp]"), { attributeFilter: ["data-test-script-state"] });
-  setTimeout(() => { look.disconnect(); done(false) }, patience);
-}) }"""
-NO_RUN = 3000  # milliseconds after which a choice has made no script run
+LONG = ("quality-vs-speed", "attention-heads")
 GONE_OUT = 1000  # milliseconds until the last move has reached the app: a slider waits 200, then it goes out
-QUIET = """patience => new Promise((done, failed) => {
-  const from = performance.now(), drawn = "[data-testid=stApp][data-test-script-state=notRunning]";
-  let since = from;
-  const look = () => {
-    const busy = document.querySelector("[data-testid=stSpinner], [data-testid=stStatusWidget]");
-    const now = performance.now();
-    if (busy || !document.querySelector(drawn)) since = now;
-    if (now - since >= 100) done();
-    else if (now - from > patience) failed(new Error("the page never came to rest"));
-    else setTimeout(look, 20);
-  };
-  look();
-})"""
+MOST = 40  # moves on one part of a page
 STATES = """() => {
   const said = {}, kinds = "stSlider stSelectbox stMultiSelect stButtonGroup stCheckbox stNumberInput stTextInput";
   const own = kinds.split(" ").map(kind => `[data-testid=${kind}]`).join(",");
@@ -65,28 +45,6 @@ def opened(page, address: str):
     expect(page.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("button", name="Copy link")).to_be_visible(timeout=PATIENCE)
     at_rest(page)
-
-
-def still(page):
-    """Until the script has ended and nothing is spinning; no part of the page has failed by then. The page looks at
-    itself: the driver would look every second."""
-    page.evaluate(QUIET, PATIENCE)
-    asked = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
-    if asked.count():  # on a slow machine a request waits for its button
-        asked.first.click()
-        page.wait_for_timeout(300)
-        still(page)
-    assert page.get_by_text("This part of the page failed").count() == 0, page.url
-
-
-def redrawn(page, act) -> bool:
-    """Until the script that `act` asked for has run, if it moved anything: right after a click it has not yet begun."""
-    page.evaluate(BEGUN, NO_RUN)
-    if act() is False:
-        return False
-    page.evaluate("() => window.begun")
-    still(page)
-    return True
 
 
 def controls(page) -> list[str]:
@@ -120,7 +78,7 @@ def all_moved(page) -> int:
     count = sum(moved(page, key, wait=True) for key in lists)
     count += sum(moved(page, key, wait=False) for key in keys if key not in lists)
     page.wait_for_timeout(GONE_OUT)
-    still(page)
+    settle(page)
     return count
 
 
@@ -171,7 +129,7 @@ def at_rest(page) -> tuple[dict, str]:
     before, now = None, (page.evaluate(STATES), page.url)
     while now != before:
         page.wait_for_timeout(300)
-        still(page)
+        settle(page)
         before, now = now, (page.evaluate(STATES), page.url)
     return now
 
@@ -203,7 +161,7 @@ def compared(page, fresh) -> int:
     return len(mine)
 
 
-@pytest.mark.parametrize("path", [EVERY_TIME, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)])
+@pytest.mark.parametrize("path", ["papers-vs-measured", *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)])
 def test_the_address_restores_every_control_for_a_stranger(app_server, page, stranger, path):
     opened(page, f"{app_server}/{path}")
     tabs, tried = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts(), {}

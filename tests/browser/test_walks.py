@@ -1,39 +1,42 @@
-"""Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
-own to a kept report, a config.json to the verdict, the tour to sharpening. On a desk, in a narrow window and on a
-telephone, by day and by night.
+"""Four readers, each from the first page to what they came for, every step by what the page offers: a text of one's own
+to a kept report, a config.json to the verdict, the tour to its last download, and the minute of the README.
 
-FOCUSCOPE_PICTURES names the folder for a picture of every step; without it they are thrown away.
+FOCUSCOPE_PICTURES names the folder for a picture of every step (`docs` for those of the README); without it they are
+thrown away.
 """
 
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from analysis.costs import KNOWN
-from app.tour.story import STORY
+from app.tour.controls import STEPS
 from tests.made.browsing import PATIENCE, painted, settle, upload, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-LLAMA = "meta-llama/Llama-3.1-8B"
-SCREENS = {
-    "1440-light": (1440, 900, "light"),
-    "1440-dark": (1440, 900, "dark"),
-    "900-light": (900, 900, "light"),
-    "900-dark": (900, 900, "dark"),
-    "390-light": (390, 844, "light"),
-    "390-dark": (390, 844, "dark"),
+JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
+LARGEST = 200_000  # bytes of a picture
+SCREENS = {  # each walk has one of its own
+    "telephone by night": (390, 844, "dark"),
+    "narrow window by night": (900, 900, "dark"),
+    "laptop by day": (1280, 800, "light"),
 }
 WIDTH = "() => document.scrollingElement.scrollWidth"
 SCHEME = "() => getComputedStyle(document.querySelector('.stApp')).colorScheme"
+MARKS = "plot => plot.data.map(trace => String(trace.marker && trace.marker.symbol))"
+NAMED = r"“[A-Za-z]+”( in “[A-Z][a-z|]+”)? \(token [\d,]+\)"
+NAMES = re.compile(rf"{NAMED} reads {NAMED}, [\d,]+ tokens back: [\d.]+%")
 
 
-@pytest.fixture(params=SCREENS)
-def picture(page, tmp_path, request):
-    """Takes a picture of what a reader has on the screen; a part is brought to the middle first."""
+@pytest.fixture
+def picture(page, tmp_path, request) -> Callable:
+    """Takes a picture of what a reader has on the screen, with few colours; a part is brought to the middle first."""
     folder = Path(os.environ.get("FOCUSCOPE_PICTURES") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     width, height, scheme = SCREENS[request.param]
@@ -45,57 +48,63 @@ def picture(page, tmp_path, request):
         assert page.get_by_text("This part of the page failed").count() == 0, page.url
         if at is not None:
             at.evaluate("element => element.scrollIntoView({block: 'center'})")
-            page.wait_for_timeout(300)  # a picture for people: what scrolls comes to rest
         assert page.evaluate(WIDTH) <= width, "the page itself does not scroll sideways"
         assert page.evaluate(SCHEME) == scheme
-        page.screenshot(path=folder / f"walk-{name}-{request.param}.png")
+        path = folder / f"{name}.png"
+        page.screenshot(path=path)
+        Image.open(path).convert("RGB").quantize(96).save(path, optimize=True)
+        assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size:,} bytes"
 
     return take
 
 
-def on(page, label: str, title: str):
+def on(page, label: str, title: str) -> None:
     """Follow a link of the page's own, to the page with this title."""
     page.get_by_test_id("stMain").get_by_role("link", name=label).last.click()
     expect(page.get_by_role("heading", name=title, level=1)).to_be_visible(timeout=PATIENCE)
     settle(page)
 
 
+def changes(page) -> list[float]:
+    """The changes of all, the last and the worst positions, per cent."""
+    texts = page.get_by_test_id("stMetricValue").all_inner_texts()[:3]
+    return [float(text.strip().removesuffix("%").strip().replace("−", "-")) for text in texts]
+
+
+@pytest.mark.parametrize("picture", ["telephone by night"], indirect=True)
 def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, root, browser, tmp_path):
     visit(page, app_server, "How far back it reads")
-    picture("report-1-start")
     text = (root / "docs" / "log.md").read_text(encoding="utf-8")[:4500]
     upload(page, "log.txt", text.encode())
     expect(page.get_by_role("button", name="Text: log.txt")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_contain_text(text.split("\n")[0].strip("# ")[:20], timeout=PATIENCE)
-    picture("report-2-own-text")
+    picture("walk-report-1-text")
 
     on(page, "All far pairs of this text", "Which far-apart tokens belong together?")
-    expect(page.get_by_role("button", name="Text: log.txt")).to_be_visible()
     rows = page.get_by_role("region", name="Pairs, strongest first").locator("tbody tr")
     expect(rows.first).to_be_visible(timeout=PATIENCE)
-    picture("report-3-pairs")
+    words = [name.partition(" in ")[0] for name in rows.nth(2).locator("td").all_inner_texts()]
     rows.nth(2).click()
     page.wait_for_url(re.compile("pair="))
     settle(page)
-    picture("report-4-pair", page.locator(".contexts"))
-    said = page.locator(".fs-more").filter(has_text="tokens back").first.inner_text()
-    layer, head, token = (re.search(f"{name} ([0-9,]*[0-9])", said)[1] for name in ("layer", "head", "token"))
+    picture("walk-report-2-pair", page.locator(".contexts"))
+    sentence = page.locator(".fs-more").filter(has_text="tokens back").first
+    expect(sentence).to_contain_text(f"“{words[0]}”")
+    expect(sentence).to_contain_text(f"reads “{words[1]}”")
+    pair = sentence.inner_text()
+    layer, head, token = (re.search(f"{name} ([0-9,]*[0-9])", pair)[1] for name in ("layer", "head", "token"))
 
     on(page, "The head that reads this pair", "What does each head read?")
-    own = page.get_by_role("heading", name=f"Head {head} of layer {layer}", exact=True)
-    expect(own).to_be_visible(timeout=PATIENCE)
+    heading = page.get_by_role("heading", name=f"Head {head} of layer {layer}", exact=True)
+    expect(heading).to_be_visible(timeout=PATIENCE)
     reads = page.get_by_text(f"read from token {token} by head {head} of layer {layer}")
     expect(reads.first).to_be_visible(timeout=PATIENCE)
-    picture("report-5-head", reads.first)
-    chart = page.locator(".st-key-heads_distance_0")
-    chart.scroll_into_view_if_needed()
+    picture("walk-report-3-head", reads.first)
+    page.locator(".st-key-heads_distance_0").scroll_into_view_if_needed()
     page.locator(".st-key-heads_distance_0_export button", has_text="Keep").click()
-    expect(page.get_by_role("button", name="Report (1)")).to_be_visible(timeout=PATIENCE)
-    picture("report-6-kept", chart)
-    page.get_by_role("button", name="Report (1)").click()
+    page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download as one HTML file").click()
-    picture("report-7-basket")
 
     report = tmp_path / "report.html"
     saved.value.save_as(report)
@@ -104,60 +113,111 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     expect(fresh.get_by_role("heading", name=f"How far back, head {head} of layer {layer}")).to_be_visible()
     expect(fresh.get_by_text("log.txt").first).to_be_visible()
     assert fresh.locator("img").evaluate("image => image.complete && image.naturalWidth > 100")
-    fresh.screenshot(path=Path(os.environ.get("FOCUSCOPE_PICTURES") or tmp_path) / "walk-report-8-file.png")
     fresh.context.close()
 
 
+@pytest.mark.parametrize("picture", ["narrow window by night"], indirect=True)
 def test_a_config_of_an_8b_model_ends_in_a_verdict_with_its_commands(app_server, page, picture):
     visit(page, app_server, "How far back it reads")
     on(page, "Will it pay?", "Is it worth it?")
-    picture("worth-1-opened")
     page.get_by_role("button", name="Use your own config.json").click()
-    data = json.dumps(KNOWN[LLAMA]).encode()
-    page.locator("input[type=file]").set_input_files(
-        {"name": "config.json", "mimeType": "application/json", "buffer": data}
-    )
+    data = json.dumps(KNOWN["meta-llama/Llama-3.1-8B"]).encode()
+    config = {"name": "config.json", "mimeType": "application/json", "buffer": data}
+    page.locator("input[type=file]").set_input_files(config)
     lead = page.locator(".fs-lead").first
     expect(lead).to_contain_text("with 131,072 tokens", timeout=PATIENCE)
-    picture("worth-2-config")
+    settle(page)
     page.get_by_role("slider", name="Context, tokens").press("ArrowLeft")
     page.get_by_role("slider", name="Sequences at once").press("ArrowRight")
     expect(lead).to_contain_text("with 65,536 tokens and 2 sequences", timeout=PATIENCE)
-    picture("worth-3-asked")
+    expect(page).to_have_url(re.compile("context=65536"))
     card = page.locator(".st-key-worth_card")
     expect(card.locator(".fs-lead")).to_have_text(lead.inner_text())
-    for phase in ("First token, at most", "Each later token, at most"):
-        expect(card.get_by_text(phase)).to_be_visible()
-    expect(card.locator("code")).to_contain_text("analysis worth CONFIG.json --contexts 65536 --batches 2 --keep 0.1")
-    expect(card.locator("code")).to_contain_text("analysis bench decode --lengths 65536 --heads 32 --head-dim 128")
-    picture("worth-4-verdict", card)
-    page.locator(".st-key-worth_verdict_export button", has_text="Keep").click()
-    expect(page.get_by_role("button", name="Report (1)")).to_be_visible(timeout=PATIENCE)
+    expect(card.locator("code")).to_contain_text("worth CONFIG.json --contexts 65536 --batches 2 --keep 0.1")
+    expect(card.locator("code")).to_contain_text("bench decode --lengths 65536 --heads 32 --head-dim 128")
+    picture("walk-worth-verdict", card)
     on(page, "What it saves on this machine", "How much time does it save here?")
-    picture("worth-5-next")
 
 
-def test_the_tour_leads_to_sharpening(app_server, page, picture):
+@pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
+def test_the_tour_is_kept_downloaded_and_leads_to_its_page(app_server, page, picture):
     visit(page, app_server, "How far back it reads")
-    on(page, "60-second tour", "1 of 5")
-    for place in range(2, 5):
-        page.get_by_role("button", name="Next").click()
-        expect(page.get_by_role("heading", name=f"{place} of 5")).to_be_visible(timeout=PATIENCE)
-        picture(f"sharpen-{place}")
-    on(page, "Try it yourself: Softmax temperature", "What does sharpening do?")
-    slider = page.get_by_role("slider", name="Softmax temperature t")
-    said = page.locator(".fs-more").filter(has_text=re.compile(r"at t = ")).first
-    expect(said).to_be_visible(timeout=PATIENCE)
-    layer, head = STORY.spreader
-    assert f"layer={layer}" in page.url and f"head={head}" in page.url, "the head of the tour"
-    before = said.inner_text()
-    picture("sharpen-5-page")
-    slider.press("ArrowLeft")
-    expect(said).not_to_have_text(before, timeout=PATIENCE)
-    picture("sharpen-6-moved", said)
-    assert keys_at(said.inner_text()) < keys_at(before), "a lower temperature reads fewer keys"
+    page.get_by_role("link", name="60-second tour").last.click()
+    for place, title in enumerate(STEPS.values(), start=1):
+        expect(page.get_by_role("heading", name=f"{place} of 5 · {title}")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".fs-said")).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        shown = page.locator(".painted .text .t, .contexts mark, .js-plotly-plot .main-svg").first
+        expect(shown).to_be_visible(timeout=PATIENCE)
+        picture(f"tour-{place}")
+        if place < len(STEPS):
+            page.get_by_role("button", name="Next").click()
+    for name, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.expect_download() as saved:
+            page.locator(".export button", has_text=name).click()
+        data = Path(saved.value.path()).read_bytes()
+        assert saved.value.suggested_filename == f"focuscope-reading-less-and-less.{name.lower()}"
+        assert data.startswith(begins)
+    assert all(words in data.decode() for words in ("Reading less and less", "model demo", "all positions"))
+    page.locator(".export button", has_text="Keep").click()
+    page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download as one HTML file").click()
+    report = Path(saved.value.path()).read_text(encoding="utf-8")
+    assert "data:image/svg+xml;base64," in report and "/tour?" in report and "<script" not in report
+    page.locator(".st-key-report_remove_0 button").click()
+    expect(page.get_by_role("button", name="Report", exact=True)).to_be_visible(timeout=PATIENCE)
 
 
-def keys_at(said: str) -> float:
-    """How many keys one token reads at the lower temperature, by the page's sentence."""
-    return float(re.search(r"at t = [\d.]+ as if ([\d.]+)", said)[1])
+@pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
+def test_a_minute_with_a_long_story(app_server, page, picture):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit(page, app_server, "How far back it reads")
+    expect(painted(page).locator(".t").nth(2000)).to_be_attached(timeout=PATIENCE)
+    picture("start")
+    sentence = page.get_by_text(NAMES).first
+    grips = page.locator(".painted path.grip")
+    for at in range(1, grips.count()):
+        grips.nth(at).dispatch_event("click")
+        page.wait_for_url(re.compile("pair="))
+        settle(page)
+        if sentence.count():
+            break
+    expect(sentence).to_contain_text("where reading all alike would give", timeout=PATIENCE)
+    expect(page.locator(".contexts mark.hit")).to_have_count(2)
+    picture("pair", sentence)
+
+    page.goto(f"{app_server}/kv-budgets?budgets=reads")
+    slider = page.get_by_role("slider", name="Share of the causal pairs that is read")
+    expect(slider).to_be_visible(timeout=PATIENCE)
+    settle(page)
+    found = {}
+    for key, share in (("Home", "100%"), ("End", "2%")):
+        slider.focus()
+        slider.press(key)
+        heading = page.get_by_role("heading", name=f"By position, reading {share}")
+        expect(heading).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        found[share] = changes(page)
+    mean, last, worst = found["2%"]
+    assert max(map(abs, found["100%"])) < 0.1 and worst > mean > 0 and last > 1, "the last positions do not jump"
+    picture("budgets", heading)
+
+    page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")
+    headline = page.locator(".fs-lead", has_text="For this text and machine:").first
+    expect(headline).to_be_visible(timeout=PATIENCE)
+    settle(page)
+    trade = page.locator(".st-key-quality_trade .js-plotly-plot")
+    assert any(symbol.endswith("-open") for symbol in trade.evaluate(MARKS))
+    page.get_by_role("button", name=re.compile("^Measure the speed of Focus")).click()
+    expect(page.get_by_text("Done: Dense and sparse runs")).to_be_visible(timeout=JOB)
+    settle(page)
+    measured = {symbol for symbol in trade.evaluate(MARKS) if not symbol.endswith("-open")}
+    assert measured - {"undefined", "null"}
+    expect(headline).not_to_contain_text("until a speed is measured")
+    picture("headline", headline)
+    picture("measured", page.locator(".st-key-quality_trade").first)
+
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Link copied")).to_be_visible(timeout=PATIENCE)
+    assert page.evaluate("navigator.clipboard.readText()") == page.url and "quality=focus" in page.url

@@ -70,6 +70,7 @@ ARROWS = {
     "analysis": "",
     "__main__": f"cli {BOTTOM}",
     "cli": f"{ROOMS} jobs",
+    "notebook": f"{ROOMS} cli sound",
     "cluster": f"jobs jobs.worker runs corpus studies studies.ready {BOTTOM}",
     "jobs.worker": f"{ROOMS} jobs limits",
     "jobs": f"runs corpus limits studies {BOTTOM}",  # it names the studies for its worker, in a string
@@ -117,7 +118,7 @@ ARROWS = {
     "benchmarks": BOTTOM,
     "fitted": BOTTOM,
     "studies.registry": "",
-    "commandline": "",
+    "commandline": "package",
     "claims": "",
     "files": "",
     "sheet": "",
@@ -134,7 +135,7 @@ ONLY_IN = {
     "transformers": "models weights shapes attention arguments cache parity layers training studies.benchmarks take "
     "lab",
     "huggingface_hub": "models places",
-    "lm_eval": "studies.benchmarks.tasks",
+    "lm_eval": "studies.benchmarks.tasks notebook.evaluation",
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",

@@ -1,55 +1,81 @@
-"""How the tests use the real app in a browser. Waiting is for text or an address, never for time."""
+"""How the tests use the real app in a browser. Waiting is for a state of the page, never for a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from playwright.sync_api import expect
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
-SHOWN = """([wanted, charts, patience]) => { window.shown = new Promise((done, failed) => {
+NO_RUN = 3000  # milliseconds after which a choice has made no script run
+BEGUN = """patience => { window.begun = new Promise(done => {
+  const look = new MutationObserver(() => { look.disconnect(); done(true) });
+  look.observe(document.querySelector("[data-testid=stApp]"), { attributeFilter: ["data-test-script-state"] });
+  setTimeout(() => { look.disconnect(); done(false) }, patience);
+}) }"""
+QUIET = """patience => new Promise((done, failed) => {
+  const from = performance.now(), drawn = "[data-testid=stApp][data-test-script-state=notRunning]";
+  let since = from;
+  const look = () => {
+    const busy = document.querySelector("[data-testid=stSpinner], [data-testid=stStatusWidget]");
+    const now = performance.now();
+    if (busy || !document.querySelector(drawn)) since = now;
+    if (now - since >= 100) done();
+    else if (now - from > patience) failed(new Error("the page never came to rest"));
+    else setTimeout(look, 20);
+  };
+  look();
+})"""
+ALL = """(root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
+    (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]"""  # tables and texts have roots of their own
+SHOWN = f"""([wanted, charts, patience]) => {{ window.shown = new Promise((done, failed) => {{
     let began = null
-    addEventListener("keydown", () => { began = performance.now() }, { once: true, capture: true })
-    setTimeout(() => failed(new Error(`never shown: ${JSON.stringify([...wanted, ...charts])}`)), patience)
-    const all = (root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
-        (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]  // tables and texts have roots of their own
+    addEventListener("keydown", () => {{ began = performance.now() }}, {{ once: true, capture: true }})
+    setTimeout(() => failed(new Error(`never shown: ${{JSON.stringify([...wanted, ...charts])}}`)), patience)
+    const all = {ALL}
     const there = ([where, words]) => all(document, where).some(
         (part) => part.getClientRects().length > 0 && part.textContent.includes(words))
-    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${chart} .main-svg`)].map(
+    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${{chart}} .main-svg`)].map(
         (picture) => picture.querySelector(".mlayer *") ? picture.outerHTML : "").join("")
     const before = charts.map(drawing)
     const anew = (chart, at) => !["", before[at]].includes(drawing(chart))
     const look = () => began !== null && wanted.every(there) && charts.every(anew)
         ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
     requestAnimationFrame(look)
-}) }"""
-CLICKED = """([where, words, name]) => {
-    const all = (root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
-        (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]
-    const look = () => {
+}}) }}"""
+CLICKED = f"""([where, words, name]) => {{
+    const all = {ALL}
+    const look = () => {{
         const button = all(document, "button").find((one) => one.textContent.trim().endsWith(name) && !one.disabled)
         if (button && all(document, where).some((part) => part.textContent.includes(words))) button.click()
         else requestAnimationFrame(look)
-    }
+    }}
     requestAnimationFrame(look)
-}"""
-RUNNING = "[data-testid=stApp][data-test-script-state=running]"
+}}"""
 
 
-def settle(page):
-    """Until the script has run: Streamlit's running sign is gone."""
-    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
-    expect(page.locator(RUNNING)).to_have_count(0, timeout=PATIENCE)
+def settle(page) -> None:
+    """Until the script has ended and nothing is spinning; no part of the page has failed by then.
+
+    The page watches itself, because the driver looks every 0.1 to 1 s only. On a slow machine a page predicts a high
+    price and asks before it computes: then its Run button is pressed.
+    """
+    page.evaluate(QUIET, PATIENCE)
+    run = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
+    if run.count():
+        redrawn(page, run.first.click)
+    assert page.get_by_text("This part of the page failed").count() == 0, page.url
 
 
-def answered(page, answer):
-    """Until an answer stands there. On a slow machine the page predicts a high price and asks first: then it is run."""
-    run = page.get_by_role("button", name="Run", exact=True)
-    expect(answer.or_(run).first).to_be_visible(timeout=PATIENCE)
-    if answer.count() == 0:
-        run.first.click()
-    expect(answer).to_be_visible(timeout=PATIENCE)
+def redrawn(page, act: Callable[[], bool | None]) -> bool:
+    """Until the script that `act` asked for has run, if it moved anything: right after a click it has not yet begun."""
+    page.evaluate(BEGUN, NO_RUN)
+    if act() is False:
+        return False
+    page.evaluate("() => window.begun")
+    settle(page)
+    return True
 
 
-def unfold(page, box):
+def unfold(page, box) -> None:
     """Open a select box where it stands: a list closes when the page scrolls, and a click scrolls to its target."""
     box.scroll_into_view_if_needed()
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -60,10 +86,8 @@ def moved(
     page, thumb, key: str, *wanted: tuple[str, str], charts: Sequence[str] = (), patience: int = PATIENCE
 ) -> float:
     """Press a key on a control; seconds until a frame of the page shows, for each (selector, words), the words there,
-    and each of the `charts`, by its key, drawn otherwise than before. Playwright's Error after `patience` milliseconds.
-
-    Measured by the page's own clock, frame by frame: the driver looks every 0.1 to 1 s only.
-    """
+    and each of the `charts`, by its key, drawn otherwise than before, measured by the page's own clock. Playwright's
+    Error after `patience` milliseconds."""
     thumb.focus()
     page.evaluate(SHOWN, [wanted, list(charts), patience])
     thumb.press(key)
@@ -72,13 +96,26 @@ def moved(
     return seconds
 
 
-def click_when_shown(page, button: str, where: str, words: str):
-    """From now on the page itself clicks a button in the first frame that shows, at a selector, these words: the driver
-    looks every 0.1 to 1 s only, and a job may be over by then."""
+def click_when_shown(page, button: str, where: str, words: str) -> None:
+    """From now on the page itself clicks a button in the first frame that shows, at a selector, these words: by the
+    time the driver sees them a job may be over."""
     page.evaluate(CLICKED, [where, words, button])
 
 
-def visit(page, address: str, words: str):
+def choose(page, option: str) -> None:
+    """One option of a segmented control."""
+    button = page.get_by_role("button", name=option, exact=True)
+    page.get_by_role("radio", name=option, exact=True).or_(button).first.click()
+
+
+def plot(page, key: str) -> dict[str, float]:
+    """Where a chart can be clicked."""
+    area = page.locator(f".st-key-{key} .nsewdrag").first
+    area.scroll_into_view_if_needed()
+    return area.bounding_box()
+
+
+def visit(page, address: str, words: str) -> None:
     """Open a page that paints a text, until it stands still with these words."""
     page.goto(address)
     expect(page.get_by_text(words).first).to_be_visible(timeout=PATIENCE)
@@ -86,12 +123,12 @@ def visit(page, address: str, words: str):
     expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
 
 
-def go(page, title: str):
+def go(page, title: str) -> None:
     """To another page, by the menu; the page itself may link to it as well."""
     page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
 
 
-def upload(page, name: str, data: bytes, folder=None):
+def upload(page, name: str, data: bytes, folder=None) -> None:
     """Through the top bar; a large file goes from disk (`folder`), which is faster than through the driver."""
     page.get_by_role("button", name="Text:").click()
     file = {"name": name, "mimeType": "text/plain", "buffer": data}

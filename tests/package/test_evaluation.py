@@ -13,7 +13,7 @@ from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
 ROOT = Path(__file__).resolve().parents[2]
-EVALUATION = "focuscope.evaluation"
+EVALUATION = "analysis.notebook.evaluation"
 
 TASK = {
     "task": "made_by_hand",
@@ -36,7 +36,7 @@ def test_a_hand_made_task(tmp_path):
 
     from analysis.errors import BadSetting
     from analysis.models import load_model
-    from focuscope.evaluation import Focuscope
+    from analysis.notebook.evaluation import Focuscope
 
     save_model(tmp_path / "tiny")
     rows = [{"question": f"{SHORT[at : at + 40]} the", "answer": at % 2} for at in range(6)]
@@ -80,7 +80,7 @@ WRONG = {
 def test_an_argument_that_means_nothing_is_refused(case, tmp_path):
     pytest.importorskip("lm_eval", reason="the optional package lm_eval is not installed")
     from analysis.errors import BadSetting
-    from focuscope.evaluation import Focuscope
+    from analysis.notebook.evaluation import Focuscope
 
     words, said = WRONG[case]
     with pytest.raises(BadSetting, match=said):
@@ -91,7 +91,7 @@ def test_the_type_of_the_weights_is_the_one_that_was_asked_for(tmp_path):
     pytest.importorskip("lm_eval", reason="the optional package lm_eval is not installed")
     import torch
 
-    from focuscope.evaluation import Focuscope
+    from analysis.notebook.evaluation import Focuscope
 
     place = str(save_model(tmp_path))
     for words, kind in (("dtype=bfloat16", torch.bfloat16), ("dtype=float64,max_length=32", torch.float64)):

@@ -23,7 +23,7 @@ def compare(folder: Path) -> list[dict]:
     """The largest difference of a log-likelihood, and the share of continuations that only one finds greedy."""
     from lm_eval.api.instance import Instance
 
-    from focuscope.evaluation import Focuscope
+    from analysis.notebook.evaluation import Focuscope
 
     asked, answered = (json.loads((folder / name).read_text()) for name in ("asked.json", "answered.json"))
     model = Focuscope(pretrained="demo", method="dense", dtype="float32", batch_size=1)

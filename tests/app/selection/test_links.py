@@ -13,7 +13,6 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 from app import cached
-from tests.browser import test_permalinks
 from tests.conftest import ROOT
 from tests.made.in_process import at, redrawn
 
@@ -101,17 +100,6 @@ def move(one) -> bool:
 
 
 LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked in a browser alone, with `--all`
-
-
-def test_the_pages_that_walk_in_a_browser_have_every_kind_of_control():
-    def kinds(*files) -> set[str]:
-        return {kind for file in files for kind in KINDS if f".{kind}(" in file.read_text(encoding="utf-8")}
-
-    app, walked = ROOT / "app", [path.replace("-", "_") for path in (test_permalinks.EVERY_TIME, *test_permalinks.LONG)]
-    rooms = [app / name.split("_")[0] for name in walked]  # quality, routing ...
-    views = [app / "views" / f"{name}.py" for name in walked]
-    there = kinds(*views, *(file for room in rooms for file in room.glob("*.py")))
-    assert there == kinds(*(file for file in app.rglob("*.py") if "sidebar" not in file.name)) and len(there) > 6
 
 
 BESIDES = ("views/papers_vs_measured.py",)  # walked in a browser every time, and here with `--all`

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-import analysis
-from analysis import METHODS
+from analysis.attention import apply as applied
 from analysis.cli.asked import asked
 from analysis.cli.options import parsed
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError
 from analysis.files import write_text
+from analysis.methods import METHODS
 from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.sheet import sheet, table
@@ -151,7 +151,7 @@ def apply(
     families = (METHODS[method].saves,) if method in METHODS else ("reads",)
     spec = {"name": method, "settings": settings, "router": router, "policy": policy}
     (ready,) = candidates(context, context.held, [spec], families)
-    return analysis.apply(context.held, ready.method)
+    return applied(context.held, ready.method)
 
 
 def run(words: str) -> Result:

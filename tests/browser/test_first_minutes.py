@@ -1,0 +1,129 @@
+"""What a reader does in the first five minutes, in a real browser with the real model: the painted sample, an own text
+and its link, files that are refused, another model. One server for all tests; what one stored another may find."""
+
+import re
+import shutil
+import uuid
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.made.browsing import PATIENCE, go, painted, settle, upload, visit
+from tests.made.tiny_tokenizer import save_model
+
+pytestmark = pytest.mark.browser
+
+STORY = (
+    "Old Marguerite Vassal kept the ferry at Thornwick. Every evening the lantern of Thornwick was lit by her, and "
+    "the river answered it. "
+) * 4 + (
+    "The miller went down to the water and spoke of corn, of weather, of the price of rope and of nothing else, while "
+    "the boys threw stones and the geese complained. "
+) * 8
+STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
+OPENED = "How far back it reads"  # a heading of the first page, drawn last
+
+
+def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_numbers(app_server, page):
+    visit(page, app_server, OPENED)
+    assert painted(page).locator(".t.p").count() > 50
+    expect(page.locator(".contexts mark.hit")).to_have_count(2)
+    expect(page.locator(".painted path.open")).to_have_count(1)
+
+    tip = page.locator(".painted .tip")
+    page.locator(".painted .t[data-i='12']").hover()
+    expect(tip.locator("dd").first).to_have_text("12")
+    painted(page).focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip.locator("dd").first).to_have_text("0")
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").first.click()
+    lines = download.value.path().read_text(encoding="utf-8-sig").splitlines()
+    stamp = [line for line in lines if line.startswith("# ")]
+    assert lines[len(stamp)].startswith("low,high,mass,uniform") and any("demo" in line for line in stamp)
+    page.get_by_role("button", name="Numbers as a table").first.click()
+    expect(page.get_by_role("region", name="how-far-back-it-reads").locator("tbody tr")).not_to_have_count(0)
+
+    before = page.locator(".contexts").inner_text()
+    page.locator(".painted path.grip").nth(2).dispatch_event("click")
+    page.wait_for_url(re.compile("pair="))
+    expect(page.locator(".contexts")).not_to_have_text(before)
+
+
+def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):
+    visit(page, app_server, OPENED)
+    upload(page, "ferry.txt", STORY.encode())
+    expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
+    settle(page)
+    go(page, "Token groups")
+    expect(page.get_by_role("heading", name="The text by group")).to_be_visible(timeout=PATIENCE)
+    expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
+    page.get_by_role("radio", name="4", exact=True).or_(page.get_by_role("button", name="4", exact=True)).first.click()
+    page.wait_for_url(re.compile("layer=4"))
+    page.locator(".painted .legend .item").nth(1).click()
+    page.wait_for_url(re.compile("group=1"))
+    settle(page)
+    fresh = browser.new_context().new_page()
+    fresh.goto(page.url)
+    expect(fresh.locator(".painted .text.one")).to_contain_text("Marguerite", timeout=PATIENCE)
+    expect(fresh.locator(".legend .item[aria-pressed=true] .swatch")).to_have_text("1")
+    expect(fresh.get_by_text("Share of the tokens in layer 4")).to_be_visible()
+    expect(fresh.get_by_role("button", name="Text: ferry.txt")).to_be_visible()
+    fresh.context.close()
+
+
+@pytest.mark.slow
+def test_a_binary_or_too_large_file_is_refused_and_hostile_text_is_only_text(app_server, page, tmp_path):
+    visit(page, app_server, OPENED)
+    before, address = painted(page).inner_text(), page.url
+    upload(page, "photo.png", b"\x89PNG\r\n\x1a\n\x00\x00" * 400, tmp_path)
+    alert = page.get_by_test_id("stMain").get_by_role("alert")
+    expect(alert).to_contain_text("looks like a binary file", timeout=PATIENCE)
+    expect(painted(page)).to_have_text(before, use_inner_text=True)
+    assert alert.count() == 1 and page.url == address
+
+    visit(page, app_server, OPENED)
+    upload(page, "huge.txt", b"word " * 10_000_000, tmp_path)  # the browser itself refuses: nothing is sent
+    expect(page.get_by_text("File must be 30.0MB or smaller")).to_be_visible(timeout=PATIENCE)
+
+    visit(page, app_server, OPENED)
+    line = "<script>window.hit=1</script><img src=x onerror='window.hit=1'> **bold** `code` $x$ مرحبا 你好 👩‍👩‍👧\n"
+    upload(page, "<img src=x onerror=window.hit=1>.txt", (line * 30).encode())
+    expect(painted(page)).to_contain_text("<script>window.hit=1</script>", timeout=PATIENCE)
+    expect(painted(page)).to_contain_text("مرحبا 你好 👩‍👩‍👧")
+    settle(page)
+    painted(page).locator(".t", has_text="你").first.hover()
+    expect(page.locator(".painted .tip")).to_contain_text("⟨E4⟩ · ⟨BD⟩ · ⟨A0⟩")
+    for title, drawn in (("Token groups", "Routing vectors of"), ("Long-range pairs", "by distance")):
+        go(page, title)
+        expect(page.get_by_text(drawn).first).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        page.locator(".t, .contexts p").first.hover()
+    assert page.evaluate("window.hit") is None
+    assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
+
+
+@pytest.mark.slow
+def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(app_server, page, root):
+    folder = root / "models_cache" / f"tiny-{uuid.uuid4().hex[:8]}"
+    try:
+        save_model(folder, max_position_embeddings=512)
+        visit(page, app_server, OPENED)
+        page.get_by_role("button", name="Model: demo").click()
+        page.get_by_role("textbox", name="Hugging Face id").fill(folder.name)
+        page.get_by_role("button", name="Load this model").click()
+        page.wait_for_url(re.compile(f"model={folder.name}"), timeout=PATIENCE)
+        expect(page.get_by_role("button", name=f"Model: {folder.name}")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
+        page.get_by_role("button", name=f"Model: {folder.name}").click()
+        page.get_by_role("combobox", name="Models on this machine").click()
+        page.get_by_role("option", name=re.compile("^demo · fits · ")).click()
+        expect(page.get_by_role("button", name="Model: demo")).to_be_visible(timeout=PATIENCE)
+        expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,171 @@
+"""Every page in a real browser: each chart has drawn all it holds, the app stays small, the main picture stands above
+the fold, and on a telephone in the dark everything can be read.
+
+FOCUSCOPE_PICTURES names the folder for a picture of every page; without it none is taken.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import WAIT, watched
+from tests.made.browsing import PATIENCE, redrawn, settle
+
+pytestmark = pytest.mark.browser
+MOST_MEMORY = 150e6  # bytes of the app's own process after every page was opened
+FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
+LOWER = {"tour", "runs", "generate", "quality-vs-speed"}  # pages whose main picture is none of these, or begins lower
+TOPS = "all => all.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect().top)"
+BLANK = """() => [...document.querySelectorAll(".js-plotly-plot")].filter(plot => plot.offsetParent).map(plot => {
+  const seen = mark => { const place = mark.getBoundingClientRect(); return place.width > 0 || place.height > 0 };
+  const drawn = [...plot.querySelectorAll("g.trace, g.hm")].filter(
+    trace => [...trace.querySelectorAll("path, image")].some(seen)).length;
+  const known = trace => trace.visible === true && [trace.z?.flat() ?? trace.y].flat().some(value => value != null);
+  const wanted = plot._fullData ? plot._fullData.filter(known).length : 0;
+  const gone = plot.querySelector(".no-webgl") !== null;
+  const title = plot.closest("[class*=st-key-]")?.className.match(/st-key-(\\S+)/)[1];
+  return { title, wanted, drawn, blank: gone || wanted === 0 || drawn < wanted };
+})"""
+AT_REST = """() => document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning"
+  && !document.querySelector("[data-testid=stSpinner], [data-testid=stSkeleton]")"""  # a skeleton: code still loads
+FAINT = """() => {
+  const ON_COLOUR = "script, style, canvas, .annotation, .heatmap-label, .textpoint, [data-testid=stSliderThumbValue]";
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true }), known = {};
+  const read = colour => known[colour] ??= (() => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255] })();
+  const over = (top, below) => [0, 1, 2].map(at => top[at] * top[3] + below[at] * (1 - top[3])).concat(1);
+  const light = colour => colour.slice(0, 3).map(part => part / 255).map(
+    part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4).reduce(
+    (sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const faint = [];
+  const look = (one, paper, alpha) => {
+    const style = getComputedStyle(one);
+    if (style.display === "none" || style.visibility === "hidden" || one.matches(ON_COLOUR)) return;
+    paper = over(read(style.backgroundColor), paper); alpha *= Number(style.opacity);
+    const said = [...one.childNodes].filter(node => node.nodeType === 3).map(node => node.data.trim()).join("");
+    if (said && one.getClientRects().length) {
+      const ink = [...read(one instanceof SVGElement ? style.fill : style.color)]; ink[3] *= alpha;
+      if (ink[3] < 0.05) return;
+      const [dark, bright] = [light(over(ink, paper)), light(paper)].sort((a, b) => a - b);
+      const ratio = (bright + 0.05) / (dark + 0.05);
+      if (ratio < 1.6) faint.push(`${said.slice(0, 40)} (${ratio.toFixed(2)})`);
+    }
+    for (const child of [...(one.shadowRoot?.children ?? []), ...one.children]) look(child, paper, alpha);
+  };
+  look(document.querySelector("[data-testid=stApp]"), [255, 255, 255, 1], 1);
+  return faint;
+}"""
+WIDER = """() => { const main = document.querySelector("[data-testid=stMain]"), edge = main.clientWidth;
+  if (main.scrollWidth <= edge + 1 && document.documentElement.scrollWidth <= innerWidth) return [];
+  return [...main.querySelectorAll("*")].filter(one => one.getBoundingClientRect().right > edge + 1).slice(0, 5).map(
+    one => `${one.tagName} ${one.className} ${Math.round(one.getBoundingClientRect().right)}`) }"""
+
+
+def charts(page) -> list[dict]:
+    """The charts that are shown, once the page rests and they have drawn what they hold (or never will)."""
+    page.wait_for_function(AT_REST, timeout=PATIENCE)
+    settle(page)
+    for _ in range(20):  # plotly draws a few frames after the script has ended
+        shown = page.evaluate(BLANK)
+        if not any(chart["blank"] for chart in shown):
+            break
+        page.wait_for_timeout(250)
+    return shown
+
+
+def opened(tab, server: str, path: str) -> list[dict]:
+    """Open a page; its charts, once they are drawn."""
+    tab.goto(f"{server}/{path}")
+    expect(tab.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
+    shown = charts(tab)
+    if folder := os.environ.get("FOCUSCOPE_PICTURES"):
+        tab.screenshot(path=Path(folder) / f"page-{path or 'start'}-{tab.viewport_size['width']}.png")
+    return shown
+
+
+@pytest.fixture(scope="module")
+def paths(root) -> list[str]:
+    """The address of every page."""
+    names = sorted(path.stem.replace("_", "-") for path in (root / "app" / "views").glob("*.py"))
+    return ["" if name == "start" else name for name in names]
+
+
+@pytest.fixture(scope="module")
+def walked(app_server, visitor, paths) -> dict[str, list[dict]]:
+    """Every page, tab and drawer of evidence opened from the menu, one after the other: name -> its charts."""
+    with watched(visitor) as page:
+        page.goto(app_server)
+        main, links = page.get_by_test_id("stMain"), page.get_by_test_id("stSidebarNavLink")
+        expect(links).to_have_count(len(paths), timeout=PATIENCE)
+        shown, title = {}, ""
+        for at, name in enumerate(links.all_inner_texts()):
+            if at:  # the first page is open: a click would run it again while it is drawn
+                links.nth(at).click()
+            expect(main.locator("h1").first).not_to_have_text(title or "nothing", timeout=PATIENCE)
+            title = main.locator("h1").first.inner_text(timeout=PATIENCE)
+            shown[name] = charts(page)
+            tabs = main.get_by_role("tab")
+            for tab in tabs.all_inner_texts()[1:]:
+                redrawn(page, tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click)
+                shown[f"{name}, {tab}"] = charts(page)
+            for drawer in page.get_by_test_id("stExpander").filter(has_text=re.compile("Evidence$")).all():
+                redrawn(page, drawer.locator("summary").click)
+                shown[f"{name}, Evidence"] = charts(page)
+        return shown
+
+
+def test_no_chart_of_any_page_or_tab_is_blank(walked):
+    assert {name: chart for name, shown in walked.items() for chart in shown if chart["blank"]} == {}
+    names = {name.split(",")[0] for name in walked}
+    without = names - {name.split(",")[0] for name, shown in walked.items() if shown}
+    # The list of runs, the tour, which begins with a painted text, and a page for which nothing was generated yet.
+    assert without == {"Runs", "60-second tour", "Generate"}
+
+
+def test_the_app_stays_small_and_free_of_torch(app_server, walked):
+    port = f"--server.port={app_server.rsplit(':', 1)[1]}"
+    processes = psutil.process_iter(["cmdline"])
+    (process,) = [one for one in processes if {port, "streamlit"} <= set(one.info["cmdline"] or [])]
+    loaded = {mapped.path for mapped in process.memory_maps()}
+    assert not [path for path in loaded if re.search("libtorch|/pandas/|libarrow", path)]
+    assert process.memory_full_info().rss <= MOST_MEMORY
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # every page, one by one
+def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_server, browser, paths):
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    tops = {}
+    with watched(context) as tab:
+        for path in paths:
+            if path not in LOWER:
+                opened(tab, app_server, path)
+                pictures = tab.locator(".js-plotly-plot, .painted, .contexts")
+                tops[path or "start"] = min(pictures.evaluate_all(TOPS), default=None)
+        tab.set_viewport_size({"width": 1280, "height": 800})
+        opened(tab, app_server, "")
+        bar = tab.locator(".st-key-topbar")
+        heights = [one.bounding_box()["height"] for one in (bar, bar.get_by_role("button", name="Copy link"))]
+    context.close()
+    assert {name: top for name, top in tops.items() if top is None or top > FOLD} == {}
+    assert heights[0] < 2 * heights[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # every page, one by one
+def test_every_page_can_be_read_on_a_telephone_in_the_dark(app_server, browser, paths):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context.set_default_timeout(WAIT)
+    wrong = {}
+    with watched(context) as tab:
+        for path in paths:
+            blank = [chart["title"] for chart in opened(tab, app_server, path) if chart["blank"]]
+            failed = tab.get_by_text("This part of the page failed").count()
+            wrong[path] = blank, failed, tab.evaluate(WIDER), tab.evaluate(FAINT)
+    context.close()
+    assert {path: found for path, found in wrong.items() if any(found)} == {}
