@@ -49,18 +49,19 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, numbers: dict) -> None:
+def write_json(path: Path, numbers: dict[str, Any]) -> None:
     """Plain data as JSON, one line per key. Errors: ValueError for what is no number."""
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in numbers.items())
     write_text(path, f"{{\n{lines}\n}}\n")
 
 
-def read_json(path: Path) -> dict | None:
+def read_json(path: Path) -> dict[str, Any] | None:
     """What `write_json` left there; None where there is nothing, or nothing readable."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 def append(path: Path, text: str) -> None:
@@ -74,6 +75,12 @@ def move(path: Path, target: Path) -> None:
     """Rename a file or a folder. Errors: OSError, as where `target` is a folder with something in it."""
     change()
     path.rename(target)
+
+
+def touch(path: Path) -> None:
+    """Date a file or a folder now."""
+    change()
+    os.utime(path)
 
 
 def remove(path: Path) -> None:
@@ -160,6 +167,17 @@ def sweep(folder: Path, *patterns: str) -> list[str]:
         if is_free(path, remove=True):
             gone.append(path.name)
     return gone
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, which stays, for some reading and writing that belong together."""
+    holder = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(holder)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Jobs:
         self._store = store
         self._studies = studies
         self._owners = store.root / "owners"
-        self._table = JobTable(store.database)
+        self._table = JobTable(store.root)
         self._lease = Lease(self._owners)
         self._settle()
         self._keepers = [self._make_keeper() for _ in range(workers)]

@@ -1,55 +1,61 @@
 """The job table: what was asked, how far it is and how it ended, outside every process that may die."""
 
 import json
+import os
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 from analysis.errors import BadSetting, Busy
-from analysis.files import clear, read_json, sweep, write_json
+from analysis.files import clear, exclusive, read_json, sweep, write_json, write_text
 from analysis.limits import limits
-from analysis.runs.database import Database, now
+from analysis.runs.catalogue import Catalogue, Stamp, stamp
 from analysis.runs.keys import check_id, is_id
+from analysis.runs.run import now
+from analysis.runs.shelf import room
 
 KEPT = 500  # ended jobs
-_SCHEMAS = (
-    """CREATE TABLE IF NOT EXISTS jobs (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, verb TEXT NOT NULL,
-    args TEXT NOT NULL, session TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
-    fraction REAL NOT NULL DEFAULT 0, stage TEXT NOT NULL DEFAULT '', seconds_left REAL,
-    cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)""",
-    "CREATE TABLE IF NOT EXISTS curves (job TEXT PRIMARY KEY, points TEXT NOT NULL)",  # of jobs that are not done
-)
-_COLUMNS = (
-    "seq id key verb args session owner state fraction stage seconds_left cancel run error created started ended"
-).split()
-_STATUS = (  # the fields of a JobStatus
-    "id, verb, args, state, fraction, stage, seconds_left, CASE WHEN state = 'queued' THEN (SELECT count(*) FROM jobs o"
-    " WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq) ELSE 0 END AS queue_position,"
-    " run AS run_id, error, created, started, ended, cancel AS cancelling"
-)
+OPEN = ("queued", "running")  # states of a job that has not ended
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as its file holds it. `seq` orders jobs; `key` is the id of the run it will make; the app `owner` took it
+    and has it in its queue; `cancel`: somebody wants it to stop."""
+
+    id: str
+    seq: int
+    key: str
+    verb: str
+    args: dict[str, Any]
+    session: str
+    owner: str
+    state: str
+    created: str
+    cancel: bool = False
+    run: str | None = None
+    error: str | None = None
+    started: str | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as it stands. `state`: queued, running, done, failed, cancelled or interrupted; `fraction` 0 to 1;
-    `seconds_left` None while unknown; `queue_position` 1 = next, 0 = not waiting; `run_id` when done; `error` the
-    sentence to show; times in ISO 8601."""
+    """A job as it stands; times in ISO 8601."""
 
     id: str
     verb: str
     args: dict[str, Any]
-    state: str
-    fraction: float
+    state: str  # queued, running, done, failed, cancelled or interrupted
+    fraction: float  # 0 to 1
     stage: str
-    seconds_left: float | None
-    queue_position: int
-    run_id: str | None
-    error: str | None
+    seconds_left: float | None  # None while unknown
+    queue_position: int  # 1 = next, 0 = not waiting
+    run_id: str | None  # when done
+    error: str | None  # the sentence to show
     created: str
     started: str | None
     ended: str | None
@@ -57,167 +63,180 @@ class JobStatus:
 
 
 class JobTable:
-    """Rows of one shared database, and beside it `jobs/<id>.json` with the row of each as it last changed its state:
-    from these the table is filled again when the database is lost. Each job belongs to the app that took it (`owner`)
-    and waits in that app's queue."""
+    """`root`/jobs/<id>.json for each job, written anew when its state changes, under one lock for all apps; and
+    jobs/progress/<id>.json, which only the worker writes that has the job."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._folder = database.path.parent / "jobs"
-        database.prepare(self._create)
+    def __init__(self, root: Path) -> None:
+        self._folder, self._progress = root / "jobs", root / "jobs" / "progress"
+        with room(root):
+            self._progress.mkdir(parents=True, exist_ok=True)
+        sweep(self._folder)
+        sweep(self._progress)
+        self._catalogue = Catalogue(Job, self._folder, self._stamps, self._read)
 
     def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
 
         Busy when this session, or the whole machine, has too many waiting.
         """
-        with self._database.transaction() as connection:
-            find = "SELECT id FROM jobs WHERE key = ? AND state IN ('queued', 'running') AND NOT cancel"
-            if equal := connection.execute(find, (key,)).fetchone():
-                return str(equal["id"])
-            counts = "SELECT count(*) FILTER (WHERE session = ?), count(*) FROM jobs WHERE ended IS NULL"
-            own, total = connection.execute(counts, (session,)).fetchone()
-            for number, limit, whose in ((own, limits().jobs_each, "of yours"), (total, limits().jobs_all, "in all")):
+        with self._alone():
+            jobs = self._jobs()
+            pending = [job for job in jobs if job.state in OPEN]
+            for job in pending:
+                if job.key == key and not job.cancel:
+                    return job.id
+            own = sum(job.session == session for job in pending)
+            for number, limit, whose in (
+                (own, limits().jobs_each, "of yours"),
+                (len(pending), limits().jobs_all, "in all"),
+            ):
                 if number >= limit:
                     raise Busy(
                         f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."
                     )
-            job_id = secrets.token_hex(6)
-            connection.execute(
-                "INSERT INTO jobs (id, key, verb, args, session, owner, state, created)"
-                " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?)",
-                (job_id, key, verb, json.dumps(args), session, owner, now()),
-            )
-            beyond = "seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?)"
-            old = f"state NOT IN ('queued', 'running') AND {beyond}"
-            gone = connection.execute(f"SELECT id FROM jobs WHERE {old}", (KEPT,)).fetchall()
-            connection.execute(f"DELETE FROM jobs WHERE {old}", (KEPT,))
-            connection.execute("DELETE FROM curves WHERE job NOT IN (SELECT id FROM jobs)")
-        for row in gone:
-            clear(self._file(row["id"]))
-        self._note(job_id)
-        return job_id
+            seq = 1 + max((job.seq for job in jobs), default=0)
+            job = Job(secrets.token_hex(6), seq, key, verb, args, session, owner, "queued", now())
+            self._write(job)
+            for old in jobs[:-KEPT]:
+                if old.state not in OPEN:
+                    clear(self._folder / f"{old.id}.json")
+                    clear(self._progress / f"{old.id}.json")
+        return job.id
 
     def claim(self, owner: str) -> JobStatus | None:
         """Marks the owner's oldest queued job as running and returns its status, or None."""
-        with self._database.transaction() as connection:
-            oldest = "SELECT id FROM jobs WHERE owner = ? AND state = 'queued' ORDER BY seq LIMIT 1"
-            row = connection.execute(oldest, (owner,)).fetchone()
-            if row is None:
+        with self._alone():
+            job = next((job for job in self._jobs() if job.owner == owner and job.state == "queued"), None)
+            if job is None:
                 return None
-            connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (now(), row["id"]))
-        self._note(row["id"])
-        return self.status(row["id"])
+            self._write(replace(job, state="running", started=now()))
+        return self.status(job.id)
 
     def progress(
         self, job_id: str, fraction: float, stage: str, seconds_left: float | None, curve: dict[str, Any] | None = None
     ) -> None:
-        """How far a running job is; `curve`: what it can draw already, column -> values."""
-        if curve is not None:
-            self._database.write("INSERT OR REPLACE INTO curves VALUES (?, ?)", (job_id, json.dumps(curve)))
-        self._database.write(
-            "UPDATE jobs SET fraction = ?, stage = ?, seconds_left = ? WHERE id = ? AND state = 'running'",
-            (fraction, stage, seconds_left, job_id),
-        )
+        """How far a running job is; `curve`: what it can draw already, column -> values; without it the last stays."""
+        path = self._progress / f"{check_id(job_id, 'job')}.json"
+        shown = curve if curve is not None else (read_json(path) or {}).get("curve")
+        told = {"fraction": fraction, "stage": stage, "seconds_left": seconds_left, "curve": shown}
+        with room(self._folder):
+            write_text(path, json.dumps(told))
 
     def finish(self, job_id: str, state: str, run: str | None = None, error: str | None = None) -> None:
         """Ends a job once; a job that has ended stays as it is."""
-        self._database.write(
-            "UPDATE jobs SET state = ?, run = ?, error = ?, ended = ?, seconds_left = NULL, cancel = 0,"
-            " fraction = CASE WHEN ? = 'done' THEN 1 ELSE fraction END WHERE id = ? AND state IN ('queued', 'running')",
-            (state, run, error, now(), state, job_id),
-        )
-        self._note(job_id)
+        with self._alone():
+            job = self._read(job_id)
+            if job is not None and job.state in OPEN:
+                self._end(job, state, error, run)
         if state == "done":
-            self._database.write("DELETE FROM curves WHERE job = ?", (job_id,))
+            clear(self._progress / f"{job_id}.json")
 
     def curve(self, job_id: str) -> dict[str, Any] | None:
         """What a job that is not done has shown so far, column -> values; None when that is nothing."""
-        rows = self._database.read(
-            "SELECT points FROM curves JOIN jobs ON jobs.id = job WHERE job = ? AND state != 'done'",
-            (check_id(job_id, "job"),),
-        )
-        return json.loads(rows[0]["points"]) if rows else None
+        job = self._read(check_id(job_id, "job"))
+        if job is None or job.state == "done":
+            return None
+        return (read_json(self._progress / f"{job_id}.json") or {}).get("curve")
 
     def ask_cancel(self, job_id: str) -> None:
         """A queued job is cancelled at once; a running one is marked, and its owner sees to it."""
-        self._database.write(
-            "UPDATE jobs SET state = 'cancelled', ended = ?, error = ? WHERE id = ? AND state = 'queued'",
-            (now(), "The job was cancelled before it began.", job_id),
-        )
-        self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
-        self._note(job_id)
+        with self._alone():
+            job = self._read(job_id)
+            if job is not None and job.state == "queued":
+                self._end(job, "cancelled", "The job was cancelled before it began.")
+            elif job is not None and job.state == "running":
+                self._write(replace(job, cancel=True))
 
     def cancel_asked(self, job_id: str) -> bool:
         """Whether somebody, in any app, wants this job cancelled."""
-        return bool(self._database.read("SELECT 1 FROM jobs WHERE id = ? AND cancel", (job_id,)))
+        job = self._read(job_id)
+        return job is not None and job.cancel
 
     def interrupt(self, owner: str, why: str) -> None:
         """Every job of that owner which waits or runs is now interrupted."""
-        waiting = "SELECT id FROM jobs WHERE owner = ? AND state IN ('queued', 'running')"
-        ids = [row["id"] for row in self._database.read(waiting, (owner,))]
-        self._database.write(
-            "UPDATE jobs SET state = 'interrupted', ended = ?, error = ?, seconds_left = NULL"
-            " WHERE owner = ? AND state IN ('queued', 'running')",
-            (now(), why, owner),
-        )
-        for job_id in ids:
-            self._note(job_id)
+        with self._alone():
+            for job in self._jobs():
+                if job.owner == owner and job.state in OPEN:
+                    self._end(job, "interrupted", why)
 
     def owners(self) -> list[str]:
         """Owners of jobs that wait or run."""
-        return [row["owner"] for row in self._database.read("SELECT DISTINCT owner FROM jobs WHERE ended IS NULL")]
+        return sorted({job.owner for job in self._jobs() if job.state in OPEN})
 
     def status(self, job_id: str) -> JobStatus:
         """JobStatus; BadSetting for an id that is malformed or unknown."""
-        rows = self._select("WHERE id = ?", (check_id(job_id, "job"),))
-        if not rows:
-            raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
-        return rows[0]
+        return self._status(self._known(job_id))
 
     def session(self, job_id: str) -> str:
         """The session that submitted a job."""
-        return str(self._database.read("SELECT session FROM jobs WHERE id = ?", (job_id,))[0]["session"])
+        return self._known(job_id).session
 
     def active(self, session: str | None = None) -> list[JobStatus]:
         """Jobs that wait or run, the oldest first."""
-        return self._select("WHERE ended IS NULL AND (session = ? OR ? IS NULL) ORDER BY seq", (session, session))
+        return [self._status(job) for job in self._jobs() if job.state in OPEN and session in (None, job.session)]
 
     def recent(self, session: str | None = None, limit: int = 20) -> list[JobStatus]:
         """The newest jobs in any state."""
-        return self._select("WHERE session = ? OR ? IS NULL ORDER BY seq DESC LIMIT ?", (session, session, limit))
+        jobs = [job for job in reversed(self._jobs()) if session in (None, job.session)]
+        return [self._status(job) for job in jobs[:limit]]
 
-    def _select(self, chosen: str, values: Sequence[Any]) -> list[JobStatus]:
-        found = []
-        for row in self._database.read(f"SELECT {_STATUS} FROM jobs {chosen}", values):
-            args, cancelling = json.loads(row["args"]), bool(row["cancelling"])
-            found.append(JobStatus(**{**dict(row), "args": args, "cancelling": cancelling}))
-        return found
-
-    def _create(self, connection: Connection) -> None:
-        for schema in _SCHEMAS:
-            connection.execute(schema)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        sweep(self._folder)
-        known = {row["id"] for row in connection.execute("SELECT id FROM jobs")}
-        lost = [read_json(path) or {} for path in self._folder.glob("*.json") if path.stem not in known]
-        for row in sorted(filter(_is_row, lost), key=lambda row: row["seq"]):
-            columns = [name for name in row if name != "seq"]
-            connection.execute(
-                f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-                [row[name] for name in columns],
+    def _status(self, job: Job) -> JobStatus:
+        told = read_json(self._progress / f"{job.id}.json") or {}
+        place = 0
+        if job.state == "queued":
+            place = sum(
+                other.owner == job.owner and other.state == "queued" and other.seq <= job.seq for other in self._jobs()
             )
+        return JobStatus(
+            id=job.id,
+            verb=job.verb,
+            args=job.args,
+            state=job.state,
+            fraction=1.0 if job.state == "done" else float(told.get("fraction", 0.0)),
+            stage=str(told.get("stage", "")),
+            seconds_left=told.get("seconds_left") if job.state == "running" else None,
+            queue_position=place,
+            run_id=job.run,
+            error=job.error,
+            created=job.created,
+            started=job.started,
+            ended=job.ended,
+            cancelling=job.cancel,
+        )
 
-    def _note(self, job_id: str) -> None:
-        """Keep a job's row in its file."""
-        for row in self._database.read("SELECT * FROM jobs WHERE id = ?", (job_id,)):
-            with suppress(OSError):  # a full disk: the table has it
-                write_json(self._file(job_id), dict(row))
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What is read and written in here happens together, for all apps on this folder."""
+        with room(self._folder), exclusive(self._folder / ".lock"):
+            yield
 
-    def _file(self, job_id: str) -> Path:
-        return self._folder / f"{job_id}.json"
+    def _jobs(self) -> list[Job]:
+        return sorted(self._catalogue.entries(), key=lambda job: job.seq)
 
+    def _known(self, job_id: str) -> Job:
+        job = self._read(check_id(job_id, "job"))
+        if job is None:
+            raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
+        return job
 
-def _is_row(row: dict[str, Any]) -> bool:
-    """Whether a file holds what `_note` writes: all columns of a job."""
-    return set(_COLUMNS) == set(row) and is_id(row["id"]) and isinstance(row["seq"], int)
+    def _end(self, job: Job, state: str, error: str | None, run: str | None = None) -> None:
+        self._write(replace(job, state=state, run=run, error=error, ended=now(), cancel=False))
+
+    def _write(self, job: Job) -> None:
+        write_json(self._folder / f"{job.id}.json", asdict(job))
+
+    def _read(self, job_id: str) -> Job | None:
+        """The job in a file, also of an earlier program, which kept more in it; None for anything else."""
+        found = read_json(self._folder / f"{job_id}.json") or {}
+        try:
+            job = Job(**{field.name: found[field.name] for field in fields(Job)})
+            args = json.loads(job.args) if isinstance(job.args, str) else job.args
+        except (KeyError, TypeError, ValueError):
+            return None
+        if job.id != job_id or not isinstance(job.seq, int):
+            return None
+        return replace(job, args=args, cancel=bool(job.cancel))
+
+    def _stamps(self) -> dict[str, Stamp]:
+        names = [name.removesuffix(".json") for name in os.listdir(self._folder)]
+        return {name: stamp(self._folder / f"{name}.json") for name in names if is_id(name)}

@@ -14,7 +14,6 @@ import math
 import os
 import random
 import signal
-import sqlite3
 import sys
 import threading
 import time
@@ -119,7 +118,7 @@ class Worker:
         try:
             self._write(task.id, fraction, stage, left, task.curve)
             task.curve = None
-        except (AnalysisError, sqlite3.Error):
+        except AnalysisError:
             log.exception("The progress of %s could not be written; it goes on.", task.id)
 
     def _execute(self, task: Task) -> None:
@@ -275,7 +274,7 @@ def main() -> int:
     heart.start()
     try:
         store = RunStore(options.root, options.examples)
-        worker = Worker(store, inbox, send, options.studies, JobTable(store.database).progress)
+        worker = Worker(store, inbox, send, options.studies, JobTable(store.root).progress)
     except Exception as error:
         log.exception("The worker could not start.")
         said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"

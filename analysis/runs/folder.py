@@ -19,9 +19,8 @@ from typing import Any
 from analysis.answer import Answer
 from analysis.errors import BadSetting
 from analysis.files import change, write_text
-from analysis.runs.database import now
 from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, parsed, plain_numbers
-from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, read_marks
+from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, now, read_marks
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32_000_000  # bytes

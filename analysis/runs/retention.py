@@ -1,39 +1,37 @@
 """How many runs are kept, and how much of the disk they may take; what was deleted waits here to be undone."""
 
 import json
-import os
+import sqlite3
 import time
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from analysis.errors import BadSetting
-from analysis.files import move, remove, sweep, write_json
-from analysis.runs import index
-from analysis.runs.keys import check_id
+from analysis.files import clear, move, remove, sweep, touch, write_json
+from analysis.runs.keys import check_id, is_id
 from analysis.runs.run import Run
 from analysis.runs.shelf import Shelf, room
 
 FILE = "retention.json"
+KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
 MOST_RUNS, MOST_BYTES = 100_000, 10**13
 KEPT_DAYS = 7  # a deleted run can be brought back for so long
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What lies on the disk: numbers of runs and their bytes, of which pinned, and deleted ones that can come back;
-    `texts` and their bytes; of the runs computed here at most `kept_runs` and `kept_bytes` bytes stay that are not
-    pinned, and as many of those that came in bundles."""
+    """What lies on the disk."""
 
     runs: int
     bytes: int
-    pinned: int
+    pinned: int  # of the runs
     pinned_bytes: int
-    deleted: int
+    deleted: int  # runs that can come back
     deleted_bytes: int
     texts: int
     text_bytes: int
-    kept_runs: int
+    kept_runs: int  # so many of the runs computed here stay that are not pinned, and as many that came in bundles
     kept_bytes: int
 
 
@@ -43,7 +41,7 @@ def limits(root: Path) -> tuple[int, int]:
         chosen = json.loads((root / FILE).read_text(encoding="utf-8"))
         return _checked(chosen["runs"], chosen["bytes"])
     except (OSError, ValueError, KeyError, TypeError, BadSetting):
-        return index.KEPT_RUNS, index.KEPT_BYTES
+        return KEPT_RUNS, KEPT_BYTES
 
 
 def choose_limits(root: Path, runs: object, size: object) -> None:
@@ -53,11 +51,14 @@ def choose_limits(root: Path, runs: object, size: object) -> None:
         write_json(root / FILE, {"runs": runs, "bytes": size})
 
 
-def _checked(runs: Any, size: Any) -> tuple[int, int]:
-    for value, most, what in ((runs, MOST_RUNS, "runs"), (size, MOST_BYTES, "bytes")):
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
-    return runs, size
+def _checked(runs: object, size: object) -> tuple[int, int]:
+    return _count(runs, MOST_RUNS, "runs"), _count(size, MOST_BYTES, "bytes")
+
+
+def _count(value: object, most: int, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
+    return value
 
 
 class Trash:
@@ -76,7 +77,7 @@ class Trash:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._shelf.remove(path.name)
             try:
-                os.utime(path)  # its week begins; a run that was moved without it could go at once
+                touch(path)  # its week begins; a run that was moved without it could go at once
                 move(path, self._folder / path.name)
             except FileNotFoundError:
                 return
@@ -91,11 +92,35 @@ class Trash:
 
     def runs(self) -> list[Run]:
         """The deleted runs, the newest first."""
-        return [run for run in map(self._shelf.read, reversed(self._shelf.ids())) if run is not None]
+        runs = map(self._shelf.read, sorted(self._deleted, key=self._deleted.__getitem__, reverse=True))
+        return [run for run in runs if run is not None]
 
     def empty(self, before: float | None = None) -> None:
         """Remove for good what was deleted `before` that time (seconds), or all."""
-        for run_id in self._shelf.ids():
-            path = self._folder / run_id
-            if before is None or path.stat().st_mtime < before:
-                remove(path)
+        for run_id, when in self._deleted.items():
+            if before is None or when < before:
+                remove(self._folder / run_id)
+
+    @property
+    def _deleted(self) -> dict[str, float]:
+        """id -> when it was deleted (seconds)."""
+        if not self._folder.is_dir():
+            return {}
+        return {path.name: path.stat().st_mtime for path in self._folder.iterdir() if is_id(path.name)}
+
+
+def take_over_pins(database: Path, shelf: Shelf) -> None:
+    """An earlier program kept an index in SQLite, and before 2026 pins nowhere else: they become marks, and it goes.
+    What is not readable as such an index is left alone."""
+    if not database.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            pinned = [row[0] for row in connection.execute("SELECT id FROM runs WHERE pinned")]
+    except sqlite3.Error:
+        return
+    for run_id in pinned:
+        if (run := shelf.read(run_id)) is not None and not run.marks.pinned:
+            shelf.mark(run_id, replace(run.marks, pinned=True))
+    for suffix in ("", "-wal", "-shm"):
+        clear(database.with_name(database.name + suffix))

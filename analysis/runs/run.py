@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import write_text
+from analysis.runs.catalogue import Stamp, stamp
 from analysis.runs.keys import LARGEST, Asked, parsed
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
@@ -76,7 +77,7 @@ class Run(Asked):
     marks: Marks = field(default=Marks(), repr=False, compare=False)
     _files: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     _report: Report | None = field(default=None, repr=False, compare=False)
-    _sound: set[str] = field(default_factory=set, repr=False, compare=False)
+    _verified: dict[str, Stamp] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def computed(self) -> str:
@@ -98,6 +99,14 @@ class Run(Asked):
     def bytes(self) -> int:
         """Size on disk, without the manifest."""
         return sum(entry["bytes"] for entry in self._files.values())
+
+    @property
+    def has_its_files(self) -> bool:
+        """Whether each of its files is there with its size."""
+        try:
+            return all((self.folder / name).stat().st_size == entry["bytes"] for name, entry in self._files.items())
+        except OSError:
+            return False
 
     def table(self, name: str) -> Any:
         """The pandas.DataFrame `name`, columns and types as they were stored, a fresh index."""
@@ -131,7 +140,7 @@ class Run(Asked):
     def prove(self) -> None:
         """Compare every file with its checksum; Damaged when one is not what was written."""
         for name in self._files:
-            self._verified(name)
+            self._checked(name)
 
     @property
     def files(self) -> list[str]:
@@ -140,7 +149,7 @@ class Run(Asked):
 
     def _table_file(self, name: str) -> Path:
         self._known(name, self.tables, "table")
-        return self._verified(f"{TABLES}/{name}.parquet")
+        return self._checked(f"{TABLES}/{name}.parquet")
 
     def array(self, name: str) -> Any:
         """The numpy.ndarray `name`; only this array is read from the file."""
@@ -151,7 +160,7 @@ class Run(Asked):
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(self._verified(ARRAYS), framework="numpy") as file:
+            with safe_open(self._checked(ARRAYS), framework="numpy") as file:
                 return read(file)
         except SafetensorError as error:
             raise self._damaged(f"the arrays cannot be read: {error}") from error
@@ -161,10 +170,10 @@ class Run(Asked):
             offered = ", ".join(names) or "none"
             raise BadSetting(f"The run {self.id} ({self.verb}) has no {what} {str(name)[:40]!r}; it has: {offered}.")
 
-    def _verified(self, name: str) -> Path:
-        """Path of one file of this run after its checksum was compared, once per opened run."""
+    def _checked(self, name: str) -> Path:
+        """Path of one file of this run after its checksum was compared, again whenever the file changed."""
         path = self.folder / name
-        if name not in self._sound:
+        if self._verified.get(name) != (written := stamp(path)):
             try:
                 with path.open("rb") as stream:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -176,13 +185,18 @@ class Run(Asked):
                 raise AnalysisError(f"The run {self.id} cannot be read ({error.strerror}): try again.") from error
             if digest != self._files[name]["sha256"]:
                 raise self._damaged(f"{name} is not what was written")
-            self._sound.add(name)
+            self._verified[name] = written
         return path
 
     def _damaged(self, why: str) -> Damaged:
         if self._report is not None:
             self._report(self.id, why)
         return Damaged(f"The stored run {self.id} ({self.verb}) is damaged ({why}): run it again to compute it anew.")
+
+
+def now() -> str:
+    """The time, local with its offset, in ISO 8601."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def checked_link(link: Any) -> dict[str, Any] | None:

@@ -2,8 +2,10 @@
 
 import errno
 import logging
+import os
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,33 +13,49 @@ from typing import Any
 
 from analysis.answer import Answer
 from analysis.errors import AnalysisError
-from analysis.files import PARTIAL, clear, draft, exchange, move, remove, sweep
-from analysis.runs.database import disk_full
+from analysis.files import PARTIAL, clear, draft, exchange, move, remove, sweep, touch
+from analysis.runs.catalogue import Catalogue, Stamp, stamp
 from analysis.runs.folder import MANIFEST, read_run, write_run
 from analysis.runs.keys import Asked, is_id
-from analysis.runs.run import MARKS, Damaged, Newer, Report, Result, Run, may_be_pinned
+from analysis.runs.run import MARKS, Damaged, Marks, Newer, Report, Result, Run, may_be_pinned, write_marks
+from analysis.runs.search import Row, row_of
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look, beside those that were pinned
-KEPT_KNOWN = 200  # runs in memory
+MOST_OPEN, MOST_READ = 200, 16_000_000  # runs in memory, and bytes of their manifests, which take ten times that there
+_SIZE = 5  # of the manifest, in what `_stamp` gives
 log = logging.getLogger("focuscope.runs")
 
 
 class Shelf:
-    """Run folders below `folder`, named by their ids. With `readonly` nothing is ever moved or written.
+    """Run folders below `folder`, named by their ids. With `readonly` nothing is ever moved or written; `file` keeps
+    the rows of the catalogue. A manifest is read once and again only when the run's folder has changed.
 
     `on_damage(id, sentence)` is called after a damaged run was set aside as `.damaged-<id>-*`.
     """
 
-    def __init__(self, folder: Path, readonly: bool = False) -> None:
+    def __init__(self, folder: Path, readonly: bool = False, file: Path | None = None) -> None:
         self.folder, self._readonly = folder, readonly
         self.on_damage: Report | None = None
         self.newer: dict[str, str] = {}  # id -> the sentence, of runs that a newer program wrote
-        self._known: dict[str, tuple[tuple[Any, ...], Run | None]] = {}
+        self._open: dict[str, tuple[Stamp, Run]] = {}
+        self._lock = threading.Lock()
+        self.catalogue = Catalogue(Row, folder, self._stamps, self._row, file)
+
+    def rows(self) -> list[Row]:
+        """What lists need to know of each run, the newest first."""
+        return self.catalogue.entries()[::-1]
 
     def read(self, run_id: str) -> Run | None:
-        """The Run, or None when there is none here, it was damaged (and is now set aside) or a newer program's."""
+        """The Run, shared between all who ask for it, or None when there is none here, it was damaged (and is now set
+        aside) or a newer program's."""
+        written = self._stamp(run_id)
+        if not any(written):
+            return None
+        known, run = self._open.get(run_id, (None, None))
+        if run is not None and known == written and run.has_its_files:
+            return run
         try:
-            return read_run(self.folder / run_id, example=self._readonly, report=self._report)
+            run = read_run(self.folder / run_id, example=self._readonly, report=self._report)
         except FileNotFoundError:
             return None
         except Newer as error:
@@ -48,20 +66,7 @@ class Shelf:
             return None
         except OSError as error:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
-
-    def known(self, run_id: str) -> Run | None:
-        """The Run as it was read last, read again when its folder has changed: for lists, which ask for many."""
-        folder = self.folder / run_id
-        try:
-            stamp = tuple((at.st_ino, at.st_mtime_ns, at.st_size) for at in (folder.stat(), (folder / MANIFEST).stat()))
-        except OSError:
-            return self.read(run_id)
-        held, run = self._known.get(run_id, (None, None))
-        if held != stamp:
-            run = self.read(run_id)
-            if len(self._known) >= KEPT_KNOWN:
-                self._known.clear()
-            self._known[run_id] = stamp, run
+        self._remember(run, written)
         return run
 
     def place(self, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float) -> None:
@@ -69,6 +74,12 @@ class Shelf:
         with room(self.folder), draft(self.folder, asked.key) as place:
             write_run(place, asked, result, protocol, seconds)
             self._show(place, asked.key)
+
+    def mark(self, run_id: str, marks: Marks) -> None:
+        """Note `marks` beside a run, and date this folder, so that every process looks at its rows again."""
+        with room(self.folder):
+            write_marks(self.folder / run_id, marks)
+            touch(self.folder)
 
     def copy_in(self, run: Run) -> Path:
         """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""
@@ -87,20 +98,34 @@ class Shelf:
 
     def remove(self, run_id: str) -> None:
         """Take a run folder away, whole at once; one that is not here is no error."""
-        remove(self.folder / run_id)
-
-    def ids(self) -> list[str]:
-        """Every run folder's id, the oldest folder first."""
-        if not self.folder.is_dir():
-            return []
-        found = [path for path in self.folder.iterdir() if is_id(path.name)]
-        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+        with room(self.folder):
+            remove(self.folder / run_id)
 
     def sweep(self) -> None:
         """Removes what a killed process left unfinished."""
         with room(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             sweep(self.folder, *PARTIAL, "*/.tmp-*")
+
+    def _stamps(self) -> dict[str, Stamp]:
+        return {name: self._stamp(name) for name in os.listdir(self.folder) if is_id(name)}
+
+    def _stamp(self, run_id: str) -> Stamp:
+        folder = self.folder / run_id
+        return stamp(folder, folder / MANIFEST, folder / MARKS)
+
+    def _row(self, run_id: str) -> Row | None:
+        run = self.read(run_id)
+        return None if run is None else row_of(run)
+
+    def _remember(self, run: Run, written: Stamp) -> None:
+        with self._lock:
+            self._open.pop(run.id, None)
+            self._open[run.id] = written, run
+            while len(self._open) > 1 and (
+                len(self._open) > MOST_OPEN or sum(mark[_SIZE] for mark, _ in self._open.values()) > MOST_READ
+            ):
+                del self._open[next(iter(self._open))]
 
     def _show(self, place: Path, run_id: str) -> None:
         for _ in range(2):
@@ -120,8 +145,8 @@ class Shelf:
                 move(self.folder / run_id, aside)
             except OSError:
                 return  # another process was faster
-            there = [path for path in self.folder.glob(".damaged-*") if not may_be_pinned(path)]
-            for path in sorted(there, key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]:
+            unpinned = [path for path in self.folder.glob(".damaged-*") if not may_be_pinned(path)]
+            for path in sorted(unpinned, key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]:
                 clear(path)
         sentence = f"The stored run {run_id} was damaged ({why}) and is not used; the same request computes it anew."
         log.warning(sentence)
@@ -136,12 +161,23 @@ def room(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(folder) from error
+            raise _disk_full(folder) from error
         raise AnalysisError(
             f"The folder {folder} cannot be used ({error.strerror or error}): "
             "make it writable, or name another one with FOCUSCOPE_STATE."
         ) from error
     except Exception as error:
         if "No space left" in str(error):  # safetensors has its own kind of error for it
-            raise disk_full(folder) from error
+            raise _disk_full(folder) from error
         raise
+
+
+def _disk_full(folder: Path) -> AnalysisError:
+    try:
+        free = f"{shutil.disk_usage(folder).free / 1e6:,.0f} MB are free"
+    except OSError:
+        free = "no room is left"
+    return AnalysisError(
+        f"The disk of the state folder is full ({free}), so nothing was stored: "
+        "delete some runs or free space, then run it again."
+    )

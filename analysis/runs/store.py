@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,19 +10,18 @@ from typing import IO, Any
 
 from analysis.answer import Answer
 from analysis.corpus import read_text, sample_texts
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import BadSetting
 from analysis.files import clear, sweep, write_bytes
 from analysis.places import plain_name
-from analysis.runs import retention, search
+from analysis.runs import retention
 from analysis.runs.arrival import finish
 from analysis.runs.bundle import Arrived, read_bundle, write_bundle
-from analysis.runs.database import Database
 from analysis.runs.folder import read_run
-from analysis.runs.index import Index
 from analysis.runs.keys import asked_now, check_id, check_verb
+from analysis.runs.notes import Notes
 from analysis.runs.price import RECENT, SMALLEST, Price, Shape, predict, usual, work
-from analysis.runs.run import Result, Run, checked_link, write_marks
-from analysis.runs.search import Forgotten, named
+from analysis.runs.run import Result, Run, checked_link, read_marks
+from analysis.runs.search import Forgotten, Row, named, surplus
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
 
@@ -38,13 +36,15 @@ def state_root() -> Path:
 
 
 class RunStore:
-    """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/outdated/<id>.
+    """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back) and
+    `root`/outdated/ (an empty file of its id for every run that answers nothing any more).
 
     The id of a run is the key of its request, of the version of its verb and of the weights (`keys`): by another
     program or about other weights it is another run. A run is written in a draft folder and renamed, so nobody finds
-    half of one; the folders are the truth and the index is rebuilt from them when it is lost. `examples` is a second,
-    read-only folder of run folders, asked when the own store has no answer. Several processes and threads may share one
-    root. Without `root`: that of this installation (`state_root`), with the bundled examples.
+    half of one. The folders are the truth: what lists show is read from them (`catalogue`), and `runs.json` and
+    `texts.json` only spare the next process that reading. `examples` is a second, read-only folder of run folders,
+    asked when the own store has no answer. Several processes and threads may share one root. Without `root`: that of
+    this installation (`state_root`), with the bundled examples.
     """
 
     def __init__(self, root: str | Path | None = None, examples: str | Path | None = None) -> None:
@@ -53,18 +53,18 @@ class RunStore:
             examples = examples or PROJECT / "models_cache" / "demo" / "examples"
         self.root = Path(root).resolve()
         self.examples = Path(examples).resolve() if examples else None
-        self.database = Database(self.root / "focuscope.sqlite")
-        self._own = Shelf(self.root / "runs")
+        self._own = Shelf(self.root / "runs", file=self.root / "runs.json")
         self._bundled = Shelf(self.examples, readonly=True) if self.examples else None
         self._own.sweep()
-        self._index = Index(self.database, self._own)  # damage found while it is being filled is only logged
-        self._own.on_damage = self._index.note_damage
+        retention.take_over_pins(self.root / "focuscope.sqlite", self._own)
+        self._notes = Notes(self.root)
+        self._own.on_damage = lambda run_id, sentence: self._notes.note(sentence)
         self._trash = retention.Trash(self.root / "deleted")
-        self._texts = Texts(self.root / "texts", self.database, self._requests)
-        self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
+        self._texts = Texts(self.root / "texts", self.root / "texts.json", self._requests)
+        self._outdated = self.root / "outdated"
         for sentence in finish(self):
-            self._index.note(sentence)
-        sweep(self.root, ".tmp-retention*", "outdated/.tmp-*")
+            self._notes.note(sentence)
+        sweep(self.root, ".tmp-*.json-*", ".tmp-damage.log-*", "outdated/.tmp-*")
 
     @staticmethod
     def key(verb: str, request: Request) -> str:
@@ -74,11 +74,13 @@ class RunStore:
     def find(self, verb: str, request: Request) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
-        set aside and counts as none, so that it is computed anew; `damaged()` tells."""
+        set aside and counts as none, so that it is computed anew; `damaged()` tells. Who asks shares the run with
+        others, so it is not to be changed."""
         asked = asked_now(verb, request)
         found = self._answer(asked.key)
         if found is None and asked.revision is None:
-            ids = [*self._index.asked(asked.question), *self._example_questions.get(asked.question, ())]
+            own = [row.id for row in self._own.rows() if row.question == asked.question]
+            ids = [*own, *self._example_questions.get(asked.question, ())]
             found = next((run for run in map(self._answer, ids) if run is not None), None)
         return found
 
@@ -101,12 +103,10 @@ class RunStore:
             self.discard(key)  # what stands there answers nothing any more
         self._own.place(asked, result, protocol, seconds)
         clear(self._outdated / key)
-        run = replace(self.open(key), cached=False)
-        if (link := self._index.remembered(asked.question)) is not None:
-            run = self._note(run, link=link)
-        self._index.add(run)
+        if (link := self._notes.remembered(asked.question)) is not None:
+            self._own.mark(key, replace(self.open(key).marks, link=link))
         self.make_room({key})
-        return run
+        return replace(self.open(key), cached=False)
 
     def answers(self, run: Run) -> bool:
         """Whether this run is what its own request finds now."""
@@ -115,8 +115,9 @@ class RunStore:
 
     def make_room(self, kept: Container[str] = frozenset()) -> None:
         """Removes the oldest runs beyond what is kept here; those that are pinned or named in `kept` stay."""
-        for surplus in self._index.surplus(kept, *retention.limits(self.root)):
-            self.delete(surplus)
+        for run_id in surplus(self._own.rows(), *retention.limits(self.root)):
+            if run_id not in kept and not read_marks(self._own.folder / run_id).pinned:  # it may be pinned just now
+                self.delete(run_id)
 
     def open(self, run_id: str) -> Run:
         """The Run of this id, own or example; BadSetting when the id is malformed, unknown or its run damaged."""
@@ -129,38 +130,36 @@ class RunStore:
 
     def list(self, verb: str | None = None, limit: int = 50) -> Sequence[Run]:
         """The newest own runs, of one verb or of all; shared between callers, so not to be changed."""
-        ids = self._index.ids(verb if verb is None else check_verb(verb), int(limit))
-        return [run for run in map(self._own.known, ids) if run is not None]
+        wanted = verb if verb is None else check_verb(verb)
+        ids = [row.id for row in self._own.rows() if wanted in (None, row.verb)]
+        return [run for run in map(self._own.read, ids[:limit]) if run is not None]
 
     def delete(self, run_id: str) -> None:
         """Removes one own run; no error when it is gone already. Examples stay."""
-        with self._leaving(check_id(run_id)), room(self._own.folder):
-            self._own.remove(run_id)
+        self._own.remove(check_id(run_id))
 
     def search(
         self, words: str = "", verb: str | None = None, pinned: bool = False, examples: bool = True
-    ) -> Sequence[search.Row]:
-        """Rows (`search.Row`) of the stored runs in which every word stands, of one verb or of all, the newest first;
-        after them the bundled examples, where they are wanted."""
+    ) -> Sequence[Row]:
+        """Rows of the stored runs in which every word stands, of one verb or of all, the newest first; after them the
+        bundled examples, where they are wanted."""
         names = {key: name for key, name, _, _ in self.texts()}
-        rows = [search.of_index(row, names) for row in self._index.rows()]
+        rows = self._own.rows()
         if examples and self._bundled is not None:
             own = {row.id for row in rows}
-            found = [self._bundled.read(run_id) for run_id in self._bundled.ids() if run_id not in own]
-            rows += [search.of_run(run, names) for run in found if run is not None]
+            rows += [row for row in reversed(self._bundled.rows()) if row.id not in own]
+        rows = [replace(row, text=names.get(row.text, row.text)) if row.text else row for row in rows]
         wanted = words.lower().split()
         return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
 
     def discard(self, run_id: str) -> None:
         """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
-        with self._leaving(check_id(run_id)):
-            self._trash.take(self._own.folder / run_id)
+        self._trash.take(self._own.folder / check_id(run_id))
 
     def restore(self, run_id: str) -> None:
         """Brings a deleted run back; BadSetting when it is gone for good."""
         if not self._trash.give(run_id, self._own):
             raise BadSetting(f"The run {run_id} can no longer be brought back: run it again.")
-        self._index.add(self.open(run_id))
 
     def deleted(self) -> Sequence[Run]:
         """The runs that `restore` can bring back, the one deleted last first."""
@@ -171,19 +170,19 @@ class RunStore:
         self._trash.empty()
 
     def usage(self) -> retention.Usage:
-        """What lies on the disk, and how much of it is kept (`retention.Usage`)."""
-        rows, gone, texts = self._index.rows(), self._trash.runs(), self.texts()
-        held = [row["bytes"] for row in rows if row["pinned"]]
+        """What lies on the disk, and how much of it is kept."""
+        rows, deleted, texts = self._own.rows(), self._trash.runs(), self._texts.list()
+        pinned = [row.bytes for row in rows if row.pinned]
         kept_runs, kept_bytes = retention.limits(self.root)
         return retention.Usage(
             runs=len(rows),
-            bytes=sum(row["bytes"] for row in rows),
-            pinned=len(held),
-            pinned_bytes=sum(held),
-            deleted=len(gone),
-            deleted_bytes=sum(run.bytes for run in gone),
+            bytes=sum(row.bytes for row in rows),
+            pinned=len(pinned),
+            pinned_bytes=sum(pinned),
+            deleted=len(deleted),
+            deleted_bytes=sum(run.bytes for run in deleted),
             texts=len(texts),
-            text_bytes=sum(size for _, _, size, _ in texts),
+            text_bytes=sum(text.bytes for text in texts),
             kept_runs=kept_runs,
             kept_bytes=kept_bytes,
         )
@@ -197,7 +196,7 @@ class RunStore:
         """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}, with
         the "seconds" that were said."""
         if checked_link(link) is not None:
-            self._index.remember(asked_now(verb, request).question, link)
+            self._notes.remember(asked_now(verb, request).question, link)
 
     def forget(
         self, kind: str, name: str, model: str, by_default: Callable[[str, Request], bool] = lambda verb, request: False
@@ -210,29 +209,29 @@ class RunStore:
             self.delete(card)
         moved, pinned = [], 0
         for row in self.search():
-            run = self._read(row.id)
-            if run is None or model not in _models(run.request):
+            if model not in _models(row.request):
                 continue
-            if kind == "router" and run.verb == CARD:  # of the same model in another precision
-                self._outdate(run.id)
-                self.delete(run.id)
+            if kind == "router" and row.verb == CARD:  # of the same model in another precision
+                self._outdate(row.id)
+                self.delete(row.id)
                 continue
-            if name not in named(kind, run.request) and not by_default(run.verb, run.request):
+            if name not in named(kind, row.request) and not by_default(row.verb, row.request):
                 continue
             if row.pinned:
                 pinned += 1
-            elif not (self._outdated / run.id).exists():
-                self._outdate(run.id)
-                if not run.example:
-                    self.discard(run.id)
-                    moved.append(run.id)
+            elif not (self._outdated / row.id).exists():
+                self._outdate(row.id)
+                if not row.example:
+                    self.discard(row.id)
+                    moved.append(row.id)
         return Forgotten(f"the {kind} {name}", moved, pinned)
 
     def pin(self, run_id: str, pinned: bool = True) -> None:
         """Keeps a run from being removed to make room, or lets it go again."""
-        if not self._index.pin(check_id(run_id), pinned):
+        run = self._own.read(check_id(run_id))
+        if run is None:
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
-        self._note(self.open(run_id), pinned=bool(pinned))
+        self._own.mark(run_id, replace(run.marks, pinned=bool(pinned)))
 
     def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
         """Stores a text of at most 20 MB and returns the 12-digit hash of its content; `said`: what of a document it
@@ -262,7 +261,7 @@ class RunStore:
 
     def texts(self) -> Sequence[tuple[str, str, int, str]]:
         """(hash, name, bytes, created) of every stored text, the newest first."""
-        return self._texts.list()
+        return [(text.key, text.name, text.bytes, text.created) for text in self._texts.list()]
 
     def price(
         self,
@@ -278,7 +277,7 @@ class RunStore:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
         `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `shape` of the model."""
-        past = self._index.past(check_verb(verb), model, RECENT)
+        past = self.past(verb, model)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
         done = [
             (took, work(verb, asked, size if counted else 1, shape))
@@ -291,12 +290,16 @@ class RunStore:
 
     def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:
         """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with a model or any."""
-        return self._index.past(check_verb(verb), model, RECENT)
+        check_verb(verb)
+        rows = (row for row in self._own.rows() if row.verb == verb and row.imported is None)
+        mine = [row for row in rows if model is None or row.model == model]
+        return [(row.seconds, row.tokens, row.request) for row in mine[:RECENT]]
 
     def damaged(self) -> Sequence[str]:
         """One sentence for each run that was damaged and set aside, that a newer program wrote, and for each import
         that was stopped, the newest first."""
-        return [*self._own.newer.values(), *self._index.damage()]
+        self._own.rows()
+        return [*self._own.newer.values(), *self._notes.sentences()]
 
     def bundle(self, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
         """Writes runs and their texts into one file (`bundle.write_bundle`)."""
@@ -316,7 +319,6 @@ class RunStore:
     def take(self, folder: Path) -> None:
         """Moves a whole run folder of this disk into the store, unless a run of its id is there."""
         self._own.take(folder)
-        self._index.add(self.open(folder.name))
 
     def export_example(self, run_id: str, folder: str | Path) -> Path:
         """Copies a run folder to `folder`/<id>, where another store finds it as an example; returns that path."""
@@ -332,36 +334,19 @@ class RunStore:
         return copied
 
     def close(self) -> None:
-        """Closes the database; the runs already opened stay readable."""
-        self.database.close()
+        """Keeps the catalogues for the next process; this store and its runs stay readable."""
+        self._own.catalogue.save()
+        self._texts.catalogue.save()
 
     def imported(self) -> tuple[int, int]:
         """(runs, bytes) that came in bundles and are not pinned."""
-        return self._index.imported()
+        sizes = [row.bytes for row in self._own.rows() if row.imported and not row.pinned]
+        return len(sizes), sum(sizes)
 
-    @contextmanager
-    def _leaving(self, run_id: str) -> Iterator[None]:
-        """What takes a run's folder away. Its row goes first: after a sudden end in between there is a whole run, which
-        is listed again when the store is opened, and never a row of a run that is not there."""
-        self._index.remove(run_id)
-        try:
-            yield
-        except AnalysisError:
-            if (run := self._own.read(run_id)) is not None:
-                self._index.add(run)
-            raise
-
-    def _requests(self) -> Iterable[str]:
+    def _requests(self) -> Iterator[str]:
         """The requests of all runs, also of those that can be brought back, as JSON."""
-        yield from self._index.requests()
+        yield from (json.dumps(row.request) for row in self._own.rows())
         yield from (json.dumps(run.request) for run in self._trash.runs())
-
-    def _note(self, run: Run, **marks: Any) -> Run:
-        """The run with other marks, which are stored."""
-        marked = replace(run, marks=replace(run.marks, **marks))
-        with room(self._own.folder):
-            write_marks(run.folder, marked.marks)
-        return marked
 
     def _answer(self, run_id: str) -> Run | None:
         """The run of this id when it may answer a request: what it used was not replaced, and what pages make their
@@ -382,8 +367,8 @@ class RunStore:
     def _example_questions(self) -> dict[str, Sequence[str]]:
         """question -> ids of the examples that answer it about some weights."""
         found: dict[str, Sequence[str]] = {}
-        for run in filter(None, map(self._bundled.read, self._bundled.ids())) if self._bundled else ():
-            found[run.question] = [*found.get(run.question, ()), run.id]
+        for row in self._bundled.rows() if self._bundled else ():
+            found[row.question] = [*found.get(row.question, ()), row.id]
         return found
 
     def _read(self, run_id: str) -> Run | None:

@@ -1,69 +1,73 @@
-"""The list of jobs outlives its database: overwritten, removed, or replaced by another program's while an app runs."""
+"""The list of jobs: what each process writes is seen by all, and files of an earlier program are read."""
 
-import sqlite3
+import json
 
 import pytest
 
+from analysis.errors import BadSetting
 from analysis.jobs.table import JobTable
-from analysis.runs import RunStore
-from tests.made.stored_runs import put
 
 
 @pytest.fixture
-def store(tmp_path):
-    opened = RunStore(tmp_path / "state")
-    yield opened
-    opened.close()
+def jobs(tmp_path):
+    return JobTable(tmp_path)
 
 
-def overwritten(path):
-    path.write_bytes(b"\xff" * path.stat().st_size)
+def added(jobs, count=3, owner="owner"):
+    return [jobs.add(f"{number:012x}", "count", {"steps": number}, "me", owner) for number in range(count)]
 
 
-def foreign(path):
-    """Another program's database in the place of ours, with tables of its own of the same names."""
-    path.unlink()
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE runs (name TEXT)")
-    other.execute("CREATE TABLE jobs (name TEXT)")
-    other.execute("INSERT INTO runs VALUES ('theirs')")
-    other.commit()
-    other.close()
+def test_what_one_process_writes_another_lists(jobs, tmp_path):
+    first, second, third = added(jobs)
+    other = JobTable(tmp_path)
+    jobs.finish(first, "done", run="0" * 12)
+    assert other.claim("owner").id == second
+    other.progress(second, 0.5, "half", 3.0, {"step": [1, 2]})
+    jobs.progress(second, 0.6, "more", 2.0)
+    for table in (jobs, other, JobTable(tmp_path)):
+        assert [status.id for status in table.recent()] == [third, second, first]
+        assert [status.id for status in table.active("me")] == [second, third] and table.active("you") == []
+        running, waiting = table.status(second), table.status(third)
+        assert (running.state, running.fraction, running.stage, running.args) == ("running", 0.6, "more", {"steps": 1})
+        assert (waiting.state, waiting.queue_position) == ("queued", 1) and table.owners() == ["owner"]
+        assert table.curve(second) == {"step": [1, 2]}, "it stays until there is another"
+    other.ask_cancel(second), other.ask_cancel(third)
+    assert jobs.cancel_asked(second) and jobs.status(second).cancelling and jobs.status(third).state == "cancelled"
+    jobs.interrupt("owner", "It was closed.")
+    assert other.status(second).state == "interrupted" and other.owners() == [] and other.status(first).state == "done"
+    other.finish(second, "done")
+    assert jobs.status(second).error == "It was closed.", "a job ends once"
 
 
-@pytest.mark.parametrize("damage", [overwritten, foreign, lambda path: path.unlink()], ids=["bytes", "foreign", "gone"])
-@pytest.mark.parametrize("open_meanwhile", [True, False], ids=["open", "closed"])
-def test_jobs_and_runs_are_listed_again_and_it_is_said(store, damage, open_meanwhile):
-    run, jobs = put(store), JobTable(store.database)
-    first, second, third = (jobs.add(f"key{n}", "count", {"steps": n}, "me", "owner") for n in range(3))
-    jobs.finish(first, "done", run=run.id)
-    assert jobs.claim("owner").id == second
-    jobs.progress(second, 0.5, "half", 3.0)
-    before = [jobs.status(one) for one in (third, first)]
-    store.database.read("PRAGMA wal_checkpoint(TRUNCATE)")
-    if not open_meanwhile:
-        store.close()
-        for suffix in ("-wal", "-shm"):
-            store.database.path.with_name(f"focuscope.sqlite{suffix}").unlink(missing_ok=True)
-    damage(store.database.path)
-    if open_meanwhile:
-        store.database._connection.execute("PRAGMA cache_size = 0")
-        store.database._connection.execute("PRAGMA shrink_memory")
-    else:
-        store = RunStore(store.root)
-        jobs = JobTable(store.database)
-    assert [one.id for one in jobs.recent()] == [third, second, first]
-    assert [jobs.status(one) for one in (third, first)] == before
-    assert jobs.status(second).state == "running" and jobs.status(second).args == {"steps": 1}
-    assert [row.id for row in store.search()] == [run.id]
-    jobs.finish(second, "failed", error="It ended.")
-    assert jobs.status(second).state == "failed"
-    aside = list(store.root.glob("focuscope.sqlite.damaged-*"))
-    if "<lambda>" not in damage.__name__:
-        assert len(aside) == 1 and aside[0].name in store.damaged()[0]
-        assert ("another program" in store.damaged()[0]) == (damage is foreign)
-    if damage is foreign:
-        other = sqlite3.connect(aside[0])
-        assert other.execute("SELECT name FROM runs").fetchall() == [("theirs",)], "what is theirs was changed"
-        other.close()
-    store.close()
+def test_a_curve_that_comes_late_is_not_shown(jobs):
+    (job,) = added(jobs, 1)
+    jobs.claim("owner")
+    jobs.finish(job, "done")
+    jobs.progress(job, 0.9, "late", None, {"step": [1, 2]})
+    assert jobs.curve(job) is None and jobs.status(job).fraction == 1.0
+
+
+def test_only_so_many_ended_jobs_are_kept(jobs, monkeypatch):
+    monkeypatch.setattr("analysis.jobs.table.KEPT", 2)
+    ids = added(jobs)
+    for job in ids:
+        jobs.progress(job, 0.1, "", None)
+        jobs.finish(job, "failed", error="It ended.")
+    new = jobs.add("f" * 12, "count", {}, "me", "owner")
+    assert [status.id for status in jobs.recent()] == [new, *ids[:0:-1]]
+    with pytest.raises(BadSetting, match="not known here"):
+        jobs.status(ids[0])
+
+
+def test_jobs_of_an_earlier_program_are_listed_and_what_is_none_is_not(jobs, tmp_path):
+    """Its files held the row of a table, with the arguments as text and the progress inside."""
+    row = {"seq": 7, "id": "a" * 12, "key": "b" * 12, "verb": "count", "args": '{"steps": 3}', "session": "me"}
+    row |= {"owner": "gone", "state": "done", "fraction": 1.0, "stage": "", "seconds_left": None, "cancel": 0}
+    row |= {"run": "b" * 12, "error": None, "created": "2026-01-01T00:00:00+00:00", "started": None, "ended": None}
+    (tmp_path / "jobs" / f"{'a' * 12}.json").write_text(json.dumps(row))
+    for number, text in enumerate(("", "[]", "{}", json.dumps(row), json.dumps(row | {"seq": "x"}))):
+        (tmp_path / "jobs" / f"{number:012x}.json").write_text(text)
+    (found,) = jobs.recent()
+    assert (found.state, found.args, found.run_id, found.fraction) == ("done", {"steps": 3}, "b" * 12, 1.0)
+    (new,) = added(jobs, 1)
+    assert [status.id for status in jobs.recent()] == [new, "a" * 12]

@@ -45,19 +45,6 @@ def test_a_job_reports_how_far_it_is(jobs):
     assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]
 
 
-def test_a_curve_that_comes_late_is_not_shown(tmp_path):
-    store = RunStore(tmp_path / "state")
-    rows = table.JobTable(store.database)
-    job = rows.add("key", "count", {}, "one", "nobody")
-    rows.claim("nobody")
-    rows.progress(job, 0.5, "half", None, {"step": [1]})
-    assert rows.curve(job) == {"step": [1]}
-    rows.finish(job, "done")
-    rows.progress(job, 0.9, "late", None, {"step": [1, 2]})
-    assert rows.curve(job) is None and rows.status(job).fraction == 1.0
-    store.close()
-
-
 def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
     job = jobs.submit("gate", {"name": "a"})
     began(jobs, "a")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.runs import Result, RunStore, index, proof, texts
+from analysis.runs import Result, RunStore, proof, retention, texts
 from analysis.runs.brought import read
 from analysis.runs.run import MARKS
 from tests.made.stored_runs import ASK, folder_of, put
@@ -29,7 +29,7 @@ def ids(store):
 
 def test_an_import_pushes_out_nothing(store, elsewhere, monkeypatch):
     bundle = packed(elsewhere, *(put(elsewhere, seed=seed).id for seed in range(10, 13)))
-    monkeypatch.setattr(index, "KEPT_RUNS", 3)
+    monkeypatch.setattr(retention, "KEPT_RUNS", 3)
     before = [put(store, seed=seed).id for seed in range(3)]
     came = store.unbundle(io.BytesIO(bundle)).new
     assert len(came) == 3 and ids(store) == {*before, *came}
@@ -39,7 +39,7 @@ def test_an_import_pushes_out_nothing(store, elsewhere, monkeypatch):
 
 def test_an_import_without_room_is_refused_whole(store, elsewhere, monkeypatch):
     bundles = [packed(elsewhere, *(put(elsewhere, seed=seed).id for seed in seeds)) for seeds in ((1, 2), (3, 4))]
-    monkeypatch.setattr(index, "KEPT_RUNS", 3)
+    monkeypatch.setattr(retention, "KEPT_RUNS", 3)
     store.unbundle(io.BytesIO(bundles[0]))
     before, rows = everything(store), ids(store)
     with pytest.raises(BadSetting, match="nothing was brought in"):
@@ -112,7 +112,6 @@ def test_a_run_of_a_newer_program_is_said_and_kept(store):
     run = put(store)
     path = folder_of(store, run) / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 3}))
-    store.database.write("DELETE FROM runs")
     store.close()
     again = RunStore(store.root)
     (said,) = again.damaged()

@@ -101,7 +101,7 @@ def test_a_run_of_before_versions_is_listed_opened_and_bundled_and_never_found(s
     folder = folder_of(store, run).rename(store.root / "runs" / old)
     (folder / "manifest.json").write_text(json.dumps(manifest | {"schema": 1, "id": old}))
     store.close()
-    (store.root / "focuscope.sqlite").unlink()
+    (store.root / "runs.json").unlink(missing_ok=True)
     again = RunStore(store.root)
     with open(tmp_path / "old.zip", "wb") as file:
         again.bundle([old], file)

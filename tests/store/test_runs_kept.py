@@ -1,12 +1,14 @@
 """What is kept of the runs and how: deletion and undo, retention, search, pins, and the page that asked."""
 
+import contextlib
 import os
+import sqlite3
 
 import pytest
 
 from analysis.errors import BadSetting
 from analysis.files import draft
-from analysis.runs import RunStore, index
+from analysis.runs import RunStore, retention
 from tests.made.stored_runs import ASK, folder_of, put
 
 
@@ -53,7 +55,7 @@ def test_retention_can_be_chosen_and_is_kept(store):
         with pytest.raises(BadSetting):
             store.keep(*bad)
     (store.root / "retention.json").write_text("[")
-    assert store.usage().kept_runs == index.KEPT_RUNS
+    assert store.usage().kept_runs == retention.KEPT_RUNS
 
 
 def test_search_finds_all_words_anywhere(store):
@@ -66,17 +68,27 @@ def test_search_finds_all_words_anywhere(store):
     assert store.search(words="<script>") == []
 
 
-def test_an_index_from_before_is_made_anew_and_keeps_its_pins(store):
+def test_what_an_index_of_before_had_pinned_stays_pinned(store):
     run, other = put(store), put(store, seed=1)
-    connection = store.database._connection
-    connection.execute("UPDATE runs SET pinned = 1 WHERE id = ?", (run.id,))
-    for column in ("imported", "request"):
-        connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-    store.close()
+    with contextlib.closing(sqlite3.connect(store.root / "focuscope.sqlite")) as index:
+        index.execute("CREATE TABLE runs (seq INTEGER PRIMARY KEY, id TEXT, verb TEXT, pinned INTEGER)")
+        index.executemany("INSERT INTO runs (id, verb, pinned) VALUES (?, 'groups', ?)", [(run.id, 1), (other.id, 0)])
+        index.commit()
     again = RunStore(store.root)
-    assert [row.id for row in again.search(pinned=True)] == [run.id] and len(again.search()) == 2
+    assert [row.id for row in again.search(pinned=True)] == [run.id] and not list(store.root.glob("*.sqlite*"))
     assert again.open(run.id).marks.pinned and not again.open(other.id).marks.pinned
-    again.close()
+
+
+@pytest.mark.parametrize("theirs", [b"no database", None])
+def test_a_database_that_is_not_ours_is_left_alone(store, theirs):
+    path = store.root / "focuscope.sqlite"
+    if theirs:
+        path.write_bytes(theirs)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE runs (name TEXT)")
+    before = path.read_bytes()
+    assert RunStore(store.root).list() == [] and path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -106,13 +118,13 @@ def test_the_page_that_asked_is_noted_beside_the_run(store):
 
 
 def test_retention_keeps_the_newest_and_the_pinned(store, monkeypatch):
-    monkeypatch.setattr(index, "KEPT_RUNS", 3)
+    monkeypatch.setattr(retention, "KEPT_RUNS", 3)
     oldest = put(store, seed=10)
     store.pin(oldest.id)
     runs = [put(store, seed=seed) for seed in range(4)]
     assert {run.id for run in store.list()} == {oldest.id, runs[1].id, runs[2].id, runs[3].id}
     assert not folder_of(store, runs[0]).exists()
-    monkeypatch.setattr(index, "KEPT_BYTES", 1)
+    monkeypatch.setattr(retention, "KEPT_BYTES", 1)
     last = put(store, seed=20)
     assert {run.id for run in store.list()} == {oldest.id, last.id}
     store.pin(oldest.id, False)

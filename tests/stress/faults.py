@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -118,22 +117,19 @@ def cut_tensors(folder: Path) -> None:
 
 
 def damaged_index(scene: Scene) -> str:
-    """A SQLite file overwritten while it is closed and while it is open: rebuilt from the folders."""
+    """The lists of runs and texts overwritten, while they are closed and while they are open: made from the folders."""
     with scene.client() as jobs:
         kept = scene.ask(jobs, scene.quick)
-    (scene.root / "focuscope.sqlite").write_bytes(b"not a database " * 4000)
-    for leftover in scene.root.glob("focuscope.sqlite-*"):
-        leftover.unlink()
+    for name in ("runs.json", "texts.json"):
+        (scene.root / name).write_bytes(b"no list " * 4000)
     with scene.client() as jobs:
         hold(jobs.store.find(*scene.quick) is not None, "the stored run was lost with the index")
         hold(kept.id in [run.id for run in jobs.store.list()], "the index was not rebuilt")
-        path = jobs.store.database.path
-        with sqlite3.connect(path) as other:
-            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        path.write_bytes(b"\xff" * path.stat().st_size)
+        for name in ("runs.json", "texts.json"):
+            (scene.root / name).write_bytes(b"\xff" * 4000)
         scene.goes_on(jobs, kept.id)
         hold(scene.ended(jobs, jobs.submit(*scene.other)).state == "done", "no job could be queued any more")
-    return "The index was rebuilt from the run folders, twice."
+    return "The lists were rebuilt from the run folders, twice."
 
 
 def no_memory(scene: Scene) -> str:
@@ -175,7 +171,7 @@ FAULTS: dict[str, Callable[[Scene], str]] = {
     "corrupt run folder": lambda scene: damaged_run(scene, lost_manifest),
     "truncated safetensors of a run": lambda scene: damaged_run(scene, cut_tensors),
     "truncated safetensors of a model": cut_model,
-    "corrupt SQLite": damaged_index,
+    "corrupt index": damaged_index,
     "worker out of memory": no_memory,
 }
 

@@ -32,7 +32,7 @@ def prepare(root: Path, more: Act = lambda store: None) -> None:
         runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (OLD, OTHER, PINNED, GONE)]
         store.pin(runs[2].id)
         store.discard(runs[3].id)
-        jobs = JobTable(store.database)
+        jobs = JobTable(store.root)
         job = jobs.add("key", "count", {"steps": 3}, "me", "owner")
         jobs.finish(job, "done", run=runs[0].id)
         more(store)
@@ -79,7 +79,7 @@ def check(root: Path, goes: tuple[int, ...] = (), also: Callable[[RunStore, dict
             hold(store.text(key), "a text is lost")
         for key, *_ in store.texts():
             store.text(key)
-        jobs = JobTable(store.database)
+        jobs = JobTable(store.root)
         hold(jobs.status(stood["job"]).state == "done", "the job is lost")
         for job in jobs.recent():
             jobs.status(job.id)
@@ -158,7 +158,7 @@ def forget_old_texts(store: RunStore) -> None:
 
 def run_jobs(store: RunStore) -> None:
     """A job of every end."""
-    jobs = JobTable(store.database)
+    jobs = JobTable(store.root)
     ids = [jobs.add(f"key {number}", "count", {}, "me", "now") for number in range(3)]
     jobs.claim("now")
     jobs.progress(ids[0], 0.5, "half", 1.0, {"step": [1]})
@@ -181,9 +181,15 @@ def set_aside(store: RunStore, stood: dict) -> None:
 
 
 def lose_index(store: RunStore) -> None:
-    """Bytes that are no database in its place."""
+    """Bytes that are no list in the place of those of runs and texts."""
+    for name in ("runs.json", "texts.json"):
+        (store.root / name).write_bytes(b"no list" * 1000)
+
+
+def index_anew(store: RunStore) -> None:
+    """All runs and texts are read again, and listed for the next process."""
+    store.search()
     store.close()
-    store.database.path.write_bytes(b"no database" * 1000)
 
 
 def run_of(store: RunStore, at: int) -> str:
@@ -215,7 +221,7 @@ STORE = {
     "texts beyond the limit": case(forget_old_texts, also=still_deleted),
     "a damaged run set aside": case(lambda store: store.has(run_of(store, 2)), 2, more=damage, also=set_aside),
     "the list of jobs": case(run_jobs, also=still_deleted),
-    "the index made anew": case(lambda store: store.list(), more=lose_index, also=still_deleted),
+    "the index made anew": case(index_anew, more=lose_index, also=still_deleted),
     "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=all_or_nothing),
     "an import taken back": case(failing_import, also=nothing_came),
 }

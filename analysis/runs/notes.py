@@ -1,0 +1,61 @@
+"""What is noted beside the runs: which page asked for a run that is not stored yet, and what was found damaged."""
+
+from pathlib import Path
+from typing import Any
+
+from analysis.files import append, clear, read_json, sweep, write_json, write_text
+from analysis.runs.run import checked_link
+from analysis.runs.shelf import room
+
+KEPT_LINKS = 1_000  # of requests whose run was not stored yet
+KEPT_SENTENCES = 500
+
+
+class Notes:
+    """`root`/links/<question>.json and `root`/damage.log, a sentence a line."""
+
+    def __init__(self, root: Path) -> None:
+        self._links, self._log = root / "links", root / "damage.log"
+        sweep(self._links)
+
+    def remember(self, question: str, link: dict[str, Any]) -> None:
+        """Keep which page and controls ask for a run that is not stored yet."""
+        with room(self._links):
+            self._links.mkdir(parents=True, exist_ok=True)
+            write_json(self._links / f"{question}.json", link)
+        names = sorted(self._links.glob("*.json"), key=_date)
+        for path in names[:-KEPT_LINKS]:
+            clear(path)
+
+    def remembered(self, question: str) -> dict[str, Any] | None:
+        """The link of `remember`, or None; it is forgotten then."""
+        link = read_json(path := self._links / f"{question}.json")
+        if link is not None:
+            clear(path)
+        return checked_link(link)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence about damage; a full disk loses it, the log of the program has it too."""
+        try:
+            append(self._log, " ".join(sentence.split()) + "\n")
+            if len(lines := self._lines()) > 2 * KEPT_SENTENCES:
+                write_text(self._log, "".join(f"{line}\n" for line in lines[-KEPT_SENTENCES:]))
+        except OSError:
+            pass
+
+    def sentences(self, limit: int = 20) -> list[str]:
+        """The newest sentences about damage, the newest first."""
+        return self._lines()[: -limit - 1 : -1]
+
+    def _lines(self) -> list[str]:
+        try:
+            return self._log.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError):
+            return []
+
+
+def _date(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process was faster
+        return 0.0
