@@ -27,12 +27,15 @@ class Notes:
         for path in names[:-KEPT_LINKS]:
             clear(path)
 
-    def remembered(self, question: str) -> dict[str, Any] | None:
-        """The link of `remember`, or None; it is forgotten then."""
-        link = read_json(path := self._links / f"{question}.json")
-        if link is not None:
+    def link(self, question: str) -> dict[str, Any] | None:
+        """The link of `remember`, or None."""
+        return checked_link(read_json(self._links / f"{question}.json"))
+
+    def forget_link(self, question: str) -> None:
+        """Its run is stored now, with the link."""
+        path = self._links / f"{question}.json"
+        if path.exists():
             clear(path)
-        return checked_link(link)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence about damage; a full disk loses it, the log of the program has it too."""

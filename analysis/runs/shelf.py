@@ -69,10 +69,14 @@ class Shelf:
         self._remember(run, written)
         return run
 
-    def place(self, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float) -> None:
+    def place(
+        self, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float, marks: Marks
+    ) -> None:
         """Writes a run and shows it under its id, unless a whole one stands there already."""
         with room(self.folder), draft(self.folder, asked.key) as place:
             write_run(place, asked, result, protocol, seconds)
+            if marks != Marks():
+                write_marks(place, marks)
             self._show(place, asked.key)
 
     def mark(self, run_id: str, marks: Marks) -> None:

@@ -20,7 +20,7 @@ from analysis.runs.folder import read_run
 from analysis.runs.keys import asked_now, check_id, check_verb
 from analysis.runs.notes import Notes
 from analysis.runs.price import RECENT, SMALLEST, Price, Shape, predict, usual, work
-from analysis.runs.run import Result, Run, checked_link, read_marks
+from analysis.runs.run import Marks, Result, Run, checked_link, read_marks
 from analysis.runs.search import Forgotten, Row, named, surplus
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
@@ -101,10 +101,9 @@ class RunStore:
         key = asked.key
         if self._answer(key) is None and self.has(key):
             self.discard(key)  # what stands there answers nothing any more
-        self._own.place(asked, result, protocol, seconds)
+        self._own.place(asked, result, protocol, seconds, Marks(link=self._notes.link(asked.question)))
         clear(self._outdated / key)
-        if (link := self._notes.remembered(asked.question)) is not None:
-            self._own.mark(key, replace(self.open(key).marks, link=link))
+        self._notes.forget_link(asked.question)
         self.make_room({key})
         return replace(self.open(key), cached=False)
 
