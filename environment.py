@@ -4,6 +4,8 @@
 beside it, which takes its place when it is complete: when that fails, or is cut off, the one before serves on.
 """
 
+from __future__ import annotations  # an older Python reads this file far enough to be refused
+
 import contextlib
 import hashlib
 import json
@@ -14,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -39,13 +42,13 @@ class Refusal(Exception):
     """One sentence for whoever started the script: what, why, what to do."""
 
 
-def tested():
+def tested() -> dict[str, str]:
     """Package -> the version that the tests ran with."""
     lines = (ROOT / CONSTRAINTS).read_text(encoding="utf-8").splitlines()
     return dict(line.split("==") for line in lines if "==" in line)
 
 
-def torch_pin(choice):
+def torch_pin(choice: str) -> str:
     """The requirement that TORCH asks for: "" is the tested version, else cuda, a version in range or a wheel file."""
     if re.search(r"(^|[/\\])torch-2\.1[123]\.[^/\\]*\.whl$", choice) and os.path.isfile(choice):
         return os.path.abspath(choice)
@@ -54,12 +57,12 @@ def torch_pin(choice):
     return "torch==" + (tested()["torch"] if choice in ("", "cuda") else choice)
 
 
-def torch_without_cuda(pin, resolve):
+def torch_without_cuda(pin: str, resolve: Callable[[list[str]], list[str]]) -> list[str]:
     """What to ask pip for where there is no NVIDIA driver: the first answer that brings no CUDA package.
 
     resolve(arguments) lists what the build asks for that pip finds, or raises Refusal when it finds none.
     """
-    why = None
+    why: Refusal | None = None
     for arguments in ([pin], [pin, "--index-url", CPU_INDEX], [TORCH_RANGE]):
         try:
             needs = resolve(arguments)
@@ -72,24 +75,27 @@ def torch_without_cuda(pin, resolve):
             "Only CUDA builds of PyTorch (2.7 GB) were found and this machine has no NVIDIA driver: allow access to "
             f"{CPU_INDEX}, set TORCH to a CPU wheel file, or set TORCH=cuda to install those 2.7 GB."
         )
+    assert why is not None  # each answer was refused, or brings CUDA
     raise why
 
 
-def pip(env, *arguments):
+def pip(env: Path, *arguments: str) -> None:
     """Run the pip of an environment and show what it downloads; Refusal with pip's own last lines when it fails."""
-    command, said = [str(interpreter(env)), "-m", "pip", "--disable-pip-version-check", "--no-input"], []
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    with subprocess.Popen([*command, *arguments], **pipes) as child:
-        for line in filter(None, map(str.strip, child.stdout)):
-            said.append(line)
+    command = [str(interpreter(env)), "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
+    printed = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as child:
+        for line in filter(None, map(str.strip, child.stdout or ())):
+            printed.append(line)
             if line.startswith(("Downloading ", "Installing ")) and ".metadata" not in line:
                 print("   " + line.split(":")[0], flush=True)
     if child.returncode:
-        last = [line for line in said if not line.startswith("WARNING")][-3:]
+        last = [line for line in printed if not line.startswith("WARNING")][-3:]
         raise Refusal("pip failed; is there a network (HTTPS_PROXY, PIP_INDEX_URL)? It said: " + " | ".join(last))
 
 
-def resolve(env, arguments):
+def resolve(env: Path, arguments: list[str]) -> list[str]:
     """What the build of PyTorch that pip would install asks for in turn; only its description is downloaded."""
     print("Looking for", *arguments, flush=True)
     report = env / "report.json"
@@ -97,7 +103,7 @@ def resolve(env, arguments):
     return json.loads(report.read_text(encoding="utf-8"))["install"][0]["metadata"].get("requires_dist", [])
 
 
-def announce(cuda, free, first):
+def announce(cuda: bool, free: float, first: bool) -> None:
     """Say what an environment costs before it is made; Refusal when `free` GB of disk are too few."""
     download, disk, minutes = COSTS["cuda" if cuda else "cpu"]
     if free < disk:
@@ -106,7 +112,7 @@ def announce(cuda, free, first):
     print(f"{when}: {download} GB to download, {disk} GB on disk, {minutes} minutes at 50 Mbit/s.", flush=True)
 
 
-def create_venv(env):
+def create_venv(env: Path) -> None:
     """An empty environment, with a pip new enough to answer a dry run without downloading the packages."""
     base = getattr(sys, "_base_executable", None) or sys.executable  # works also while `.venv` itself is active
     if subprocess.run([base, "-m", "venv", "--clear", str(env)], capture_output=True).returncode:
@@ -114,10 +120,10 @@ def create_venv(env):
     pip(env, "install", "--upgrade", "--retries=1", "pip")
 
 
-def copy_venv(old, env):
+def copy_venv(old: Path, env: Path) -> None:
     """The environment `old` at another place; the files are hard links, so this takes seconds and no room."""
 
-    def link(source, target):
+    def link(source: str, target: str) -> None:
         try:
             os.link(source, target)
         except OSError:  # another disk, or one that knows no links
@@ -133,7 +139,7 @@ def copy_venv(old, env):
             script.chmod(mode)
 
 
-def add(env, names):
+def add(env: Path, names: tuple[str, ...]) -> None:
     """Install what these files require, in the tested versions where there are wheels of them, else within ranges."""
     pins = {name: version for name, version in tested().items() if name != "torch"}  # whose build was chosen before
     files = [part for name in names for part in ("-r", str(ROOT / name))]
@@ -143,9 +149,11 @@ def add(env, names):
         lacking = without_wheel(env, dict(pins))
         if not lacking:
             raise
-    told = ", ".join(f"{name} {pins.pop(name)}" for name in lacking)
+    versions = ", ".join(f"{name} {pins.pop(name)}" for name in lacking)
     here = "Python {}.{} on {} {}".format(*sys.version_info[:2], platform.system(), platform.machine())
-    print(f"No wheel for {here}: {told}. Another version within the range of the requirements is taken.", flush=True)
+    print(
+        f"No wheel for {here}: {versions}. Another version within the range of the requirements is taken.", flush=True
+    )
     try:
         pip(env, "install", *files, *limits(env, pins))
     except Refusal:  # what was released with the missing version does not go with another one
@@ -153,7 +161,7 @@ def add(env, names):
         pip(env, "install", *files, "--prefer-binary")
 
 
-def limits(env, pins, option="--constraint"):
+def limits(env: Path, pins: dict[str, str], option: str = "--constraint") -> list[str]:
     """The words that hold pip to these versions, as wheels: compiling one would take longer than anybody waits."""
     place = env / CONSTRAINTS
     place.unlink(missing_ok=True)
@@ -161,9 +169,9 @@ def limits(env, pins, option="--constraint"):
     return [option, str(place), "--only-binary", ",".join(pins.keys() - SOURCES)]
 
 
-def without_wheel(env, pins):
+def without_wheel(env: Path, pins: dict[str, str]) -> list[str]:
     """The packages of which pip finds other versions for this Python and system; none where there is no network."""
-    lacking = []
+    lacking: list[str] = []
     while True:
         try:
             pip(env, "install", "--dry-run", "--no-deps", "--retries=0", *limits(env, pins, "--requirement"))
@@ -176,12 +184,12 @@ def without_wheel(env, pins):
             del pins[named[1]]
 
 
-def interpreter(env):
+def interpreter(env: Path) -> Path:
     """The Python of an environment."""
     return env / "bin" / "python"
 
 
-def use():
+def use() -> str:
     """The Python that `.venv` names now. `tidy` leaves its environment alone while this process runs, or what it turns
     into, and another one that takes its place changes nothing for it."""
     env = VENV.resolve()
@@ -190,7 +198,7 @@ def use():
     return str(interpreter(env))
 
 
-def read_stamp(env):
+def read_stamp(env: Path) -> dict[str, str]:
     """The stamp of a complete environment; {} of one that is missing, half-made, or whose Python is gone."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         stamp = dict(json.loads((env / STAMP).read_text(encoding="utf-8")))
@@ -198,7 +206,7 @@ def read_stamp(env):
     return {}
 
 
-def install(*names):
+def install(*names: str) -> None:
     """Bring `.venv` to what these requirements files say; at once when its stamp says so.
 
     Where that fails, one sentence says why, and what is installed serves on if it is within the requirements' ranges.
@@ -225,7 +233,7 @@ def install(*names):
         tidy()
 
 
-def build(stamp, names, pin):
+def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> None:
     """Make the environment of this stamp beside `.venv` and put it in its place: from scratch with the build of
     PyTorch that `pin` asks for, or without one as a copy to which these files' requirements are added."""
     linux = platform.system() == "Linux"
@@ -251,7 +259,7 @@ def build(stamp, names, pin):
         raise
 
 
-def put_in_place(env):
+def put_in_place(env: Path) -> None:
     """Let `.venv` name this environment. A link is replaced at once; a folder, as earlier versions made it, moves."""
     LINK.unlink(missing_ok=True)
     LINK.symlink_to(env.relative_to(ROOT), target_is_directory=True)
@@ -262,7 +270,7 @@ def put_in_place(env):
     LINK.replace(VENV)
 
 
-def serves(names):
+def serves(names: tuple[str, ...]) -> bool:
     """Whether what is installed is within the ranges of these requirements files: pip would install nothing."""
     if not read_stamp(VENV):
         return False
@@ -272,7 +280,7 @@ def serves(names):
     return done.returncode == 0 and not json.loads(done.stdout)["install"]
 
 
-def tidy():
+def tidy() -> None:
     """Remove environments that are half-made, and those of before that no process which was started here uses."""
     for env in VENVS.iterdir() if VENVS.is_dir() else ():
         if env != VENV.resolve():
@@ -281,7 +289,7 @@ def tidy():
                 shutil.rmtree(str(env), ignore_errors=True)
 
 
-def lock(folder, how):
+def lock(folder: Path, how: int) -> int:
     """Lock a folder until this process ends or turns into another program; BlockingIOError where another one has it."""
     handle = os.open(str(folder), os.O_RDONLY)
     fcntl.flock(handle, how)

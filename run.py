@@ -9,6 +9,8 @@
 TORCH chooses another build of PyTorch: a version (2.12.1), a wheel file, or cuda.
 """
 
+from __future__ import annotations  # an older Python reads this file far enough to be refused
+
 import contextlib
 import getpass
 import inspect
@@ -17,6 +19,7 @@ import platform
 import socket
 import subprocess
 import sys
+from typing import NoReturn
 
 from environment import BASE, DEV, RAY, ROOT, Refusal, install, use
 
@@ -24,7 +27,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")}
 
 
-def check(version, system, machine, libc, bits=64):
+def check(version: tuple, system: str, machine: str, libc: tuple[str, str], bits: int = 64) -> None:
     """Refuse a Python or a platform that the libraries have no builds for; nothing has been downloaded yet."""
     if not OLDEST <= tuple(version[:2]) <= NEWEST:
         raise Refusal(
@@ -39,7 +42,7 @@ def check(version, system, machine, libc, bits=64):
         )
 
 
-def free_port(first, tries=100):
+def free_port(first: int, tries: int = 100) -> int:
     """The first port from `first` on that nobody listens on."""
     for port in range(first, min(first + tries, 65536)):
         with socket.socket() as probe, socket.socket() as place:
@@ -54,20 +57,20 @@ def free_port(first, tries=100):
     raise Refusal(f"No port from {first} to {first + tries - 1} is free: name one with `python run.py serve --port N`.")
 
 
-def ssh_line(port, connection, user):
+def ssh_line(port: int, connection: str, user: str) -> str:
     """The command that brings the port to the reader's own machine; `connection` is ssh's variable SSH_CONNECTION."""
     *_, host, ssh_port = connection.split()
     return f"ssh{'' if ssh_port == '22' else f' -p {ssh_port}'} -L {port}:127.0.0.1:{port} {user}@{host}"
 
 
-def become(*arguments):
+def become(*arguments: str) -> NoReturn:
     """Turn into the installed Python with these arguments."""
     python = use()
     os.chdir(str(ROOT))
     os.execv(python, [python, *arguments])
 
 
-def serve(arguments):
+def serve(arguments: list[str]) -> int:
     """usage: python run.py serve [--port N]
 
     Installs what is missing and serves the app to this machine alone, on 127.0.0.1, until Ctrl-C.
@@ -94,13 +97,13 @@ def serve(arguments):
     return become("-m", "streamlit", "run", "app/serve/served.py", *options)
 
 
-def test(arguments):
+def test(arguments: list[str]) -> int:
     """Run the tests; all of them need Ray too."""
     install(BASE, DEV, *([RAY] if "--all" in arguments else []))
     return become("-m", "tests", *arguments)
 
 
-def lint(_):
+def lint(_: list[str]) -> int:
     """Look for mistakes, formatting and types, each also when another complains."""
     install(BASE, DEV)
     python = use()
@@ -109,7 +112,7 @@ def lint(_):
     return max([subprocess.call([python, "-m", *step]) for step in steps])
 
 
-def python(arguments):
+def python(arguments: list[str]) -> int:
     """Run the installed Python."""
     install(BASE)
     return become(*arguments)
@@ -118,7 +121,7 @@ def python(arguments):
 COMMANDS = {"serve": serve, "test": test, "lint": lint, "python": python}
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Run one command; the exit status is that of the tool it ran, or 1 after one sentence."""
     word, rest = (arguments[0], arguments[1:]) if arguments else ("serve", [])
     if word in ("-h", "--help", "help"):

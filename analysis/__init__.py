@@ -4,6 +4,7 @@ The names below are the door; they load on first use, so `import analysis` costs
 """
 
 import importlib
+from typing import Any
 
 _ROOMS = {
     "load_model": "models",
@@ -32,7 +33,7 @@ _ROOMS = {
 __all__ = list(_ROOMS)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
         raise AttributeError(f"module 'analysis' has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_ROOMS[name]}", __name__), name)

@@ -6,6 +6,8 @@ The harness (0.4) looks for no plug-ins, so this command makes the model `focusc
 own; in the checkout it is `python -m focuscope lm-eval`. It needs the extra `benchmarks`.
 """
 
+from typing import Any
+
 from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
@@ -31,8 +33,8 @@ class Focuscope(HFLM):
     in the state folder. Errors: BadSetting, NotFitted, BadModel."""
 
     def __init__(
-        self, pretrained: str = "demo", method: str = "dense", dtype: str = "auto", device: str = "auto", **more
-    ):
+        self, pretrained: str = "demo", method: str = "dense", dtype: str = "auto", device: str = "auto", **more: Any
+    ) -> None:
         known = METHODS.get(method)
         if known is not None and known.saves != "reads":
             raise BadSetting(

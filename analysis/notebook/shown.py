@@ -58,18 +58,18 @@ class Shown:
 class _Held(Context):
     """A context with one model, whoever loaded it, and one text."""
 
-    def __init__(self, model, tokenizer, text: str) -> None:
+    def __init__(self, model: Any, tokenizer: Any, text: str) -> None:
         super().__init__(browser=False)
         self.held = model if isinstance(model, Model) else load_model(model, tokenizer=tokenizer)
         check_tokens(self.held.lm, self.held.tokenizer, self.held.name)
         name, found = sample_texts().get(text, ("the text", text))
-        self.asked = {"model": self.held.name, "text": self.add_text(name, found), "context": self}
+        self.asked: dict[str, Any] = {"model": self.held.name, "text": self.add_text(name, found), "context": self}
 
     def model(self, name: str = "demo") -> Model:
         return self.held
 
 
-def inspect(model="demo", tokenizer=None, text: str = "story", min_distance: int = 128) -> Shown:
+def inspect(model: Any = "demo", tokenizer: Any = None, text: str = "story", min_distance: int = 128) -> Shown:
     """What a model reads in a text: a map of its heads, the text painted by what is read from afar, far pairs.
 
     `text`: the text itself, or the name of a bundled one (story, essay, program, register). `min_distance`: tokens
@@ -102,7 +102,11 @@ def inspect(model="demo", tokenizer=None, text: str = "story", min_distance: int
 
 
 def compare(
-    model="demo", tokenizer=None, text: str = "story", methods: str | list[dict] = PLAIN, window: int | None = None
+    model: Any = "demo",
+    tokenizer: Any = None,
+    text: str = "story",
+    methods: str | list[dict] = PLAIN,
+    window: int | None = None,
 ) -> Shown:
     """Quality of methods on a text, against dense attention, token by token in the same windows.
 
@@ -135,8 +139,8 @@ def compare(
 
 
 def apply(
-    model="demo",
-    tokenizer=None,
+    model: Any = "demo",
+    tokenizer: Any = None,
     method: str = "streaming_llm",
     router: str | None = None,
     policy: dict | str | None = None,
