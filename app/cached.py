@@ -13,7 +13,8 @@ from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
 from analysis.runs.due import counted as counted_in, predicted
 from analysis.runs.price import FIRST_SECONDS, free_memory, predict, spell_bytes
-from analysis.runs.studies import study as read_study, study_files, study_folders
+from analysis.runs.stored import StoredStudy, read_study
+from analysis.runs.studies import study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
@@ -214,13 +215,13 @@ def router_name(args: dict) -> str:
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)  # a large one takes 2 MB, and a page shows one or two
-def _study(file: Path, changed: float) -> tuple[dict | None, str]:
+def _study(file: Path, changed: float) -> tuple[StoredStudy | None, str]:
     return read_study(file)
 
 
-def study(model: str, revision: str, name: str) -> tuple[dict | None, str]:
-    """The numbers of the study `name` stored for a model, shared between sessions and not to be changed, and "". None
-    where there is none; then with one sentence if its file is damaged."""
+def study(model: str, revision: str, name: str) -> tuple[StoredStudy | None, str]:
+    """The study `name` stored for a model, shared between sessions and not to be changed, and "". None where there is
+    none; then with one sentence if its file is damaged."""
     file = next((path for path in files_of_studies(model, revision) if path.stem == name), None)
     return (None, "") if file is None else _study(file, file.stat().st_mtime)
 

@@ -121,13 +121,13 @@ def kept() -> None:
     found = stored.opened(NAME, "The tasks of the papers")
     if found is None:
         return
-    by = {title: [row for row in found["rows"] if row["prompts"] == kind] for kind, title in PROMPTS.items()}
+    by = {title: [row for row in found.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
     with st.grid(2, min_column_width=460, gap="large"):
         for place, (title, rows) in enumerate(by.items()):
             with st.container():
                 drawn(rows, title, f"benchmark_kept_{place}")
-    listed(sum(by.values(), []), "benchmark_kept", str(found["protocol"].get("date")))
-    widgets.prose(found["notes"], "quiet")
+    listed(sum(by.values(), []), "benchmark_kept", found.protocol.date)
+    widgets.prose(found.notes, "quiet")
     stored.made(found)
 
 

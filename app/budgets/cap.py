@@ -165,7 +165,7 @@ def study() -> None:
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
     found = stored.opened("calibration", "The table of corpora and contexts", small=True)
     if found is not None:
-        rows = found["rows"]
+        rows = found.rows
         told = {name: about for name, about in STUDY.items() if name in rows[0]}  # not all, where stored before
         values = {name: [row[name] for row in rows] for name in told}
         tables.table(told, values, key="budget_study", identity="study", label="Corpora and contexts", height=280)

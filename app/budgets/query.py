@@ -41,21 +41,21 @@ def study() -> None:
         _paper()
         return
     stored.told("query-router", found)
-    widgets.prose(found.get("notes", []), "quiet")
+    widgets.prose(found.notes, "quiet")
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
             st.subheader("Correlation with the keys a query needs", anchor=False, help=cached.glossary("query router"))
-            rows = found["correlations"]
+            rows = found.numbers["correlations"]
             values = {name: [row[name] for row in rows] for name in PEARSON}
             tables.table(PEARSON, values, key="budget_pearson", identity="pearson", label="Correlations", height=240)
             widgets.numbers(values, "correlations", "budget_pearson_rows")
             widgets.prose(
-                f"{found['parameters']:,} parameters. Over all heads together, most of the correlation comes from the "
-                "head alone; within one head and one stretch of positions only the query can explain it.",
+                f"{found.numbers['parameters']:,} parameters. Over all heads together, most of the correlation comes "
+                "from the head alone; within one head and one stretch of positions only the query can explain it.",
                 "quiet",
             )
         with st.container():
-            rows = [row for row in found["rows"] if row["cap"]]
+            rows = [row for row in found.rows if row["cap"]]
             values = {name: [row[name] for row in rows] for name in ROWS if name not in ("change", "static")}
             values |= {"change": [signed(row["difference"]) for row in rows], "static": [_static(row) for row in rows]}
             widgets.chart(

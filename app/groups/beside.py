@@ -133,12 +133,12 @@ def persistence() -> None:
     study = stored.study("dominance")
     if study is None:
         return
-    kept = {row["row"]: row["stability_2"] for row in study["rows"] if row["row"] in ("softmax", "sinkhorn")}
+    kept = {row["row"]: row["stability_2"] for row in study.rows if row["row"] in ("softmax", "sinkhorn")}
     said = " and ".join(f"{share:.0%} with {name}" for name, share in kept.items())
     if said:
         widgets.prose(
-            f"Phase 2 trained the whole model for {study['protocol'].get('steps', 0):,} steps in the stored study. "
+            f"Phase 2 trained the whole model for {study.protocol.steps or 0:,} steps in the stored study. "
             f"After it, so many held-out tokens were still in their group of phase 1, groups matched: {said}. By "
-            f"chance, even groups keep a little over {study['even']:.1%}.",
+            f"chance, even groups keep a little over {study.numbers['even']:.1%}.",
             "quiet",
         )

@@ -28,6 +28,6 @@ def trained() -> None:
     if found is None:
         stored.missing("Which models learn to look back", "circuit", reads=False)
         return
-    widgets.prose(found["sentence"], "more")
+    widgets.prose(found.sentence, "more")
     stored.badge(found)
     study.drawn(found, "heads_circuit", cached.glossary("induction score"))

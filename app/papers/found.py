@@ -32,7 +32,8 @@ class Stored:
 
     def study(self, name: str) -> dict | None:
         """The numbers of a stored study; None where it is not there."""
-        return cached.study(self._model, self._revision, name)[0]
+        stored = cached.study(self._model, self._revision, name)[0]
+        return None if stored is None else stored.numbers
 
     def run(self, job: Job) -> dict | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""

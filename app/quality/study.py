@@ -38,13 +38,13 @@ def equal_reads() -> None:
     found = stored.opened(NAME, "Every method at the same budgets")
     if found is None:
         return
-    _means(found["means"])
-    titles = [panel["title"] for panel in found["panels"]]
+    _means(found.numbers["means"])
+    titles = [panel.title for panel in found.panels]
     widgets.settled("equal_panel", [None, *titles], None)
     shown = st.session_state["equal_panel"] or titles[0]
     chosen = fields.pick(st.selectbox, "Text and context", titles, "equal_panel", shown, width=480)
     study.one(found, chosen, "equal", cached.glossary("equal reads"))
-    widgets.prose(found["notes"], "quiet")
+    widgets.prose(found.notes, "quiet")
     study.rows(NAME, found, "equal")
     stored.made(found)
 

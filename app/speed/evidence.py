@@ -3,6 +3,7 @@ how long a moved slider takes."""
 
 import streamlit as st
 
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.ui import asking, stored, study, widgets
 
@@ -46,7 +47,7 @@ def sliders() -> None:
     _told("sliders", found)
 
 
-def _told(name: str, found: dict, help: str | None = None) -> None:
-    widgets.prose(found["sentence"], "more")
+def _told(name: str, found: StoredStudy, help: str | None = None) -> None:
+    widgets.prose(found.sentence, "more")
     stored.badge(found)
     study.drawn(found, f"speed_{name}", help, name)

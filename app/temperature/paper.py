@@ -42,7 +42,7 @@ def _best() -> str:
     printed = papers.find(PAPER, "figure 8a")[0]
     said = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
     found = stored.study("temperature")
-    rows = [row for row in (found or {}).get("rows", []) if row["layer"] is None]
+    rows = [row for row in (found.rows if found else []) if row["layer"] is None]
     if not rows:
         return f"{said}; here it is not measured yet.{trained.best()}"
     by_domain = {}

@@ -28,7 +28,7 @@ def show() -> None:
 def best() -> str:
     """The constant temperature with the lowest loss among the models trained from scratch, in one clause; or none."""
     found = stored.study("focal-temperatures")
-    rows = [row for row in (found or {}).get("rows", []) if row["t"] and row["norm"] and not row["further"]]
+    rows = [row for row in (found.rows if found else []) if row["t"] and row["norm"] and not row["further"]]
     if len(rows) < 2:
         return ""
     lowest = min(rows, key=lambda row: row["loss"])

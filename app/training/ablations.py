@@ -11,7 +11,7 @@ def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
     model = st.session_state["model"]
     here = [name for name in asking.study_names(model) if shown_here(name)]
-    names = [name for name in here if "panels" in (asking.study(model, name)[0] or {})]
+    names = [name for name in here if (study := asking.study(model, name)[0]) and study.panels]
     if not names:
         stored.missing("An ablation", "NAME")
         st.caption(f"The names of the studies stand in: {PROGRAM} study --help")

@@ -34,7 +34,7 @@ def tab() -> None:
         "quiet",
     )
     with st.grid(2, min_column_width=420, gap="large"):
-        rows = study["literal_minus_causal"]
+        rows = study.numbers["literal_minus_causal"]
         widgets.chart(
             causality_charts.differences(rows),
             {name: [row[name] for row in rows] for name in ("reading", "gate", "mean", "low", "high", "units")},
@@ -43,9 +43,9 @@ def tab() -> None:
             alt="Loss with literal minus loss with causal membership for each gate, with intervals",
             help=cached.glossary("literal and causal membership"),
         )
-        agreed = study["group_agreement"]
+        agreed = study.numbers["group_agreement"]
         widgets.chart(
-            causality_charts.agreement(agreed, study["prediction_agreement"]),
+            causality_charts.agreement(agreed, study.numbers["prediction_agreement"]),
             {"layer": list(range(len(agreed))), "same group": agreed},
             title="Tokens in the same group by both rules",
             key="causality_agreement",
@@ -53,8 +53,8 @@ def tab() -> None:
             help=cached.glossary("literal and causal membership"),
         )
     st.subheader("Every form of the gate", anchor=False, help=cached.glossary("gate"))
-    values = {name: [row.get(name) for row in study["rows"]] for name in COLUMNS if name != "verdict"}
-    values["verdict"] = ["reads the future" if row["reads_future"] else "causal" for row in study["rows"]]
+    values = {name: [row.get(name) for row in study.rows] for name in COLUMNS if name != "verdict"}
+    values["verdict"] = ["reads the future" if row["reads_future"] else "causal" for row in study.rows]
     tables.table(COLUMNS, values, key="causality_table", identity=router, label="Arms of the causality check")
     widgets.numbers(values, "causality", "causality_rows")
     widgets.prose(

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis import papers
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.training import collapse_charts
 from app.training.controls import MEASURES, ROWS
@@ -47,7 +48,7 @@ def tab() -> None:
     study = stored.opened("dominance", "Routing collapse")
     if study is None:
         return
-    names = [row["row"] for row in study["rows"]]
+    names = [row["row"] for row in study.rows]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.segmented_control("Rows", list(ROWS), format_func=ROWS.get, key="collapse_rows", required=True)
         st.selectbox(
@@ -60,9 +61,9 @@ def tab() -> None:
         )
     measure, two = st.session_state["collapse_measure"], st.session_state["collapse_rows"] == "two"
     rows = [row for row in names if row in collapse_charts.KNOWN] if two else names
-    points = [point for point in study["curves"] if point["row"] in (rows or names)]
+    points = [point for point in study.numbers["curves"] if point["row"] in (rows or names)]
     widgets.chart(
-        collapse_charts.curves(study, rows or names, measure, every_layer=two),
+        collapse_charts.curves(study.numbers, rows or names, measure, every_layer=two),
         {name: [point[name] for point in points] for name in ("row", "phase", "step", "layer", measure)},
         title=f"{MEASURES[measure][0]} over the steps",
         key="collapse_curves",
@@ -71,20 +72,20 @@ def tab() -> None:
     )
     thin = "Thick: mean of the layers; thin: each layer. " if two else ""
     st.caption(
-        f"{thin}One look counts few tokens, so even perfectly balanced groups show {study['chance']:.1%} in the "
-        f"largest and not {study['even']:.1%}: values near the dash-dotted line are balanced.",
+        f"{thin}One look counts few tokens, so even perfectly balanced groups show {study.numbers['chance']:.1%} in "
+        f"the largest and not {study.numbers['even']:.1%}: values near the dash-dotted line are balanced.",
         help=cached.glossary("largest group's share (dominance)"),
     )
     _table_8(study)
     _phases(study)
-    widgets.prose(study.get("notes", []), "quiet")
+    widgets.prose(study.notes, "quiet")
     stored.made(study)
 
 
-def _table_8(study: dict) -> None:
+def _table_8(study: StoredStudy) -> None:
     st.subheader("Table 8: what is tried against collapse", anchor=False, help=cached.glossary("paths of collapse"))
     values = {name: [] for name in TABLE_8}
-    for row in study["rows"]:
+    for row in study.rows:
         found = papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
         printed = {cell.column: str(cell.value) for cell in found}
         cells = {"row": row["row"], "a": row["centroid_cosine_2"], "b": row["drift_2"], "c": row["rank_2"]}
@@ -101,10 +102,10 @@ def _table_8(study: dict) -> None:
     )
 
 
-def _phases(study: dict) -> None:
+def _phases(study: StoredStudy) -> None:
     st.subheader("The router alone, then the whole model", anchor=False, help=cached.glossary("phase 1 and phase 2"))
     values = {name: [] for name in SECTION_4}
-    for row in study["rows"]:
+    for row in study.rows:
         if row["row"] not in (*collapse_charts.KNOWN, *PHASES):
             continue
         for whose, cells in (("here", row), ("in the paper", _printed(PHASES.get(row["row"])))):

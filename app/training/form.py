@@ -61,7 +61,8 @@ def tab() -> None:
     else:
         shown.router_numbers(facts_of(st.session_state["router"]))
     if cost := stored_studies.study("step-cost"):
-        widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
+        processor = cost.numbers["protocol"].get("processor", "this machine")
+        widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
     repeat.drawer(requests.command(args))
 
 

@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from analysis.runs import Run
 from analysis.runs.price import LIVE, spell, together
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.selection import state
 from app.ui import offers, widgets
@@ -201,8 +202,8 @@ def inspected() -> dict:
     return ask("inspect", state.study_args(st.session_state), "Counting the tokens").numbers
 
 
-def study(model: str, name: str) -> tuple[dict | None, str]:
-    """The numbers of a study stored for a model, not to be changed, or None; then with what damages its file, if so."""
+def study(model: str, name: str) -> tuple[StoredStudy | None, str]:
+    """A study stored for a model, not to be changed, or None; then with what damages its file, if so."""
     return cached.study(model, card(model)["revision"], name)
 
 

@@ -1,35 +1,34 @@
-"""`docs/measured.md`: every stored study as tables, generated, so that nobody types a measured number twice."""
+"""`docs/measured.md`: what every stored study claims, with one table, generated so that nobody types a number twice."""
 
 from pathlib import Path
 from typing import Any
 
-from analysis.files import read_json, write_whole
+from analysis.files import write_whole
 from analysis.places import CACHE, revision
 from analysis.runs import Result
 from analysis.runs.conclusions import conclusions, ends_of
-from analysis.runs.studies import other_version, other_weights, study_files
+from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study
+from analysis.runs.studies import study_files
 from analysis.studies import NAMED
-from analysis.studies.stored.panels import column
+from analysis.studies.registry import STORED
 from analysis.studies.stored.quick import checks
-from analysis.studies.stored.runner import Study
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
-MOST_ROWS = 64  # of a table beside the rows: a longer one is a curve, which a page draws
+ROWS, COLUMNS = 18, 6  # of a table here: a page of the app shows the whole one, and draws it
 HEAD = """# What was measured
 
-Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
-make this page anew. With `--quick` a command computes a part of what is stored again, in under two minutes, and says
-whether it came out the same; what part that is stands below it. `python -m analysis remeasure --stale --corpus DIR
---state models_cache/demo` measures the studies that are out of date, and with `--minutes 0` only says which. Numbers in
-brackets are 95% intervals, or as the notes below a table say.
+Made by `python -m analysis measured` from the stored studies in `models_cache`; do not edit. Of every study: its
+question, what it claims, the beginning of its main table, and the command that measures it again. All rows, all
+columns, curves and notes are on the app's page that is named, and in its file `models_cache/*/studies/NAME.json`.
+`python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies that are out of date,
+and with `--minutes 0` only says which. Brackets hold 95% intervals, or what the notes on the page say.
 """
-
-COLUMNS = [
-    column("study", "study"),
-    column("conclusion", "conclusion"),
-    column("before", "first model"),
-    column("now", "this model"),
-    column("verdict", "the conclusion is"),
+CONCLUSIONS = [
+    Column("study", "study"),
+    Column("conclusion", "conclusion"),
+    Column("before", "first model"),
+    Column("now", "this model"),
+    Column("verdict", "the conclusion is"),
 ]
 CHANGED = """## Do the conclusions change?
 
@@ -46,75 +45,76 @@ def measured(output: str = "") -> Result:
 
     numbers: `path`, `studies`, their titles.
     """
-    path, found = Path(output) if output else PLACE, stored()
+    path, studies = Path(output) if output else PLACE, stored()
     with write_whole(path) as place:
-        place.write_text(document(found), encoding="utf-8")
+        place.write_text(document(studies), encoding="utf-8")
     about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
     protocol = about | {"verb": "measured", "versions": {}}
-    return Result({"path": str(path), "studies": list(found), "protocol": protocol})
+    return Result({"path": str(path), "studies": list(studies), "protocol": protocol})
 
 
-def stored() -> dict[str, dict]:
-    """Title -> numbers of every study that came with the program."""
-    found = {path.stem: read_json(path) for path in study_files([CACHE / "demo" / "studies"])}
-    for folder in sorted(CACHE.glob("demo-gpt2/*/studies")):
-        found |= {f"{path.stem}, demo-gpt2": read_json(path) for path in study_files([folder])}
+def stored() -> dict[str, StoredStudy]:
+    """Title -> every study that came with the program, in the order of the registry."""
+    folders = {"": [CACHE / "demo" / "studies"], ", demo-gpt2": sorted(CACHE.glob("demo-gpt2/*/studies"))}
+    studies = {f"{path.stem}{model}": read_study(path)[0] for model in folders for path in study_files(folders[model])}
+    readable = {title: study for title, study in studies.items() if study is not None}
     order = {name: place for place, name in enumerate(NAMED)}
-    return dict(sorted(found.items(), key=lambda one: (order[_name(one[1])], one[0])))
+    return dict(sorted(readable.items(), key=lambda item: (order[item[1].protocol.study], item[0])))
 
 
-def document(studies: dict[str, dict]) -> str:
+def document(studies: dict[str, StoredStudy]) -> str:
     """The page, Markdown."""
-    contents = (f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items())
-    of_now = {name: one for name, one in studies.items() if not earlier(one["protocol"])}
-    parts = [HEAD.strip(), CHANGED, table(COLUMNS, conclusions(of_now)), "\n".join(contents)]
-    for title, numbers in studies.items():
-        parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *earlier(numbers["protocol"])]
-        parts += tables(numbers)
-        parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []
-        parts += [f"```\n{numbers['protocol']['command']}\n```", checks(NAMED[_name(numbers)], numbers["protocol"])]
-        parts += [made(numbers["protocol"])]
+    current = {title: study.numbers for title, study in studies.items() if not earlier(study.protocol)}
+    contents = " · ".join(f"[{title}](#{_anchor(title)})" for title in studies)
+    parts = [HEAD.strip(), contents, CHANGED, table(CONCLUSIONS, conclusions(current))]
+    for title, study in studies.items():
+        protocol, named = study.protocol, NAMED[study.protocol.study]
+        parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
+        parts += main_table(study)
+        parts += [f"```\n{protocol.command}\n```", checks(named, study.numbers["protocol"]), made(study)]
     return "\n\n".join(parts) + "\n"
 
 
-def earlier(told: dict) -> list[str]:
+def earlier(protocol: StudyProtocol) -> list[str]:
     """One line where the model has other weights by now, or the study would give other numbers."""
-    why = [f"on earlier weights of {told['model']}"] if other_weights(told, revision(told["model"])) else []
-    why += ["by an earlier version of this study"] if other_version(told) else []
+    why = [f"on earlier weights of {protocol.model}"] if protocol.other_weights(revision(protocol.model)) else []
+    why += ["by an earlier version of this study"] if protocol.other_version else []
     return [f"*Measured {' and '.join(why)}: these numbers wait to be measured again.*"] if why else []
 
 
-def tables(numbers: dict) -> list[str]:
-    """The tables of a study: the first under its own columns, what is short beside it under the names of its keys."""
-    study = NAMED[_name(numbers)]
-    first, *others = study.tables
-    found = [table(numbers["columns"], numbers[first])]
-    for name in others:
-        rows = numbers[name]
-        if 0 < len(rows) <= MOST_ROWS:
-            found += [f"{name.replace('_', ' ').capitalize()}:", table(_columns(rows), rows)]
-    return found
+def main_table(study: StoredStudy) -> list[str]:
+    """The first table of a study, and where the rest of it is; the means where the first is a grid and has some."""
+    rows, columns = study.numbers[NAMED[study.protocol.study].tables[0]], study.columns
+    if len(rows) > ROWS and 0 < len(study.numbers.get("means", ())) < len(rows):
+        rows = study.numbers["means"]
+        columns = [Column(key, key.replace("_", " ")) for key in rows[0]]
+    shown = [about for about in columns if any(row.get(about.name) is not None for row in rows)]
+    left_out = [f"{len(rows) - ROWS} more rows"] if len(rows) > ROWS else []
+    left_out += [f"{len(shown) - COLUMNS} more columns"] if len(shown) > COLUMNS else []
+    page = STORED[study.protocol.study].page
+    rest = [f"{' and '.join(left_out)} on the page `{page}`."] if left_out else []
+    return [table(shown[:COLUMNS], rows[:ROWS]), *rest]
 
 
-def table(columns: list[dict], rows: list[dict]) -> str:
+def table(columns: list[Column], rows: list[dict[str, Any]]) -> str:
     """Markdown: a column for each of `columns` that some row has a value for; an interval stands with its value."""
-    ends = {end for one in columns for row in rows for end in ends_of(row, one["name"])}
-    named = [one for one in columns if one["name"] not in ends]
-    shown = [one for one in named if any(row.get(one["name"]) is not None for row in rows)]
-    units = {one["name"]: f", {one['unit']}" if one["unit"] not in ("", "share") else "" for one in shown}
-    head = " | ".join(f"{one['label']}{units[one['name']]}" for one in shown)
+    edges = {edge for about in columns for row in rows for edge in ends_of(row, about.name)}
+    named = [about for about in columns if about.name not in edges]
+    shown = [about for about in named if any(row.get(about.name) is not None for row in rows)]
+    head = " | ".join(about.label + (f", {about.unit}" if about.unit not in ("", "share") else "") for about in shown)
     lines = [f"| {head} |", "|---" * len(shown) + "|"]
-    lines += [f"| {' | '.join(cell(row, one) for one in shown)} |" for row in rows]
+    lines += [f"| {' | '.join(cell(row, about) for about in shown)} |" for row in rows]
     return "\n".join(lines)
 
 
-def cell(row: dict, about: dict) -> str:
+def cell(row: dict[str, Any], about: Column) -> str:
     """A value of a row, with its interval where it has one; over pieces of documents there is none to say."""
-    name, share = about["name"], about["unit"] == "share"
-    said = spelled(row.get(name), share)
-    ends = [row[end] for end in ends_of(row, name)]
-    known = ends and None not in (row[name], *ends) and row.get("unit", "documents") == "documents"
-    return f"{said} ({' to '.join(spelled(end, share) for end in ends)})" if known else said
+    share = about.unit == "share"
+    value = spelled(row.get(about.name), share)
+    edges = [row[edge] for edge in ends_of(row, about.name)]
+    if not edges or None in (row[about.name], *edges) or row.get("unit", "documents") != "documents":
+        return value
+    return f"{value} ({' to '.join(spelled(edge, share) for edge in edges)})"
 
 
 def spelled(value: Any, share: bool = False) -> str:
@@ -132,33 +132,18 @@ def spelled(value: Any, share: bool = False) -> str:
     return str(value).replace("|", "\\|")
 
 
-def made(told: dict) -> str:
+def made(study: StoredStudy) -> str:
     """One line of how a study was made."""
-    facts = [f"{told['date'][:10]}", f"model {told['model']} {told['revision']}", told["machine"], told["device"]]
-    facts += [told["dtype"], f"seed {told['seed']}", told["kernel"], told.get("corpus")]
-    facts += [f"{told['seconds']:,.0f} seconds"] if told.get("seconds") else []
-    facts += [f"{name} {version}" for name, version in told["versions"].items()]
+    protocol, stored = study.protocol, study.numbers["protocol"]
+    facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", stored["machine"], protocol.dtype]
+    facts += [f"seed {protocol.seed}", protocol.corpus]
+    facts += [f"{stored['seconds']:,.0f} seconds"] if stored.get("seconds") else []
     return f"*{'; '.join(fact for fact in facts if fact)}*"
 
 
-def _columns(rows: list[dict]) -> list[dict]:
-    """The keys of rows as columns, without lists and dictionaries."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    plain = [name for name in names if not any(isinstance(row.get(name), (list, dict)) for row in rows)]
-    return [column(name, name.replace("_", " ")) for name in plain]
-
-
-def _name(numbers: dict) -> str:
-    return numbers["protocol"]["verb"].removeprefix("study ")
-
-
-def question(study: Study) -> str:
-    """What a study asks: the whole first paragraph of its docstring, in one line."""
-    return " ".join(study.question.split("\n\n")[0].split())
-
-
-def _question(numbers: dict) -> str:
-    return question(NAMED[_name(numbers)])
+def question(study: str) -> str:
+    """What a stored study asks: the whole first paragraph of its docstring, in one line."""
+    return " ".join(NAMED[study].question.split("\n\n")[0].split())
 
 
 def _anchor(title: str) -> str:

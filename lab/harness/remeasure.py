@@ -12,7 +12,8 @@ from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.files import read_json
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.runs.studies import other_version, other_weights, study_files
+from analysis.runs.stored import StudyProtocol
+from analysis.runs.studies import study_files
 from analysis.studies import NAMED
 from analysis.studies.context import Context, protocol
 from analysis.studies.stored.runner import Study
@@ -80,8 +81,8 @@ def reasons(stored: dict, lm: Model) -> list[str]:
     now = dataclasses.asdict(study.sizes(**told.get("asked", {})))
     changed = told.get("sizes") != {name: now[name] for name in study.defaults}
     found = {
-        "other weights": other_weights(told, lm.revision),
-        "other version": other_version(told),
+        "other weights": StudyProtocol.of(told).other_weights(lm.revision),
+        "other version": StudyProtocol.of(told).other_version,
         "other sizes": changed,
     }
     return [reason for reason, holds in found.items() if holds]

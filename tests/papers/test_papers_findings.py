@@ -7,7 +7,6 @@ import pytest
 from analysis.papers import findings as findings_room
 from analysis.papers.findings import collisions, differing, findings
 from analysis.papers.ours import readings
-from analysis.studies import NAMED
 from app.papers.found import LIVE
 from lab.harness.documented import question
 from tests.papers.test_papers_beside import ROOT, ROWS, STORED, from_studies
@@ -66,7 +65,7 @@ SECTIONS = {  # of Focal Attention -> what it discusses
 @pytest.mark.parametrize("name", ["focal-temperatures", "focal-limits", "focal-scaling", "focal-tasks"])
 def test_the_studies_cite_the_paper_as_it_is(name):
     """Each figure and table that a study names is one of the paper, in the sections that it names."""
-    cited = question(NAMED[name]).partition("(Focal Attention, ")[2].replace(" to ", "-").replace(" and ", ",")
+    cited = question(name).partition("(Focal Attention, ")[2].replace(" to ", "-").replace(" and ", ",")
     parts = {kind: numbers_of(listed) for kind, listed in re.findall(r"(section|table|figure)s? ([\d.,ab-]+)", cited)}
     sections = parts.pop("section", [])
     assert set(sections) <= set(SECTIONS), "a section that there is not"

@@ -18,7 +18,8 @@ from analysis.errors import BadSetting
 from analysis.files import read_json
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.runs.studies import other_version, other_weights, study_files
+from analysis.runs.stored import StudyProtocol
+from analysis.runs.studies import study_files
 from analysis.studies.context import Context, protocol
 
 NOTHING = 1e-5  # what is no difference: a share that is 0 but for rounding differs between processors
@@ -73,7 +74,8 @@ def stored_of(study: Study, context: Context, lm: Model, given: dict) -> dict:
     found = read_json(path) if path else None
     if not found:
         raise BadSetting(f"Nothing is stored of the study {file} for {lm.name}: measure it before it is checked.")
-    if other_weights(found["protocol"], lm.revision) or other_version(found["protocol"]):
+    made = StudyProtocol.of(found["protocol"])
+    if made.other_weights(lm.revision) or made.other_version:
         raise BadSetting(f"The stored study {file} is of other weights or of an earlier program: measure it again.")
     return found
 
@@ -141,10 +143,8 @@ def sentence(study: Study, told: dict, rows: list[dict], spent: float, texts: bo
 
 
 def checks(study: Study, told: dict) -> str:
-    """What the command checks of what was stored with this protocol, for a document."""
-    rows = f"of its rows: {about(study.part)}" if study.part else f"of its rows nothing, for {study.whole}"
-    lines = [f"`{commandline('study', asked(study, told))}` checks it in under two minutes:"]
-    return "\n".join([*lines, "", f"- {rows}.", f"- without its texts: {about(study.sample)}."])
+    """Which command checks what was stored with this protocol, for a document."""
+    return f"`{commandline('study', asked(study, told))}` checks a part of it in under two minutes."
 
 
 def about(function: Any) -> str:

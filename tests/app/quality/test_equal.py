@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.quality import headline
 from app.quality.equal import SHARES
@@ -165,7 +166,8 @@ def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
         "study equal-budget" in code.value for code in app.code
     )
     study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
-    monkeypatch.setattr(asking, "study", lambda model, name: ({"equal-budget": study}.get(name), ""))
+    stored = {"equal-budget": StoredStudy.of(study)}
+    monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
     app = opened(quality_evidence="yes")
     *_, quality = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()

@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
 from app.ui import asking
@@ -252,8 +253,9 @@ def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_s
     places = (root / "models_cache" / "demo" / "studies").glob("*.json")
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))}
     kept["sliders"] = moved_sliders()
-    monkeypatch.setattr(asking, "study", lambda model, name: (kept.get(name), ""))
-    monkeypatch.setattr(asking, "study_names", lambda model: list(kept))
+    studies = {name: StoredStudy.of(numbers) for name, numbers in kept.items()}
+    monkeypatch.setattr(asking, "study", lambda model, name: (studies.get(name), ""))
+    monkeypatch.setattr(asking, "study_names", lambda model: list(studies))
     app = opened(speed_evidence="yes")
     said = markup(app)
     assert not app.error and "aims are reached" in said and "Not measured on a GPU" in said
@@ -264,7 +266,7 @@ def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_s
     (within,) = (column["shown"] for column in rows[-1]["columns"] if column["label"] == "within the target")
     assert within == ["yes", "no"]
 
-    kept.clear()
+    studies.clear()
     app = opened(speed_evidence="yes")
     named = ("study kernels", "study pages", "study sliders")
     assert [sum(name in one.value for one in app.code) for name in named] == [1, 1, 1]

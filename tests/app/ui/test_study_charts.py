@@ -2,13 +2,14 @@
 
 import pytest
 
+from analysis.runs.stored import Panel
 from analysis.studies.stored.panels import panel, series
 from app.ui import study, study_charts
 
 
 def drawn(x: list, **more) -> dict:
     lines = [series("ours", [float(at) for at in range(len(x))], **more)]
-    return study_charts.panel(panel("Loss", "x", "by", x, "nats", lines), ["ours"])
+    return study_charts.panel(Panel.of(panel("Loss", "x", "by", x, "nats", lines)), ["ours"])
 
 
 @pytest.mark.parametrize(

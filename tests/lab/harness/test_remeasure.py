@@ -1,6 +1,7 @@
 """What is out of date is found and measured again, the cheapest first; what is stored is told in docs/measured.md."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.models import load_model
 from analysis.places import revision
-from analysis.runs.studies import other_weights
+from analysis.runs.stored import Column, StudyProtocol
 from analysis.studies.context import Context
 from lab.harness import documented, remeasure as module
 from lab.harness.remeasure import STOPPED, reasons, remeasure
@@ -56,20 +57,20 @@ def test_what_is_out_of_date_says_why(home):
 
 
 def test_what_trains_from_nothing_is_of_no_weights():
-    assert other_weights({"verb": "study groups", "revision": "old"}, "new")
-    assert not other_weights({"verb": "study groups", "revision": "new"}, "new")
-    assert not other_weights({"verb": "study pretraining", "revision": "old"}, "new")
+    assert StudyProtocol("study groups", revision="old").other_weights("new")
+    assert not StudyProtocol("study groups", revision="new").other_weights("new")
+    assert not StudyProtocol("study pretraining", revision="old").other_weights("new")
 
 
 def test_the_page_says_what_was_measured_on_earlier_weights():
-    title, numbers = next((title, one) for title, one in documented.stored().items() if title.startswith("groups"))
-    told = numbers["protocol"] | {"revision": "0" * 12}
-    page = documented.document({title: numbers | {"protocol": told}})
+    title, study = next((title, one) for title, one in documented.stored().items() if title.startswith("groups"))
+    old = replace(study.protocol, revision="0" * 12)
+    page = documented.document({title: replace(study, protocol=old)})
     assert "*Measured on earlier weights of demo: these numbers wait to be measured again.*" in page
-    now = told | {"revision": revision("demo")}
+    now = replace(old, revision=revision("demo"))
     assert documented.earlier(now) == []
-    assert "by an earlier version of this study" in documented.earlier(now | {"version": 1})[0]
-    assert "weights of demo and by an earlier version" in documented.earlier(told | {"version": 1})[0]
+    assert "by an earlier version of this study" in documented.earlier(replace(now, version=1))[0]
+    assert "weights of demo and by an earlier version" in documented.earlier(replace(old, version=1))[0]
 
 
 def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):
@@ -109,11 +110,15 @@ def test_the_page_of_what_was_measured_is_what_is_stored():
 
 
 def test_a_cell_shows_its_interval_its_unit_and_nothing_that_a_table_would_break():
-    about = {"name": "gain", "label": "gain", "unit": ""}
+    gain = Column("gain", "gain")
     row = {"gain": -0.01234567, "gain_low": -0.02, "gain_high": 0.0, "share": 0.5, "name": "a|b", "whole": True}
-    assert documented.cell(row, about) == "-0.01235 (-0.02 to 0)"
-    assert documented.cell(row, about | {"name": "share", "unit": "share"}) == "50.00%"
-    assert documented.cell(row, about | {"name": "name"}) == "a\\|b"
-    assert documented.cell(row, about | {"name": "whole"}) == "yes" and documented.cell({}, about) == ""
-    shown = documented.table([about, about | {"name": "gain_low"}, about | {"name": "lost"}], [row])
+    assert documented.cell(row, gain) == "-0.01235 (-0.02 to 0)"
+    assert documented.cell(row, Column("share", "share", "share")) == "50.00%"
+    assert documented.cell(row, Column("name", "name")) == "a\\|b"
+    assert documented.cell(row, Column("whole", "whole")) == "yes" and documented.cell({}, gain) == ""
+    shown = documented.table([gain, Column("gain_low", "low"), Column("lost", "lost")], [row])
     assert shown.splitlines()[0] == "| gain |" and len(shown.splitlines()) == 3
+
+
+def test_the_document_stays_short():
+    assert (ROOT / "docs" / "measured.md").stat().st_size <= 100_000

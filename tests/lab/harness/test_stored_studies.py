@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from analysis.places import revision
-from analysis.runs.studies import other_weights
+from analysis.runs.stored import StudyProtocol
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from lab.harness import documented
@@ -36,7 +36,7 @@ def test_each_stored_study_says_how_it_was_made():
 def test_a_part_of_each_stored_study_comes_again(path):
     stored = json.loads(path.read_text())
     told = stored["protocol"]
-    if other_weights(told, revision(told["model"])):
+    if StudyProtocol.of(told).other_weights(revision(told["model"])):
         pytest.skip(f"its weights, {told['revision']}, are no longer here; `remeasure --stale` measures it again")
     study = NAMED[told["verb"].removeprefix("study ")]
     checked = study.recheck(stored, context=Context(browser=False))
@@ -55,5 +55,5 @@ def test_what_a_stored_study_says_follows_from_its_numbers(path):
 
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_question_is_told_whole(name):
-    question = documented.question(NAMED[name])
+    question = documented.question(name)
     assert question.endswith((".", "?", ")")) and "\n" not in question, question

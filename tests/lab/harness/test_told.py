@@ -6,7 +6,7 @@ import re
 import pytest
 
 from analysis.places import CACHE
-from analysis.studies.stored.panels import column
+from analysis.runs.stored import Column
 from lab.equal.prefill import _law, _sentence
 from lab.focus.lengths import sentence
 from lab.harness import documented
@@ -124,8 +124,8 @@ def test_a_family_judges_all_some_or_none_and_says_what_could_be_detected():
 
 def test_pieces_of_documents_have_no_brackets():
     row = {"change": 0.5, "change_low": 0.4, "change_high": 0.6, "unit": "documents"}
-    assert documented.cell(row, column("change", "change")) == "0.5 (0.4 to 0.6)"
-    assert documented.cell(row | {"unit": "64 tokens in a row"}, column("change", "change")) == "0.5"
+    assert documented.cell(row, Column("change", "change")) == "0.5 (0.4 to 0.6)"
+    assert documented.cell(row | {"unit": "64 tokens in a row"}, Column("change", "change")) == "0.5"
 
 
 def test_the_companions_caps_pass_by_limits_on_texts_that_chose_nothing():

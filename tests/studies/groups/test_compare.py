@@ -10,7 +10,8 @@ from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.runs.corpora import corpora, corpus_folder
-from analysis.runs.studies import study, study_files, study_folders
+from analysis.runs.stored import read_study
+from analysis.runs.studies import study_files, study_folders
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.compare import ARMS, chance, matched_table
@@ -153,7 +154,7 @@ def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):
     }
     for name, words in files.items():
         (folder / f"{name}.json").write_text(words)
-    read = {path.stem: study(path) for path in study_files([folder, tmp_path / "absent"])}
+    read = {path.stem: read_study(path) for path in study_files([folder, tmp_path / "absent"])}
     said = [sentence for _, sentence in read.values() if sentence]
     assert {name for name, (numbers, _) in read.items() if numbers} == {"groups-k8-top1", "grid"} and len(said) == 5
     assert any("dominance is left out (it has no curves)" in sentence for sentence in said)

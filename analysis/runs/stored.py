@@ -1,0 +1,162 @@
+"""A stored study, read from its JSON file: the one reader for every study that was ever stored, without torch.
+
+A file holds the numbers of a study under the names that the study gave them, and how it is shown. Files of earlier
+programs lack some of what is here; every field that may be missing has a default.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from analysis.studies.registry import STORED, version_of
+
+MOST_BYTES = 50_000_000  # a larger file is no study
+NEEDED = {  # beginning of a study's name -> numbers that its page cannot do without
+    "dominance": ("rows", "curves", "even", "chance"),
+    "causality": ("rows", "literal_minus_causal", "group_agreement", "prediction_agreement"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the rows."""
+
+    name: str  # its key in a row
+    label: str  # what a reader calls it
+    unit: str = ""  # `share` is shown in per cent
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a panel, as long as its x values."""
+
+    name: str
+    y: list  # None where there is no value
+    low: list | None = None  # its 95% interval, where there is one
+    high: list | None = None
+    paper: bool = False  # numbers that a paper prints, on another model and other text
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small chart of a study."""
+
+    title: str
+    x: str  # the column that its x values are of
+    x_label: str
+    x_values: list
+    y_label: str
+    series: list[Series]
+    share: bool = False  # the values are read as per cent
+    up: str = ""  # "low": low values are drawn high
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """From its plain data."""
+        return cls(**{**stored, "series": [Series(**line) for line in stored["series"]]})
+
+
+@dataclass(frozen=True)
+class StudyProtocol:
+    """How a study was measured. A study may add facts of its own, which stand in the file alone."""
+
+    verb: str  # `study NAME`
+    model: str = ""
+    revision: str = ""  # of the model's weights
+    version: int | None = None  # of the study; raised when the same sizes would give other numbers
+    command: str = ""  # that measures it again
+    date: str = ""
+    seed: int | None = None
+    dtype: str = ""
+    device: str = ""
+    kernel: str = ""
+    corpus: str | None = None  # the texts, in words
+    window: int | None = None  # tokens of a window of text
+    unit: str = ""  # what the intervals are over
+    units: int | None = None  # how many of them; None where there are no intervals
+    steps: int | None = None  # of training
+    router: str | None = None  # its name, where a study reads with one
+    sizes: dict[str, Any] = field(default_factory=dict)  # every option of the study
+    asked: dict[str, Any] = field(default_factory=dict)  # the options that were not the defaults
+    versions: dict[str, str] = field(default_factory=dict)  # package -> version
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """From its plain data, whatever else stands there."""
+        known = {about.name for about in fields(cls)}
+        return cls(**{"verb": ""} | {name: value for name, value in stored.items() if name in known})
+
+    @property
+    def study(self) -> str:
+        """The name of the study, as its command has it."""
+        return self.verb.removeprefix("study ")
+
+    def other_weights(self, revision: str | None) -> bool:
+        """Whether the numbers are of other weights than those of `revision`: the model was trained on or replaced
+        since. A study that trains from nothing reads no weights."""
+        return (self.study not in STORED or STORED[self.study].weights) and self.revision != revision
+
+    @property
+    def other_version(self) -> bool:
+        """Whether the study would give other numbers by now."""
+        return self.version != version_of(self.study)
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A stored study: what it claims, how it is drawn, how it was made, and all of its numbers."""
+
+    sentence: str  # what it claims
+    protocol: StudyProtocol
+    columns: list[Column]  # of its rows; empty where a page has columns of its own
+    panels: list[Panel]
+    notes: list[str]
+    rows: list[dict[str, Any]]  # its main table, under the keys of its columns
+    numbers: dict[str, Any]  # everything that is stored, under the names that the study gave it
+
+    @classmethod
+    def of(cls, numbers: dict[str, Any]) -> Self:
+        """From what its file holds."""
+        return cls(
+            numbers["sentence"],
+            StudyProtocol.of(numbers["protocol"]),
+            [Column(**about) for about in numbers.get("columns", ())],
+            [Panel.of(about) for about in numbers.get("panels", ())],
+            list(numbers.get("notes") or ()),
+            numbers.get("rows", []),
+            numbers,
+        )
+
+
+def read_study(path: Path) -> tuple[StoredStudy | None, str]:
+    """A stored study and "", or None and one sentence that says what is wrong with its file."""
+    try:
+        return StoredStudy.of(_numbers(path)), ""
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = error if isinstance(error, (OSError, ValueError)) else "its file is damaged"
+        return None, f"The stored study {path.stem[:60]} is left out ({why}): run its command again."
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    """What the file holds. Errors: ValueError, whose words complete a sentence."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"its file has {path.stat().st_size / 1e6:,.0f} MB")
+    try:
+        numbers = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its file is damaged") from error
+    if not isinstance(numbers, dict):
+        raise ValueError("its file is damaged")
+    needed = next((keys for name, keys in NEEDED.items() if path.stem.startswith(name)), ())
+    drawn = ("rows", "columns", "panels") if "panels" in numbers else ()
+    if lacking := [name for name in ("sentence", "protocol", *needed, *drawn) if name not in numbers]:
+        raise ValueError(f"it has no {lacking[0]}")
+    if not isinstance(numbers["sentence"], str) or not isinstance(numbers["protocol"], dict):
+        raise ValueError("its file is damaged")
+    return numbers
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"its file holds {word}")
