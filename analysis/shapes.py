@@ -18,6 +18,7 @@ from analysis.models import RANDOM, refuse_family
 from analysis.places import CACHE, explained
 from analysis.runs.price import spell_bytes
 from analysis.runs.run import Result, without_model
+from analysis.seam.layers import draw_weights
 
 KIND = torch.bfloat16
 SHARD = 1 << 30  # bytes of one file of weights, and of main memory that writing it takes
@@ -129,7 +130,7 @@ def _drawn(lm: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         if not once.intersection(full.values()):
             continue
         module.to_empty(device="cpu", recurse=False)
-        lm._init_weights(module)
+        draw_weights(lm, module)
         yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
         module.to_empty(device="meta", recurse=False)
 

@@ -53,30 +53,39 @@ def grouped_attention(
     D; several groups per token: see `cpu`.
     """
     members, scale = _checked(q, k, v, members, window, scale)
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
     chosen = plan(members, window, q.shape[1], q.shape[-1], q.dtype, q.device, backend)
+    return planned_attention(chosen, q, k, v, scale, n_sink)
+
+
+def planned_attention(
+    chosen: "Plan", q: Tensor, k: Tensor, v: Tensor, scale: float, n_sink: int = 0
+) -> tuple[Tensor, Tensor]:
+    """What `grouped_attention` computes, by a plan that was made for these states: planning costs a look at all
+    memberships. q [B, H, T, D], k and v [B, G, T, D] -> (out [B, H, T, D], lse [B, H, T])."""
+    members, window = chosen.members, chosen.window
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
     own_sinks = chosen.backend == "compiled" and n_sink <= compiled.MOST_SINKS
     if chosen.backend == "reference":
-        found = reference.attention(q, k, v, members, window, scale)
+        out, lse = reference.attention(q, k, v, members, window, scale)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         raise BadSetting(
             f"The logsumexp of the backend {chosen.backend} has no gradient: use the backend reference, or "
             "torch.no_grad() where no gradient is needed."
         )
     elif chosen.backend == "compiled":
-        found = compiled.groups(q, k, v, members, window, scale, n_sink if own_sinks else 0)
+        out, lse = compiled.groups(q, k, v, members, window, scale, n_sink if own_sinks else 0)
     elif q.device.type == "cpu":
-        found = ON_CPU[chosen.kernel](q, k, v, members, window, scale)
+        out, lse = ON_CPU[chosen.kernel](q, k, v, members, window, scale)
     elif chosen.kernel in ("masked", "causal"):
-        found = cuda.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
+        out, lse = cuda.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
-        found = cuda.grouped(q, k, v, members, window, scale, chosen.backend)
-    if not bool(found[1].isfinite().all()):
+        out, lse = cuda.grouped(q, k, v, members, window, scale, chosen.backend)
+    if not bool(lse.isfinite().all()):
         _explain(q, k)
     if n_sink and not own_sinks:
         with part("set_b"):
-            found = read_sinks(*found, q, k, v, members, window, n_sink, scale)
-    return found
+            return read_sinks(out, lse, q, k, v, members, window, n_sink, scale)
+    return out, lse
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,23 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.calls import Prompt
-from analysis.eviction import evict
 from analysis.methods.base import setting
-from analysis.methods.evicting import SCORES, Evicting, scores
+from analysis.methods.evicting import Evicting, evict
+from analysis.methods.expected_attention import ExpectedAttention
+from analysis.methods.h2o import H2O
+from analysis.methods.keydiff import KeyDiff
+from analysis.methods.snapkv import SnapKV
+from analysis.methods.tova import TOVA
+from analysis.seam.calls import Prompt
 
-SHARES = {"safe": "layer", "mixed": "mixed"}  # scopes of `evict`
+RULES: dict[str, type[Evicting]] = {
+    "snapkv": SnapKV,
+    "tova": TOVA,
+    "h2o": H2O,
+    "keydiff": KeyDiff,
+    "expected_attention": ExpectedAttention,
+}
+SCOPES = {"safe": "layer", "mixed": "mixed"}  # shares -> the scope of `evict`
 
 
 @dataclass
@@ -28,13 +39,14 @@ class AdaKV(Evicting):
     title = "Ada-KV"
     paper = "Feng et al., 2024 (Ada-KV), arXiv 2407.11550"
 
-    score: str = setting("snapkv", "the rule that scores the keys", "live", options=SCORES)
+    score: str = setting("snapkv", "the rule that scores the keys", "live", options=tuple(RULES))
     safe: float = setting(0.2, "share of an even budget that no head can lose", "live", 0.0, 1.0, 0.05)
-    shares: str = setting("safe", "how that share is given: its best keys, or its size", "live", options=tuple(SHARES))
+    shares: str = setting("safe", "how that share is given: its best keys, or its size", "live", options=tuple(SCOPES))
     window: int = setting(64, "last tokens of the prompt that SnapKV looks at", "live", 1, 1024)
 
-    def worth(self, prompt: Prompt) -> Tensor:
-        return scores(self.score, prompt, self.window)
+    def key_scores(self, prompt: Prompt) -> Tensor:
+        settings = {"window": self.window} if self.score == "snapkv" else {}
+        return RULES[self.score](**settings).key_scores(prompt)
 
-    def stay(self, layer: int, worth: Tensor) -> Tensor:
-        return evict(worth, self.ratio, SHARES[self.shares], self.safe)
+    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
+        return evict(scores, self.removed(layer), SCOPES[self.shares], self.safe)

@@ -1,20 +1,21 @@
 """Bucket routing: near tokens are read, and far ones only where a router says that attention lies."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
-from analysis.cache import GrowingCache
-from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.kernels.parts import part
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
 from analysis.routers.buckets import nearest
 from analysis.routers.rotation import unrotate
 from analysis.routers.state import RoutingState
+from analysis.seam.cache import GrowingCache
+from analysis.seam.calls import MASKED, Attended, Block, Call
+from analysis.seam.layers import shape_of
 
 STEP = "gathered buckets"
 ROUTERS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
@@ -37,6 +38,8 @@ class BucketRouting(Method):
     needs = "buckets"
     budgeted = "visited"
     kernels = ("token",)
+    kv_cache = GrowingCache
+    budget_start = 4
 
     fitted: RoutingState | None = None
     router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=ROUTERS)
@@ -52,15 +55,17 @@ class BucketRouting(Method):
         visited = {"visited": min(cls.visited, made.buckets)} if made else {}
         return cls(fitted=state, **{**visited, **near, **settings})
 
-    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
-        return 1, self.fitted.centroids(0).shape[1], 4
+    @property
+    def budget_limits(self) -> tuple[int, int]:
+        """From one bucket to all."""
+        return 1, self.fitted.centroids(0).shape[1]
 
     @property
     def extra_vectors(self) -> float:
         """Key and value vectors / 2 that a query reads beside its keys: one weight vector for each bucket."""
         return self.fitted.centroids(0).shape[1] / 2
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.fitted is None:
             raise NotFitted("Bucket routing has no buckets yet: fit them with `route` on some text.")
         layers, heads, kv_heads, dim = shape_of(lm)
@@ -77,7 +82,9 @@ class BucketRouting(Method):
         self._routers = [self.fitted.router(self.router, layer, heads) for layer in range(self.fitted.layers)]
 
     @torch.no_grad()
-    def file(self, layer, query, key, past, module, tables) -> torch.Tensor:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """int32 [B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit."""
         with part("router"):
             tables = tables if self.fitted.settings.rotated[layer] else None
@@ -89,7 +96,7 @@ class BucketRouting(Method):
             chosen = scores.topk(self.visited, -1).indices.transpose(1, 2).flatten(2)  # [B, T, H l]
             return torch.cat([labels.transpose(1, 2), chosen], -1).int()
 
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         far = visits_keys(*self._split(block.layer, block.of_keys, block.of_queries))  # [B, H, n, Tk]
         return far | block.near(self.window, self.n_sink)
 
@@ -97,7 +104,7 @@ class BucketRouting(Method):
         """A token after a text gathers what it visits; a text itself has no kernel."""
         if call.past == 0 or call.query.shape[2] > 1:
             return Attended(None, MASKED, "A prompt has no kernel: only a token after it gathers its buckets.")
-        if call.query.requires_grad and torch.is_grad_enabled():
+        if call.needs_gradient:
             return Attended(None, MASKED, "Gathering has no gradient.")
         read = visits_keys(*self._split(call.layer, call.of_tokens, call.of_tokens[:, -1:]))[:, :, 0]
         read[..., -self.window :] = True
@@ -105,10 +112,7 @@ class BucketRouting(Method):
         out = gathered_attention(call.query, call.key, call.value, read, call.scaling)
         return Attended(out, STEP, "One token gathers the buckets it visits, its window and the sinks.")
 
-    def cache(self, lm) -> GrowingCache:
-        return GrowingCache(lm.config)
-
-    def _split(self, layer: int, of_keys: torch.Tensor, of_queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _split(self, layer: int, of_keys: Tensor, of_queries: Tensor) -> tuple[Tensor, Tensor]:
         """Buckets of the keys int64 [B, P, Tk], and those that queries visit, bool [B, H, n, C]."""
         parts, buckets, _ = self.fitted.centroids(layer).shape
         heads = (of_queries.shape[-1] - parts) // self.visited

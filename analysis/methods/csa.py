@@ -3,19 +3,19 @@
 import json
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-import torch
+from torch import Tensor
 
-from analysis.attention import Block
-from analysis.cache import GrowingCache
-from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.evict import Cache
 from analysis.kernels.topk import smallest_kept, topk_attention
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
 from analysis.metrics.budgets import FLOOR
 from analysis.runs.studies import POLICY_FORMAT
+from analysis.seam.cache import GrowingCache
+from analysis.seam.calls import MASKED, Attended, Block, Call
+from analysis.seam.layers import shape_of
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"
@@ -51,9 +51,12 @@ class CSA(Method):
     )
     held_: dict[int, Cache] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.ceiling = self.eviction == "never"  # what was evicted is not looked at
+        if self.ceiling:
+            self.kv_cache = GrowingCache
+            self.reads_of_attended = self.reads_of_visible = 0.5  # every key, and the values of those that are kept
         if self.budgets is not None:
             self.budgets = tuple(_whole(value) for value in self.budgets)
 
@@ -89,7 +92,7 @@ class CSA(Method):
         """The policy as an object that `build` and other programs read: `layers heads policy`."""
         return {"layers": self.shape[0], "heads": self.shape[1], "policy": [*self.budgets, self.cap]}
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.budgets is None:
             raise NotFitted("CSA has no policy yet: calibrate it on some text, or load a policy.")
         own = shape_of(lm)[:2]
@@ -102,22 +105,22 @@ class CSA(Method):
         self.shape = own
         self.held_.clear()
 
-    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
-        """Of all heads together, which a policy shares out."""
-        heads = len(self.budgets)
-        return FLOOR * heads, max(FLOOR, length) * heads, round(target * heads)
+    @property
+    def budget_heads(self) -> int:
+        """Heads of all layers, which share out the total of a policy."""
+        return len(self.budgets)
+
+    @property
+    def budget_limits(self) -> tuple[int, int]:
+        """Of the total."""
+        return FLOOR * self.budget_heads, NO_CAP * self.budget_heads
 
     def counts(self, layer: int) -> list[int]:
         """How many keys each head of a layer keeps, [H]."""
         heads = self.shape[1]
         return [min(budget, self.cap) for budget in self.budgets[layer * heads : (layer + 1) * heads]]
 
-    def fetched(self, attended: float, visible: float) -> float:
-        if self.eviction != "never":
-            return attended
-        return (visible + attended) / 2  # all keys, and the values of those that were kept
-
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         if self.eviction != "never":
             return self._held(block)
         scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
@@ -127,7 +130,7 @@ class CSA(Method):
         """Any number of queries after any past, each over the largest of its scores."""
         if self.eviction != "never":
             return Attended(None, MASKED, "Eviction has no kernel: it follows a text token by token.")
-        if call.query.requires_grad and torch.is_grad_enabled():
+        if call.needs_gradient:
             return Attended(None, MASKED, "The top-k kernel has no gradient.")
         counts = self.counts(call.layer)
         out, kept = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
@@ -136,13 +139,10 @@ class CSA(Method):
         why = "One token gathers the values it keeps." if step else "All scores are computed, block by block."
         return Attended(out, STEP if step else PREFILL, why)
 
-    def note(self, call: Call, kept: torch.Tensor) -> None:
+    def note(self, call: Call, kept: Tensor) -> None:
         """Called with how many keys each query read, int32 [B, H, Tq]; a study may count them."""
 
-    def cache(self, lm) -> GrowingCache | None:
-        return None if self.eviction != "never" else GrowingCache(lm.config)
-
-    def _held(self, block: Block) -> torch.Tensor:
+    def _held(self, block: Block) -> Tensor:
         """bool [B, H, n, Tk]: what each query still finds in the cache; the blocks of a text come in order."""
         first = int(block.rows[0])
         if first == 0 or block.layer not in self.held_:

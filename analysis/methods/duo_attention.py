@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.calls import Prompt
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted, check_shapes
-from analysis.layers import shape_of
 from analysis.methods.base import setting
 from analysis.methods.evicting import Evicting
+from analysis.seam.calls import Prompt
+from analysis.seam.layers import shape_of
 from analysis.statistics import attention_statistics
 
 NEAR = 128  # tokens that count as near when heads are scored
@@ -43,14 +44,14 @@ class DuoAttention(Evicting):
         self.fitted = Fitted("duo_attention", {"far": by_head.mean(2).float()})
         return self
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         super().check(lm)
         if self.fitted is None:
             raise NotFitted("DuoAttention has no scores of heads yet: calibrate it with `fit-method duo_attention`.")
         layers, _, kv_heads, _ = shape_of(lm)
         check_shapes(self.fitted, {"far": (layers, 1 if self.fitted["far"].shape[1:] == (1,) else kv_heads)})
 
-    def worth(self, prompt: Prompt) -> Tensor:
+    def key_scores(self, prompt: Prompt) -> Tensor:
         """Infinite for every key of a head that retrieves, and for sinks and window; elsewhere 0."""
         kv_heads, length = prompt.key.shape[1:3]
         streaming = self.streaming(self.fitted["far"].cpu().expand(-1, kv_heads))
@@ -65,8 +66,8 @@ class DuoAttention(Evicting):
         chosen[scores.flatten().argsort(stable=True)[: int(self.ratio * scores.numel())]] = True
         return chosen.view(scores.shape)
 
-    def stay(self, layer: int, worth: Tensor) -> Tensor:
-        return worth > 0
+    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
+        return scores > 0
 
 
 def far_mass(model, ids: np.ndarray) -> np.ndarray:

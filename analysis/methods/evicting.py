@@ -1,79 +1,81 @@
 """What methods share that shrink the KV cache once, when the prompt has been read: a score for every key, a budget."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
-from analysis.cache import CompactCache, sees_all
-from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.errors import BadSetting
-from analysis.eviction import evict, eviction_scores
-from analysis.eviction.scores import KINDS, REACH, exact, expected_attention
-from analysis.layers import shape_of
+from analysis.kernels.scoring import Scoring
 from analysis.methods.base import Method, read_all, setting
-from analysis.routers.rotation import turned, unrotate
+from analysis.seam.cache import CompactCache, sees_all
+from analysis.seam.calls import MASKED, Attended, Block, Call, Prompt
+from analysis.seam.hooks import RENAMED
+from analysis.seam.layers import shape_of
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"
-SCORES = (*KINDS, "expected_attention")  # rules that score the keys of a prompt
+SCOPES = ("head", "layer", "mixed")
 
 
 @dataclass
 class Evicting(Method):
     """Reads a prompt densely and then drops keys for good: tokens after it read what is left, and each other.
 
-    A subclass gives `worth`, the scores of the keys, and may change `stay`, which keys these leave.
+    A subclass scores the keys in `key_scores` and may change in `kept_keys` which of them stay.
     """
 
     saves: ClassVar[str] = "memory"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
+    kv_cache: ClassVar[type[CompactCache]] = CompactCache
+    budget_steps: ClassVar[dict] = {"ratio": lambda step: min(round(1 - step / 100, 2), 0.99)}
+    renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
     ratio: float = setting(0.5, "share of the prompt's keys that is removed", "live", 0.0, 0.99, 0.05)
     cut: int = 0  # tokens of the text that are the prompt; 0: those of the first call
+    ratios: tuple[float, ...] | None = field(default=None, kw_only=True)  # a share for each layer, in place of ratio
     layers_: int = field(default=0, init=False, repr=False, compare=False)
     whole_: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
     kept_: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     ends_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
-    @classmethod
-    def at_step(cls, step: int) -> dict:
-        return {"ratio": min(round(1 - step / 100, 2), 0.99)}
-
-    def worth(self, prompt: Prompt) -> Tensor:
-        """The score of every key of one text, [1, G, L]; larger stays."""
+    def key_scores(self, prompt: Prompt) -> Tensor:
+        """The score of every key of one text, [1, G, L]; the largest stay."""
         raise NotImplementedError
 
-    def stay(self, layer: int, worth: Tensor) -> Tensor:
+    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
         """Which keys of a layer stay, bool [1, G, L], of their scores."""
-        return evict(worth, self.ratio)
+        return evict(scores, self.removed(layer))
 
-    def check(self, lm) -> None:
+    def removed(self, layer: int) -> float:
+        """The share of a layer's keys that is removed."""
+        return self.ratio if self.ratios is None else self.ratios[layer]
+
+    def check(self, lm: Any) -> None:
         self.layers_ = shape_of(lm)[0]
         self.whole_ = sees_all(lm.config, self.layers_)
         self.kept_.clear()
 
     def prefill(self, prompt: Prompt) -> None:
-        """Choose the keys of every text of a prompt; a layer with a sliding window holds little and stays as it is."""
+        """Choose the keys of every text of a prompt; a layer with a sliding window has few and keeps them."""
         if not self.whole_[prompt.layer]:
             return
-        self.ends_ = ends_of(prompt, self.cut)
+        self.ends_ = prompt_ends(prompt, self.cut)
         kept = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
         for text, (first, end) in enumerate(zip(prompt.first.tolist(), self.ends_.tolist(), strict=True)):
             with torch.no_grad():
-                kept[text, :, first:end] = self.stay(prompt.layer, self.worth(prompt.part(text, first, end)))
+                kept[text, :, first:end] = self.kept_keys(prompt.layer, self.key_scores(prompt.part(text, first, end)))
         self.kept_[prompt.layer] = kept
 
-    def keep(self, block: Block) -> Tensor | None:
+    def mask(self, block: Block) -> Tensor | None:
         if not self.whole_[block.layer]:
             return None
         kept = self.kept_[block.layer]
         columns = block.columns.clamp(max=kept.shape[2] - 1)
-        later = block.columns >= kept.shape[2]
-        found = (kept[:, :, columns] | later).repeat_interleave(block.sharing, 1)  # [B, H, Tk]
-        inside = block.rows < self.ends_[:, None]  # [B, n]: the prompt itself reads densely
-        return found[:, :, None] | inside[:, None, :, None]
+        after_prompt = block.columns >= kept.shape[2]
+        readable = (kept[:, :, columns] | after_prompt).repeat_interleave(block.sharing, 1)  # [B, H, Tk]
+        in_prompt = block.rows < self.ends_[:, None]  # [B, n]: the prompt itself reads densely
+        return readable[:, :, None] | in_prompt[:, None, :, None]
 
     def attend(self, call: Call) -> Attended:
         """The prompt by torch's kernel, after which the KV cache is compacted; tokens after it read what is left."""
@@ -82,19 +84,16 @@ class Evicting(Method):
         if call.past == 0:
             if self.cut and bool((self.ends_ != call.query.shape[2]).any()):
                 return Attended(None, MASKED, "The prompt ends inside this call.")
-            done = read_all(call)
+            dense = read_all(call)
             if call.stored is not None:
                 call.stored.compact(self.kept_[call.layer])
-            return Attended(done.out, PROMPT, "The prompt reads itself densely; what it leaves is kept.")
+            return Attended(dense.out, PROMPT, "The prompt reads itself densely; then keys are dropped.")
         if call.stored is None or not call.stored.is_compact:
             return Attended(None, MASKED, "This KV cache holds every key: what was dropped is masked.")
         return Attended(call.stored.held.attend(call.query, call.scaling), STEP, "Tokens read what each head kept.")
 
-    def cache(self, lm) -> CompactCache:
-        return CompactCache(lm.config)
 
-
-def ends_of(prompt: Prompt, cut: int) -> Tensor:
+def prompt_ends(prompt: Prompt, cut: int) -> Tensor:
     """The place after the last token of each prompt, [B]. Errors: BadSetting for a prompt that comes in pieces."""
     length = prompt.query.shape[2]
     ends = prompt.first + cut if cut else torch.full_like(prompt.first, length)
@@ -103,29 +102,53 @@ def ends_of(prompt: Prompt, cut: int) -> Tensor:
     return ends
 
 
-def scores(kind: str, prompt: Prompt, window: int = 64) -> Tensor:
-    """The worth of every key of a prompt by a rule of SCORES, [1, G, L]; `window` counts for `snapkv` only."""
-    if kind != "expected_attention":
-        return eviction_scores(kind, prompt.query, prompt.key, prompt.value, window, prompt.scoring)
-    plain = unrotate(exact(prompt.query), prompt.module, prompt.tables)
-    ahead = mean_rotation(prompt.tables, REACH)
-
-    def turn(x: Tensor) -> Tensor:
-        return x if ahead is None else turned(x, prompt.module, *(table.to(x) for table in ahead))
-
-    return expected_attention(plain, prompt.key, prompt.value, turn, scoring=prompt.scoring)
+def attention_weights(queries: Tensor, keys: Tensor, start: int, scoring: Scoring) -> Tensor:
+    """Causal attention weights [B, H, n, L] of the queries [B, H, n, D] at places start .. start + n."""
+    places = torch.arange(keys.shape[2], device=keys.device)
+    rows = torch.arange(start, start + queries.shape[2], device=keys.device)
+    return torch.softmax(scoring.scores(queries, keys).masked_fill(places > rows[:, None], -torch.inf), -1)
 
 
-def mean_rotation(tables: tuple[Tensor, Tensor] | None, reach: int) -> tuple[Tensor, Tensor] | None:
-    """The mean of the tables (cos, sin) [1, T, D'] over the next `reach` positions, each [1, 1, D']; None without.
+@torch.no_grad()
+def evict(scores: Tensor, ratio: float, scope: str = "head", safe: float = 0.2) -> Tensor:
+    """Which keys stay: bool [B, G, L], True = kept, of scores [B, G, L], after the share `ratio` of them is removed.
 
-    From one position to the next every pair of dimensions turns by the same angle, which the tables show.
+    `head`: the n = int(L (1 - ratio)) keys of largest score of every head. `layer` (Ada-KV, arXiv 2407.11550): the best
+    int(safe n) keys of every head are safe; of the others those with the lowest scores of the whole layer go, so that
+    the layer keeps G n. `mixed` (the code of Ada-KV's authors): a head keeps the share `safe` of n and the share
+    1 - safe of how many of its keys are among the best G n of the layer, rounded. Of equal scores the later key stays.
+    Errors: BadSetting.
     """
-    if tables is None:
-        return None
-    cos, sin = (table.double() for table in tables)
-    size = (cos[:, -1:].square() + sin[:, -1:].square()).sqrt()
-    angle = torch.atan2(sin, cos)
-    step = angle[:, 1:2] - angle[:, :1] if angle.shape[1] > 1 else torch.zeros_like(angle[:, :1])
-    ahead = angle[:, -1:] + step * torch.arange(1, reach + 1, device=cos.device)[:, None]
-    return (ahead.cos().mean(1, keepdim=True) * size, ahead.sin().mean(1, keepdim=True) * size)
+    if not 0 <= ratio < 1:
+        raise BadSetting(f"ratio is {ratio} and must be at least 0 and below 1: the share of the keys that is removed.")
+    return keep_most(scores, int(scores.shape[-1] * (1 - ratio)), scope, safe)
+
+
+@torch.no_grad()
+def keep_most(scores: Tensor, count: int, scope: str = "head", safe: float = 0.2) -> Tensor:
+    """As `evict`, with the number of keys that a head keeps: bool [B, G, L]. Errors: BadSetting."""
+    if scope not in SCOPES or not 0 <= safe <= 1:
+        raise BadSetting(
+            f"scope is {scope!r} and must be one of {', '.join(SCOPES)}; safe is {safe} and must lie between 0 and 1."
+        )
+    count = min(count, scores.shape[-1])
+    if scope == "head":
+        return _largest(scores, count)
+    if scope == "mixed":
+        best = _largest_of_layer(scores, count).sum(-1)  # [B, G]
+        order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
+        ranks = order.argsort(dim=-1).flip(-1)  # how many scores of the head are larger, or as large and later
+        return ranks < (safe * count + (1 - safe) * best).round()[..., None]
+    return _largest_of_layer(scores.masked_fill(_largest(scores, int(safe * count)), torch.inf), count)
+
+
+def _largest_of_layer(scores: Tensor, count: int) -> Tensor:
+    """bool like scores [B, G, L]: the `count` G largest of all heads; of equal ones the later, whatever its head."""
+    flat = scores.transpose(1, 2).flatten(1)  # [B, L G]
+    return _largest(flat, count * scores.shape[1]).unflatten(1, (-1, scores.shape[1])).transpose(1, 2).contiguous()
+
+
+def _largest(scores: Tensor, count: int) -> Tensor:
+    """bool like scores [..., N]: the `count` largest, of equal ones the last."""
+    order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)[..., :count]
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, scores.shape[-1] - 1 - order, True)

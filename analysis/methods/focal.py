@@ -1,12 +1,13 @@
 """Focal Attention with a constant temperature."""
 
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+from torch import Tensor
 
-from analysis.calls import Attended, Call
 from analysis.errors import BadSetting
 from analysis.methods.base import Method, read_all, setting
+from analysis.seam.calls import Attended, Call
 
 LEAST, MOST = 0.01, 100.0
 
@@ -30,12 +31,12 @@ class Focal(Method):
     by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
     t: float = setting(0.4, "temperature of the softmax; 1 is dense attention", "live", 0.05, 3.0, 0.05)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.by_layer is not None:
             self.by_layer = tuple(map(check_temperature, self.by_layer))
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         layers = lm.config.get_text_config().num_hidden_layers
         if self.by_layer is not None and len(self.by_layer) != layers:
             raise BadSetting(f"{len(self.by_layer)} temperatures were given and the model has {layers} layers.")
@@ -44,7 +45,7 @@ class Focal(Method):
         """The temperature of a layer."""
         return self.t if self.by_layer is None else self.by_layer[layer]
 
-    def sharpen(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
+    def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor | None) -> Tensor:
         return query / self.temperature(layer)
 
     def attend(self, call: Call) -> Attended:

@@ -4,16 +4,17 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from analysis.calls import Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.files import write_whole
 from analysis.methods.base import Method, read_all, setting
+from analysis.seam.calls import Attended, Call
 
 PAPER_DIM = 128  # the head dimension for which the paper gives its limits
 DENSE = PAPER_DIM**0.5  # the temperature, in the paper's units, that is dense attention
@@ -90,7 +91,7 @@ class FocalLearned(Method):
     tau_min: float = setting(5.0, "lowest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
     tau_max: float = setting(10.0, "highest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.tau_min > self.tau_max:
             raise BadSetting(f"tau_min is {self.tau_min:g} and lies above tau_max, {self.tau_max:g}: swap them.")
@@ -102,7 +103,7 @@ class FocalLearned(Method):
         trained = {name: about[name] for name in ("mean", "tau_min", "tau_max") if name in about}
         return cls(weights=weights, **{**trained, **settings})
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.weights is None:
             raise NotFitted("Focal Attention has no temperatures yet: train some with `fit-method focal_learned`.")
         config, w = lm.config.get_text_config(), self.weights.w
@@ -113,16 +114,16 @@ class FocalLearned(Method):
             )
         self.weights.to(lm.device)
 
-    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
         """[B, T, 2]: x w of each token, and 1 for a real one."""
-        if self.mean == "literal" and real is None:
+        if self.mean == "literal" and not_padding is None:
             raise BadSetting(
                 "The literal mean is taken over the whole text, so it cannot decode token by token: use the prefix "
                 "mean, or generate without the KV cache."
             )
         with torch.autocast(hidden.device.type, enabled=False):
             own = hidden.float() @ self.weights.w[layer].to(hidden.device)  # [B, T]
-        counted = torch.ones_like(own) if real is None else real.to(own)
+        counted = torch.ones_like(own) if not_padding is None else not_padding.to(own)
         return torch.stack([own * counted, counted], -1)
 
     def tau(self, of_tokens: Tensor, dim: int) -> Tensor:
@@ -136,7 +137,7 @@ class FocalLearned(Method):
         raw = own / counted.clamp(min=1) + self.weights.offset * scale
         return _Clip.apply(raw, self.tau_min * scale, self.tau_max * scale)
 
-    def sharpen(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
+    def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
         dim = query.shape[-1]
         with torch.autocast(query.device.type, enabled=False):
             factor = dim**0.5 / self.tau(of_tokens, dim)[:, -query.shape[2] :]  # [B, n]
@@ -145,9 +146,6 @@ class FocalLearned(Method):
     def attend(self, call: Call) -> Attended:
         """By torch's own kernel, since the queries are sharpened already."""
         return read_all(call)
-
-    def addon(self) -> FocalWeights | None:
-        return self.weights
 
 
 class _Clip(torch.autograd.Function):

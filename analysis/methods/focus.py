@@ -1,19 +1,20 @@
 """Focus: far tokens read each other only inside a learned group."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
-from analysis.cache import GroupedCache
-from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.gates import group_affinity, straight_through, top_groups
 from analysis.groups.router import MEMBERSHIPS, FocusRouter
-from analysis.kernels import grouped_attention, plan
+from analysis.kernels import plan, planned_attention
 from analysis.kernels.biased import biased_attention
 from analysis.kernels.parts import part
 from analysis.methods.base import Method, setting
+from analysis.seam.cache import GroupedCache
+from analysis.seam.calls import MASKED, Attended, Block, Call
 
 DECODE = "group-major cache"
 GATED = "gate on the scores"
@@ -56,7 +57,7 @@ class Focus(Method):
         made_for = {name: getattr(router, name) for name in ("top", "window", "n_sink")} if router is not None else {}
         return cls(router=router, **{**made_for, **settings})
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
         config = lm.config.get_text_config()
@@ -65,30 +66,30 @@ class Focus(Method):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         self.router.to(lm.device)
 
-    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
         """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
-        if self.membership != "causal" and real is None:
+        if self.membership != "causal" and not_padding is None:
             over = {"literal": "the whole text", "prefix": "all tokens so far"}[self.membership]
             raise BadSetting(
                 f"{self.membership.capitalize()} membership balances groups over {over}, so it cannot decode token by "
                 "token: use causal membership, or generate without the KV cache."
             )
         with part("router"):
-            if real is None and hidden.shape[:2] == (1, 1) and self.reading == "hard":
+            if not_padding is None and hidden.shape[:2] == (1, 1) and self.reading == "hard":
                 return self.router.members_of_token(layer, hidden, self.top)
-            groups = self.router.soft(layer, hidden, real, self.membership)
+            groups = self.router.soft(layer, hidden, not_padding, self.membership)
             if self.reading == "straight_through":
                 return straight_through(groups, self.top)
             return groups if self.reading == "soft" else top_groups(groups, self.top)
 
-    def scores(self, block: Block) -> torch.Tensor:
+    def scores(self, block: Block) -> Tensor:
         if self.reading == "hard":
             return block.scores
         affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
         always = block.near(self.window, self.n_sink)
         return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
 
-    def keep(self, block: Block) -> torch.Tensor | None:
+    def mask(self, block: Block) -> Tensor | None:
         if self.reading != "hard":
             return None
         shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
@@ -99,19 +100,18 @@ class Focus(Method):
         text, and any with a gradient: the gate acts on the scores of all heads alike.
         """
         members = call.of_tokens
-        if self.reading != "hard" or (call.query.requires_grad and torch.is_grad_enabled()):
+        if self.reading != "hard" or (call.needs_gradient):
             if call.past:
                 return Attended(None, MASKED, f"{self.reading} reading has a kernel for whole texts only.")
             return Attended(self._gated(call), GATED, "The gate is the same for all heads, and has a gradient.")
         if call.past == 0:
             heads, _, dim = call.query.shape[1:]
-            made = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
-            states = call.query, call.key, call.value, members, self.window
-            out, _ = grouped_attention(*states, call.scaling, n_sink=self.n_sink)
+            chosen = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
+            out, _ = planned_attention(chosen, call.query, call.key, call.value, call.scaling, self.n_sink)
             if call.stored is not None:
                 with part("sort"):
                     call.stored.sort(members, self.window, self.n_sink)
-            return Attended(out, f"{made.kernel} ({made.backend})", made.why, made)
+            return Attended(out, f"{chosen.kernel} ({chosen.backend})", chosen.why, chosen)
         if call.stored is None:
             return Attended(None, MASKED, "This layer's KV cache is not sorted by group.")
         if call.query.shape[2] > 1:
@@ -119,13 +119,12 @@ class Focus(Method):
         call.stored.sort(members, self.window, self.n_sink)
         return Attended(call.stored.attend(call.query, call.scaling), DECODE, "One token reads its groups.")
 
-    def cache(self, lm) -> GroupedCache | None:
-        return GroupedCache(lm.config) if self.reading == "hard" and self.membership == "causal" else None
+    @property
+    def kv_cache(self) -> type[GroupedCache] | None:
+        """Sorted by group, where a token's groups are known when it comes."""
+        return GroupedCache if self.reading == "hard" and self.membership == "causal" else None
 
-    def addon(self) -> FocusRouter | None:
-        return self.router
-
-    def _gated(self, call: Call) -> torch.Tensor:
+    def _gated(self, call: Call) -> Tensor:
         """[B, H, T, D]: a whole text through the gate, or with hard reading the mask; holds it, [B, T, T]."""
         places = torch.arange(call.query.shape[2], device=call.query.device)
         always = (places[:, None] - places < self.window) | (places < self.n_sink)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.calls import Prompt
-from analysis.methods.evicting import Evicting, scores
+from analysis.kernels.scoring import at_least_float32
+from analysis.methods.evicting import Evicting
+from analysis.seam.calls import Prompt
 
 
 @dataclass
@@ -19,5 +21,11 @@ class KeyDiff(Evicting):
     title = "KeyDiff"
     paper = "Park et al., 2025 (KeyDiff), arXiv 2504.15364"
 
-    def worth(self, prompt: Prompt) -> Tensor:
-        return scores("keydiff", prompt)
+    def key_scores(self, prompt: Prompt) -> Tensor:
+        return keydiff_scores(at_least_float32(prompt.key))
+
+
+def keydiff_scores(keys: Tensor) -> Tensor:
+    """Keys [B, G, L, D] -> minus the cosine of each with the mean of all normalised keys, [B, G, L]."""
+    anchor = F.normalize(keys, dim=-1).mean(2, keepdim=True)
+    return -F.cosine_similarity(keys, anchor, dim=-1)

@@ -1,11 +1,13 @@
 """Longformer: a sliding window in every layer, and a few tokens that all read."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block
 
 DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
 
@@ -37,7 +39,7 @@ class Longformer(Method):
     )
     layers_: int = field(default=1, init=False, repr=False, compare=False)
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         self.layers_ = lm.config.get_text_config().num_hidden_layers
 
     def width(self, layer: int) -> int:
@@ -46,7 +48,7 @@ class Longformer(Method):
             return self.window
         return max(1, round(2 * self.window * (layer + 1) / (self.layers_ + 1)))
 
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         distance, width = block.distances(), self.width(block.layer)
         near = (distance < width)[None]  # [1, n, Tk]
         if self.dilation > 1 and 2 * block.layer >= self.layers_:

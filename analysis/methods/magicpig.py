@@ -1,16 +1,17 @@
 """MagicPIG: far keys are sampled by locality-sensitive hashing, and weighted by how likely they were to be found."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.errors import NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.kernels.collisions import collide, hash_codes
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block
+from analysis.seam.layers import shape_of
 from analysis.statistics.states import attention_states
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
@@ -39,6 +40,7 @@ class MagicPIG(Method):
     paper = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
     needs = "calibration"
     budgeted = "tables"
+    budget_start = 32
 
     fitted: Fitted | None = None
     bits: int = setting(10, "bits of a hash: with more bits fewer keys collide", "live", 1, 15)
@@ -54,10 +56,6 @@ class MagicPIG(Method):
     )
     seed: int = setting(0, "seed of the random planes; average over several", "live", 0, 99)
 
-    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
-        least, most, _ = super().budget_range(1 << 20, target)  # tables, whatever the length
-        return least, most, 32
-
     def fit(self, model, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""
         seen = [attention_states(model, window.cpu().numpy()) for window in windows]
@@ -70,7 +68,7 @@ class MagicPIG(Method):
         self.fitted = Fitted("magicpig", {name: torch.stack(rows) for name, rows in made.items()})
         return self
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.fitted is None:
             raise NotFitted("MagicPIG has no key means yet: calibrate it with `fit-method magicpig` on some text.")
         layers, heads, parts, dim = shape_of(lm)
@@ -85,7 +83,9 @@ class MagicPIG(Method):
         """Whether a layer is left dense."""
         return self.dense_every > 0 and layer % self.dense_every == 0
 
-    def file(self, layer, query, key, past, module, tables) -> Tensor | None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor | None:
         """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of; with
         blocks, whose keys are hashed later, [B, T, H + G, 2 D] the bits of the vectors as they come."""
         if self.reads_all(layer):
@@ -155,7 +155,7 @@ class MagicPIG(Method):
         odds = self.chance(cosine).add_(SLACK).log_()
         return block.scores - odds.masked_fill_(block.near(self.window, self.n_sink), 0.0)
 
-    def keep(self, block: Block) -> Tensor | None:
+    def mask(self, block: Block) -> Tensor | None:
         if self.reads_all(block.layer):
             return None
         _, found = block.once("compared", lambda: self._compared(block))

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
-from analysis.attention import Block
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block
 
 
 @dataclass
@@ -24,6 +24,7 @@ class OracleTopK(Method):
     budgeted = "k"
     competing = ("fraction",)
     ceiling = True
+    reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
 
     k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)
     fraction: float = setting(
@@ -31,17 +32,14 @@ class OracleTopK(Method):
     )
     keep_window: int = setting(0, "last tokens that are kept besides, whatever their scores", "live", 0, 1 << 20)
 
-    def fetched(self, attended: float, visible: float) -> float:
-        return (visible + attended) / 2  # all keys, and the values of those that were kept
-
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         scores = block.scores.float().masked_fill(~block.visible, -math.inf)
         best = scores >= self._smallest(scores, block.visible)
         if self.keep_window == 0:
             return best
         return best | (block.distances() < self.keep_window)[None, None]
 
-    def _smallest(self, scores: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+    def _smallest(self, scores: Tensor, visible: Tensor) -> Tensor:
         """The smallest score that is kept, [B, H, n, 1]; -inf where there are fewer keys than are kept."""
         total = scores.shape[-1]
         if self.fraction == 0:

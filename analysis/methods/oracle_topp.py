@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
 from analysis.kernels.rank import top_p
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block
 
 
 @dataclass
@@ -21,13 +22,11 @@ class OracleTopP(Method):
     title = "Oracle top-p"
     paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
     ceiling = True
+    reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
 
     p: float = setting(0.9, "share of a query's attention that is kept", "live", 0.01, 1.0, 0.01)
 
-    def fetched(self, attended: float, visible: float) -> float:
-        return (visible + attended) / 2  # all keys, and the values of those that were kept
-
-    def keep(self, block: Block) -> torch.Tensor | None:
+    def mask(self, block: Block) -> Tensor | None:
         if self.p == 1:
             return None
         scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)

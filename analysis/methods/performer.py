@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.errors import BadModel
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block, stacked
+from analysis.seam.layers import shape_of
 
 EPS = 1e-4  # added to every feature, as in the original code
 CLOSE = 1e-2  # of a score: queries and keys must give what the model computes
@@ -36,12 +37,14 @@ class Performer(Method):
     features: int = setting(0, "features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096)
     seed: int = setting(0, "seed of the random features; average over several", "live", 0, 99)
 
+    reads_of_attended = 0.0  # no key is read: see extra_vectors
+
     @property
     def extra_vectors(self) -> float:
         """Key and value vectors / 2 in the matrix that a query reads: for each feature a sum of values, and of keys."""
         return self._directions.shape[1] * (self._directions.shape[2] + 1) / (2 * self._directions.shape[2])
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         config = lm.config.get_text_config()
         if getattr(config, "attn_logit_softcapping", None):
             raise BadModel(
@@ -54,16 +57,15 @@ class Performer(Method):
         made = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
         self._directions = torch.stack(made).to(lm.device)  # [L, m, D]
 
-    def fetched(self, attended: float, visible: float) -> float:
-        return 0.0  # no key is fetched: see extra_vectors
-
-    def file(self, layer, query, key, past, module, tables) -> Tensor:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
-        return torch.cat([query, key], 1).transpose(1, 2)
+        return stacked(query, key)
 
     def scores(self, block: Block) -> Tensor:
         """Logarithms of the products of features, up to a number that is the same for all keys of a query."""
-        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
+        query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
         grouped, scaling = query.unflatten(1, (key.shape[1], -1)), block.scoring.factor
         self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
         of_query, _ = random_features(grouped * scaling**0.5, self._directions[block.layer])

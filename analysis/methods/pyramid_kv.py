@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.calls import Prompt
-from analysis.eviction.budget import falling, keep_most
 from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting, scores
+from analysis.methods.evicting import keep_most
+from analysis.methods.snapkv import SnapKV
+
+LAST_LAYER = 20  # the last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069)
 
 
 @dataclass
-class PyramidKV(Evicting):
+class PyramidKV(SnapKV):
     """SnapKV's scores with a budget that falls on a line from the first layer to the last.
 
     Early layers spread their attention and late ones gather it on few tokens, so late layers are given less: the last
@@ -25,8 +26,6 @@ class PyramidKV(Evicting):
     title = "PyramidKV"
     paper = "Cai et al., 2024 (PyramidKV), arXiv 2406.02069"
 
-    window: int = setting(64, "last tokens of the prompt, whose queries decide and which always stay", "live", 1, 1024)
-
     short: str = setting(
         "turned",
         "budgets in a prompt too short for the line: a flatter line, or even ones",
@@ -34,11 +33,24 @@ class PyramidKV(Evicting):
         options=("turned", "even"),
     )
 
-    def worth(self, prompt: Prompt) -> Tensor:
-        return scores("snapkv", prompt, self.window)
-
-    def stay(self, layer: int, worth: Tensor) -> Tensor:
-        length, mean = worth.shape[-1], int(worth.shape[-1] * (1 - self.ratio))
+    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
+        length, mean = scores.shape[-1], int(scores.shape[-1] * (1 - self.removed(layer)))
         if self.short == "even" and length < 2 * (mean - self.window):
-            return keep_most(worth, mean)
-        return keep_most(worth, falling(layer, self.layers_, mean, self.window, length))
+            return keep_most(scores, mean)
+        return keep_most(scores, falling_budget(layer, self.layers_, mean, self.window, length))
+
+
+def falling_budget(layer: int, layers: int, count: int, window: int, length: int) -> int:
+    """Keys that a head of `layer` keeps where `count` of `length` is the mean over `layers`.
+
+    Beside the `window`, which always stays, the budget falls on a line from the first layer to the last: the last has a
+    twentieth of the mean, the first twice the mean less that, and none more than there are keys.
+    """
+    spare = max(0, count - window)
+    least = spare / LAST_LAYER
+    most = 2 * spare - least
+    room = max(0, length - window)
+    if most > room:  # the line turns about its middle
+        least, most = least + most - room, room
+    share = layer / (layers - 1) if layers > 1 else 0.5
+    return min(count, window) + round(most - share * (most - least))

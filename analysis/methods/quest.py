@@ -1,15 +1,16 @@
 """Quest: the pages of keys that could hold the largest scores, told from two vectors a page."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
-from analysis.cache import GrowingCache
-from analysis.calls import MASKED, Attended, Call
 from analysis.kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
 from analysis.kernels.parts import part
 from analysis.methods.base import Method, read_all, setting
+from analysis.seam.cache import GrowingCache
+from analysis.seam.calls import MASKED, Attended, Block, Call, stacked
 
 LEAST_PAGES = 3
 STEP = "gathered pages"
@@ -32,6 +33,7 @@ class Quest(Method):
     paper = "Tang et al., 2024 (Quest), section 3"
     budgeted = "budget"
     kernels = ("token",)
+    kv_cache = GrowingCache
 
     budget: int = setting(128, "keys that each query reads, of each head, in whole pages", "live", 1, 1 << 20)
     page: int = setting(16, "keys of a page", "live", 1, 256)
@@ -43,20 +45,24 @@ class Quest(Method):
         """How many pages a query reads, the newest among them."""
         return max(LEAST_PAGES, self.budget // self.page)
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         self.held_.clear()
 
-    def fetched(self, attended: float, visible: float) -> float:
-        return visible / self.page + attended  # two vectors for each page, and what is read
+    @property
+    def reads_of_visible(self) -> float:
+        """Two vectors for each page."""
+        return 1 / self.page
 
-    def file(self, layer, query, key, past, module, tables) -> torch.Tensor | None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor | None:
         """[B, T, H + G, D]: query and key of each token, of the layers that choose."""
-        return None if layer < self.dense_layers else torch.cat([query, key], 1).transpose(1, 2).detach()
+        return None if layer < self.dense_layers else stacked(query, key).detach()
 
-    def keep(self, block: Block) -> torch.Tensor | None:
+    def mask(self, block: Block) -> Tensor | None:
         if block.layer < self.dense_layers:
             return None
-        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
+        query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
         of_keys = (block.columns - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, Tk]
         of_queries = (block.rows - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, n]
         base = of_keys.min()
@@ -80,7 +86,7 @@ class Quest(Method):
             return read_all(call)
         if call.past == 0 or call.query.shape[2] > 1:
             return Attended(None, MASKED, "A prompt has no kernel: only a token after it gathers its pages.")
-        if call.query.requires_grad and torch.is_grad_enabled():
+        if call.needs_gradient:
             return Attended(None, MASKED, "Gathering has no gradient.")
         with part("router"):
             held = self.held_.get(call.layer)
@@ -91,10 +97,7 @@ class Quest(Method):
         out = paged_attention(call.query, call.key, call.value, chosen, self.page, call.scaling)
         return Attended(out, STEP, "One token reads the pages of largest bound and the newest one.")
 
-    def cache(self, lm) -> GrowingCache:
-        return GrowingCache(lm.config)
-
-    def _choose(self, query: torch.Tensor, bounds: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    def _choose(self, query: Tensor, bounds: tuple[Tensor, Tensor] | None) -> Tensor:
         """int64 [B, H, P - 1]: the complete pages that one query of each head reads, fewer where there are fewer."""
         if bounds is None:
             return torch.zeros(*query.shape[:2], 0, dtype=torch.long, device=query.device)

@@ -1,18 +1,20 @@
 """Routing Transformer: a token reads what lies in the same cluster, clusters being means of normalised vectors."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.groups.kmeans import spherical_kmeans
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
 from analysis.routers.rotation import unrotate
+from analysis.seam.attention import apply
+from analysis.seam.calls import Block
+from analysis.seam.layers import shape_of
 from analysis.statistics import forward
 
 MOST = 16384  # vectors of a head that its centroids are made of
@@ -53,7 +55,7 @@ class RoutingTransformer(Method):
     seed: int = 0  # of `fit`
     real_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.fitted is not None:
             self.clusters = self.fitted["kept"].shape[2]
@@ -81,7 +83,7 @@ class RoutingTransformer(Method):
         few = vectors[:, :: max(1, -(-vectors.shape[1] // MOST))]
         return torch.stack([spherical_kmeans(head, self.clusters, self.seed)[0] for head in few])
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         if self.fitted is None:
             raise NotFitted("Routing Transformer has no centroids yet: calibrate it with `fit-method` on some text.")
         layers, _, parts, dim = shape_of(lm)
@@ -89,11 +91,13 @@ class RoutingTransformer(Method):
         check_shapes(self.fitted, dict.fromkeys(("kept", "undone"), (layers, parts, None, dim)))
         self.fitted.to(lm.device)
 
-    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
+    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> None:
         """Notes which tokens are no padding: in literal membership it takes no place."""
-        self.real_ = real
+        self.real_ = not_padding
 
-    def file(self, layer, query, key, past, module, tables) -> Tensor:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """bool [B, T, H + G, C]: the clusters of each token's queries and keys."""
         if self.membership == "literal" and self.real_ is None:
             raise BadSetting(
@@ -116,8 +120,8 @@ class RoutingTransformer(Method):
         best = similar.topk(size, dim=2).indices
         return torch.zeros_like(similar, dtype=torch.bool).scatter_(2, best, True)
 
-    def keep(self, block: Block) -> Tensor:
-        query, key = block.filed()  # [B, H, n, C], [B, G, Tk, C]
+    def mask(self, block: Block) -> Tensor:
+        query, key = block.queries_and_keys()  # [B, H, n, C], [B, G, Tk, C]
         shared = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2) > 0.5  # [B, H, n, Tk]
         return shared | block.near(self.window, self.n_sink)
 
@@ -135,7 +139,9 @@ class _Seen(Method):
 
     vectors: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
 
-    def file(self, layer, query, key, past, module, tables) -> None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> None:
         for name, given in (("kept", None), ("undone", tables)):
             q, k = (normalised(unrotate(x.detach().float(), module, given)[0]) for x in (query, key))
             both = torch.cat([q.unflatten(0, (len(k), -1)).flatten(1, 2), k], 1)  # [G, m, D]

@@ -1,7 +1,12 @@
 """Skip softmax (BLASST): blocks whose scores all lie far below what was seen already are left out."""
 
+import math
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from analysis.kernels.block_maps import check_between, map_by_rows, rises
+from analysis.kernels.scoring import Scoring
 from analysis.methods.base import setting
 from analysis.methods.blockwise import Blockwise
 
@@ -19,13 +24,19 @@ class SkipSoftmax(Blockwise):
 
     title = "Skip softmax"
     paper = "Yuan et al., 2025 (BLASST), arXiv 2512.12087"
-    kind = "skip_softmax"
-    given = ("scale",)
+    budget_steps = {"scale": lambda step: round(10 ** (5 - step / 16), 4)}
 
     scale: float = setting(
         100.0, "by the length of the prompt: the weight below which a block is left out", "live", 0.0, 1e5, 10.0
     )
 
-    @classmethod
-    def at_step(cls, step: int) -> dict:
-        return {"scale": round(10 ** (5 - step / 16), 4)}
+    def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
+        return skip_softmax(q, k, self.block, scoring, self.scale)
+
+
+def skip_softmax(q: Tensor, k: Tensor, block: int, scoring: Scoring, scale: float = 100.0) -> Tensor:
+    """Blocks from left to right; one is kept if in any of its rows its largest score exceeds the largest so far plus
+    log(lambda). lambda = scale / T: the share of a key's weight that is thought worth a look."""
+    check_between("scale", scale, 0.0, math.inf)
+    edge = math.log(scale / q.shape[2]) if scale else -math.inf
+    return map_by_rows(q, k, block, scoring, lambda scores: rises(scores, block) > edge)

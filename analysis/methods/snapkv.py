@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.calls import Prompt
+from analysis.kernels.scoring import Scoring, at_least_float32
 from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting, scores
+from analysis.methods.evicting import Evicting, attention_weights
+from analysis.seam.calls import Prompt
+
+POOL = 5  # neighbouring keys that share their score
+MUST_STAY = 2.0  # more than any mean of attention weights
 
 
 @dataclass
@@ -25,5 +30,19 @@ class SnapKV(Evicting):
 
     window: int = setting(64, "last tokens of the prompt, whose queries decide and which always stay", "live", 1, 1024)
 
-    def worth(self, prompt: Prompt) -> Tensor:
-        return scores("snapkv", prompt, self.window)
+    def key_scores(self, prompt: Prompt) -> Tensor:
+        return snapkv_scores(at_least_float32(prompt.query), at_least_float32(prompt.key), self.window, prompt.scoring)
+
+
+def snapkv_scores(queries: Tensor, keys: Tensor, window: int, scoring: Scoring) -> Tensor:
+    """Queries [B, H, L, D] and keys [B, G, L, D] -> [B, G, L]; the window itself has the largest score."""
+    length = keys.shape[2]
+    window = min(window, length)
+    scores = keys.new_full(keys.shape[:3], MUST_STAY)
+    if window < length:
+        start = length - window
+        mean = attention_weights(queries[:, :, start:], keys, start, scoring).mean(2)[..., :start]  # [B, H, start]
+        # as in the authors' code, zeros beyond both ends count in the means
+        pooled = F.avg_pool1d(mean, POOL, stride=1, padding=POOL // 2)
+        scores[..., :start] = pooled.unflatten(1, (keys.shape[1], -1)).mean(2)
+    return scores

@@ -1,13 +1,15 @@
 """SparQ: scores told from the few largest channels of a query, and only the best keys and values read in full."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from analysis.attention import Block
 from analysis.kernels.topk import smallest_kept
-from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
+from analysis.seam.calls import Block, stacked
+from analysis.seam.layers import shape_of
 
 
 @dataclass
@@ -38,24 +40,28 @@ class SparQ(Method):
     local: int = setting(32, "last tokens that are always among the k", "live", 0, 1 << 20)
     dim_: int = field(default=1, init=False, repr=False, compare=False)
 
-    def check(self, lm) -> None:
+    def check(self, lm: Any) -> None:
         self.dim_ = shape_of(lm)[-1]
 
     def taken(self, dim: int) -> int:
         """How many of `dim` channels are looked at."""
         return min(dim, self.channels or max(1, dim // 4))
 
-    def fetched(self, attended: float, visible: float) -> float:
-        return visible * self.taken(self.dim_) / (2 * self.dim_) + attended
+    @property
+    def reads_of_visible(self) -> float:
+        """The chosen channels of every key."""
+        return self.taken(self.dim_) / (2 * self.dim_)
 
-    def file(self, layer, query, key, past, module, tables) -> torch.Tensor:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
-        return torch.cat([query, key], 1).transpose(1, 2).detach()
+        return stacked(query, key).detach()
 
-    def estimates(self, block: Block) -> torch.Tensor:
+    def estimates(self, block: Block) -> Tensor:
         """Scores from the largest channels of each query, before the model's scaling, float32 [B, H, n, Tk]: as many
         times larger as the square root of the share of the query's absolute sum that was left out demands."""
-        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
+        query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
         grouped = query.unflatten(1, (key.shape[1], -1))  # [B, G, H / G, n, D]
         size = grouped.abs()
         best = size.sum(2).topk(self.taken(query.shape[-1]), -1).indices  # [B, G, n, r]
@@ -64,7 +70,7 @@ class SparQ(Method):
         stretch = (size.sum(-1, keepdim=True) / (size * chosen).sum(-1, keepdim=True).clamp(min=least)).sqrt()
         return ((grouped * chosen * stretch) @ key.mT[:, :, None]).flatten(1, 2)
 
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         key_heads = block.of_keys.shape[2] - block.scores.shape[1]
         told = block.once(f"{self.channels} channels", lambda: self.estimates(block))
         together = told.unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
@@ -73,7 +79,7 @@ class SparQ(Method):
         best = together >= smallest_kept(together, [self.k + 1] * key_heads)
         return best.repeat_interleave(block.scores.shape[1] // key_heads, 1)
 
-    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+    def reweight(self, block: Block, probabilities: Tensor) -> Tensor:
         """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
         if self.reallocate == "none":
             return probabilities

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.errors import BadModel
-from analysis.layers import has_rotary
 from analysis.methods.base import Method, setting
 from analysis.routers.rotation import turned, unrotate
+from analysis.seam.calls import Block
+from analysis.seam.layers import has_rotary
 
 
 @dataclass
@@ -43,7 +43,9 @@ class StreamingLLM(Method):
             )
         self._layers: dict[int, tuple[Any, int]] = {}  # the module, and how many dimensions it rotates
 
-    def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> Tensor | None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any
+    ) -> Tensor | None:
         """[B, T, H + G + 2, D]: queries before their rotation, keys as they are, cosines and sines of the places."""
         if self.positions == "original":
             return None
@@ -75,5 +77,5 @@ class StreamingLLM(Method):
         query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
         return block.scoring.of((query @ key[:, None].mT).flatten(0, 1))
 
-    def keep(self, block: Block) -> torch.Tensor:
+    def mask(self, block: Block) -> Tensor:
         return block.near(self.window, self.n_sink)

@@ -1,11 +1,14 @@
-"""TOVA: keep the keys that the last token looks at."""
+"""TOVA: keep the keys that the last token of a prompt looks at."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.calls import Prompt
-from analysis.methods.evicting import Evicting, scores
+from analysis.kernels.scoring import Scoring, at_least_float32
+from analysis.methods.evicting import Evicting, attention_weights
+from analysis.seam.calls import Prompt
+
+MUST_STAY = 2.0  # more than any mean of attention weights
 
 
 @dataclass
@@ -20,5 +23,13 @@ class TOVA(Evicting):
     title = "TOVA"
     paper = "Oren et al., 2024 (TOVA), arXiv 2401.06104"
 
-    def worth(self, prompt: Prompt) -> Tensor:
-        return scores("tova", prompt)
+    def key_scores(self, prompt: Prompt) -> Tensor:
+        return tova_scores(at_least_float32(prompt.query), at_least_float32(prompt.key), prompt.scoring)
+
+
+def tova_scores(queries: Tensor, keys: Tensor, scoring: Scoring) -> Tensor:
+    """Queries [B, H, L, D] and keys [B, G, L, D] -> [B, G, L]; the last key has the largest score."""
+    last = attention_weights(queries[:, :, -1:], keys, keys.shape[2] - 1, scoring)[:, :, 0]  # [B, H, L]
+    scores = last.mean(1, keepdim=True).repeat(1, keys.shape[1], 1)
+    scores[..., -1] = MUST_STAY
+    return scores

@@ -6,8 +6,8 @@ from operator import or_
 
 import torch
 
-from analysis.attention import Block
 from analysis.errors import BadSetting
+from analysis.seam.attention import Block
 
 
 @dataclass(frozen=True)

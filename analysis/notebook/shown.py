@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.attention import apply as applied
 from analysis.cli.asked import asked
 from analysis.cli.options import parsed
 from analysis.corpus import sample_texts
@@ -18,8 +17,9 @@ from analysis.files import write_text
 from analysis.methods import METHODS
 from analysis.models import Model, load_model
 from analysis.runs import Result
+from analysis.seam.attention import apply as applied
+from analysis.seam.sound import check_tokens
 from analysis.sheet import sheet, table
-from analysis.sound import check_tokens
 from analysis.studies.context import Context
 from analysis.studies.heads.head import statistics
 from analysis.studies.quality.evaluate import evaluate

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
-from analysis.layers import decoder_layers
 from analysis.methods import METHODS
 from analysis.metrics.quality import divergence
+from analysis.seam.attention import apply
+from analysis.seam.layers import decoder_layers
 
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
@@ -46,11 +46,12 @@ class Without(METHODS["dense"]):
         for layer, head in heads:
             self.heads.setdefault(layer, []).append(head)
 
+    @property
     def first_layer(self) -> int:
         """That of the first head, where a pass begins there."""
         return min(self.heads, default=0) if self.resumed else 0
 
-    def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
+    def finish_output(self, layer: int, out: torch.Tensor) -> torch.Tensor:
         """The outputs [B, T, H, D] with those of the heads replaced."""
         if layer not in self.heads:
             return out
@@ -66,7 +67,7 @@ class Kept(METHODS["dense"]):
         super().__init__()
         self.outs: list[torch.Tensor] = []
 
-    def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
+    def finish_output(self, layer: int, out: torch.Tensor) -> torch.Tensor:
         """The outputs [B, T, H, D], unchanged; those of the first layer are where gradients end."""
         out = out if out.requires_grad else out.detach().requires_grad_()
         out.retain_grad()
@@ -127,7 +128,7 @@ class Passes:
     def without(self, heads: Heads) -> tuple[np.ndarray, np.ndarray | None]:
         """(nats of each token [B, T - 1] without these heads, KL divergence from all heads likewise or None)."""
         method = Without(heads, self.by, self.seed, resumed=bool(self.layers))
-        skipped = self.layers[: method.first_layer()]
+        skipped = self.layers[: method.first_layer]
         try:
             for layer, out in zip(skipped, self.outs, strict=False):
                 layer.forward = partial(_given, out)

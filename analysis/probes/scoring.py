@@ -5,11 +5,11 @@ import copy
 import numpy as np
 import torch
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.pieces import Item, Pieces
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply
 
 PLAIN = 128  # tokens of text before the question alone
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"

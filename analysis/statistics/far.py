@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import Block
+from analysis.seam.attention import Block
 
 
 class FarReading:

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.kernels.rank import check_mass, compiled
+from analysis.seam.attention import apply
 from analysis.statistics.inputs import batch, check_room, earlier
 from analysis.statistics.numerics import Numerics
 from analysis.statistics.streams import BINS, About, Reader, by_torch

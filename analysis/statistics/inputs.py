@@ -5,9 +5,9 @@ import numpy as np
 import torch
 
 from analysis.errors import BadSetting, BadText, TooLarge
-from analysis.layers import attention_modules
+from analysis.models.weights import free_bytes
 from analysis.runs.memory import of_token
-from analysis.weights import free_bytes
+from analysis.seam.layers import attention_modules
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import Block
+from analysis.seam.attention import Block
 from analysis.statistics.labels import DIFFUSE, LOCAL, PREVIOUS, SINK
 
 ASKED = 0.3  # mean attention from which an earlier copy, or what followed it, is what a head reads

@@ -4,7 +4,7 @@ of all queries."""
 import numpy as np
 import torch
 
-from analysis.attention import Block
+from analysis.seam.attention import Block
 from analysis.statistics.heads import ALL, HeadReading
 
 TOP = 5  # largest numbers that are kept of every head and statistic

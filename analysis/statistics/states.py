@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from analysis.attention import Block, apply
-from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadModel
 from analysis.kernels.pool import each
 from analysis.kernels.rank import compiled
+from analysis.seam.attention import Block, apply
+from analysis.seam.calls import MASKED, Attended, Call
 from analysis.statistics.inputs import forward
 from analysis.statistics.streams import BLOCK_BYTES, Reader
 
@@ -80,7 +80,7 @@ class _Keeper(Reader):
     def __init__(self, layers: list[int]):
         self.kept: dict[int, States] = dict.fromkeys(layers)
 
-    def file(self, layer: int, query, key, past: int, module, tables) -> None:
+    def encode_tokens(self, layer: int, query, key, past: int, module, tables) -> None:
         """Keep them, with how the layer scales and caps their product."""
         if layer in self.kept:
             scaling = getattr(module, "scaling", None) or query.shape[-1] ** -0.5

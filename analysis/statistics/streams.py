@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.attention import Block
-from analysis.calls import Attended, Call
 from analysis.kernels.pool import each
 from analysis.kernels.rank import PEAKS, compiled, top_p_rank
+from analysis.seam.attention import Block
+from analysis.seam.calls import Attended, Call
+from analysis.seam.hooks import Hooks
 
 KERNEL = "streamed statistics"
 BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
@@ -98,40 +99,17 @@ def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
     return (strongest - count.clamp(max=PEAKS) / visible_keys.clamp(min=1)).masked_fill(count == 0, torch.nan)
 
 
-class Reader:
-    """What `apply` takes for a method while a `HeadReading` measures; see `analysis.methods.base.Method`."""
-
-    dense, block_bytes = False, None
+class Reader(Hooks):
+    """What `apply` takes for a method while a `HeadReading` measures: dense attention, each block of it looked at."""
 
     def __init__(self, reading):
         self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them
         self.scratch = threading.local()
 
-    def _nothing(self, *arguments) -> None:
-        """Any model will do, texts are read whole, nothing is kept of them, and everything is read."""
-
-    check = cache = prefill = observe = keep = _nothing
-
-    def first_layer(self) -> int:
-        """Every layer is computed."""
-        return 0
-
-    def file(self, layer: int, query, key, past: int, module, tables) -> None:
+    def encode_tokens(self, layer: int, query, key, past: int, module, tables) -> None:
         """Look at the numerics of a layer, where that is asked for; nothing is kept."""
         if self.reading.numerics is not None:
             self.reading.numerics.look(layer, query, key, module)
-
-    def sharpen(self, layer: int, query, of_tokens) -> torch.Tensor:
-        """The queries as they are."""
-        return query
-
-    def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
-        """The outputs as they are."""
-        return out
-
-    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
-        """The softmax as it is."""
-        return probabilities
 
     def scores(self, block: Block) -> torch.Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""

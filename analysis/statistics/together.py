@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from analysis.attention import Block
-from analysis.calls import MASKED, Attended, Call
 from analysis.kernels.pool import each
 from analysis.kernels.rank import compiled
+from analysis.seam.attention import Block
+from analysis.seam.calls import MASKED, Attended, Call
 from analysis.statistics.states import States
 from analysis.statistics.streams import KERNEL, Reader
 
@@ -29,12 +29,12 @@ class Together(Reader):
         self.watchers, self.enter, self.keeps = watchers, enter, keep
         self.states: dict[int, States] = {}
 
-    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> None:
+    def token_features(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> None:
         """Show what enters a layer; nothing is remembered of it here."""
         if self.enter is not None:
             self.enter(layer, hidden[0])
 
-    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+    def reweight(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """On the seam's own path: show the softmax as it is."""
         self._show(block, probabilities)
         return probabilities

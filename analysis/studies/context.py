@@ -21,11 +21,11 @@ import numpy as np
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.files import clear, locked, read_json, sweep, write_json
+from analysis.models.tokenizer import Unloaded, unloaded
 from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
 from analysis.studies import STUDIES
-from analysis.tokenizer import Unloaded, unloaded
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -70,7 +70,7 @@ class Context:
     @contextmanager
     def by_layer(self, model: "Model", began: float, share: float, stage: str) -> Iterator[None]:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
-        from analysis.layers import attention_modules
+        from analysis.seam.layers import attention_modules
 
         depth = model.num_layers
 
@@ -184,7 +184,7 @@ class Context:
         if self.state:
             return [self.state]
         root = self.store.root if self.store else state_root()
-        weights = model.lm.config._name_or_path
+        weights = model.lm.config.name_or_path
         beside = [Path(weights)] if weights and Path(weights) != model.state_dir else []
         return [root / "fitted" / model.slug / model.revision, model.state_dir, *beside]
 
@@ -274,7 +274,7 @@ def protocol(
         "seed": None,
         "dtype": lm and lm.precision,
         "device": str(lm.device) if lm else "cpu",
-        "kernel": lm and lm.lm.config._attn_implementation,
+        "kernel": lm and lm.stock_attention,
     }
     return made_on(verb=verb, **about | more)
 

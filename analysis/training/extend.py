@@ -12,11 +12,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.rotary import rotary_base
+from analysis.seam.attention import apply
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
 
 KEEP_EVERY = 10  # steps between checkpoints

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
 from analysis.errors import AnalysisError, BadSetting
 from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
 from analysis.metrics.quality import perplexity
+from analysis.seam.attention import apply
 from analysis.training.focus import _frozen
 from analysis.training.settings import warmed
 
@@ -111,10 +111,10 @@ def watched(model, method: FocalLearned, ids: np.ndarray, length: int) -> tuple[
     plain = method.tau
 
     class Watching(FocalLearned):
-        def sharpen(self, layer, query, of_tokens):
+        def scale_queries(self, layer, query, of_tokens):
             dim = query.shape[-1]
             temperatures[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
-            return super().sharpen(layer, query, of_tokens)
+            return super().scale_queries(layer, query, of_tokens)
 
     watching = Watching(method.weights, method.mean, method.tau_min, method.tau_max)
     with apply(model, watching, kernels=True):

@@ -69,8 +69,8 @@ class Learning(Focus):
         self.seen.clear()
         self.turn = turn or (0, 0)
 
-    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
-        groups = super().observe(layer, hidden.detach() if self.plan.detach else hidden, real)
+    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+        groups = super().token_features(layer, hidden.detach() if self.plan.detach else hidden, real)
         self.seen.append((hidden.detach(), groups))
         return groups
 
@@ -99,7 +99,7 @@ class Control(Learning):
     plan's reading is `drawn`), or the window and the sinks alone (`alone`; a window as long as the text is full
     attention). Deterministic: the seed of the plan, the turn and the layer decide."""
 
-    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
         batch, length = hidden.shape[:2]
         if self.plan.reading == "alone":
             return torch.zeros(batch, length, 1, dtype=torch.bool, device=hidden.device)

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import torch
 
-from analysis.arithmetic import quick_type
+from analysis.models.arithmetic import quick_type
 
 
 class Muon(torch.optim.Muon):

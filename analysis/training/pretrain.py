@@ -20,11 +20,11 @@ import torch
 import transformers
 
 from analysis import methods
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.files import append, write_text
 from analysis.groups.router import FocusRouter
 from analysis.methods.focal_learned import FocalWeights
+from analysis.seam.attention import apply
 from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from analysis.training.mixture import plan
 from analysis.training.muon import Muon

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 
-from analysis.attention import apply
 from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.groups.router import FocusRouter
 from analysis.groups.sinkhorn import frozen_potential
 from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
 from analysis.training.mitigations import method_of, recluster

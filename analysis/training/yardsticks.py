@@ -6,9 +6,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.arithmetic import quick
 from analysis.errors import BadText
 from analysis.metrics.intervals import BLOCKS, interval
+from analysis.models.arithmetic import quick
 
 
 def token_losses(model, ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.calls import Attended, Call
 from analysis.errors import BadSetting
 from analysis.kernels.topk import topk_attention
 from analysis.methods import METHODS
 from analysis.metrics.budgets import read_pairs, reads
 from analysis.metrics.intervals import over_seeds
 from analysis.models import Model
+from analysis.seam.calls import Attended, Call
 from analysis.studies.budgets.cap_rows import Counting, Progress, counted_reads, window_losses
 from analysis.studies.context import Context
 from lab.budgets.query_data import Samples

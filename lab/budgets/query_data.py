@@ -7,12 +7,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
-from analysis.calls import Attended, Call
 from analysis.errors import BadSetting
 from analysis.kernels.rank import top_p_rank
 from analysis.methods.base import Method
 from analysis.models import Model
+from analysis.seam.attention import apply
+from analysis.seam.calls import Attended, Call
 from analysis.statistics import forward
 
 QUERIES = 32  # of each window, head by head the same places

@@ -98,8 +98,8 @@ class Dealt(Focus):
 
     dealt: int = 0
 
-    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-        groups = super().observe(layer, hidden, real)
+    def token_features(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+        groups = super().token_features(layer, hidden, real)
         seed = 1000 * self.dealt + layer
         return torch.stack([shuffled(one, seed) for one in groups])
 

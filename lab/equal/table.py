@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.attention import apply
-from analysis.layers import has_rotary
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
+from analysis.seam.attention import apply
+from analysis.seam.layers import has_rotary
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
+from analysis.seam.layers import attention_as
+
 BLOCK = 128  # queries at a time
 NAME = "blocked"
 
@@ -85,11 +87,9 @@ def blocked_attention(
 @contextmanager
 def blocked(model: PreTrainedModel) -> Iterator[None]:
     """Inside, a model on the CPU trains with this attention; on exit it is as it was. Elsewhere nothing changes."""
-    before = model.config._attn_implementation
     if model.device.type == "cpu" and model.config.model_type != "gpt2":
         AttentionInterface.register(NAME, blocked_attention)
-        model.set_attn_implementation(NAME)
-    try:
+        with attention_as(model, NAME):
+            yield
+    else:
         yield
-    finally:
-        model.set_attn_implementation(before)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.quality import perplexity
@@ -16,6 +15,8 @@ from analysis.models import load_model
 from analysis.probes.pieces import Pieces
 from analysis.probes.scoring import answer_logs, chosen
 from analysis.probes.tasks import TASKS, Ask
+from analysis.seam.attention import apply
+from analysis.seam.layers import attention_as
 from analysis.training.yardsticks import bits_by_domain, context_gain
 from lab.far.looking_back import copy_losses, repeated
 
@@ -33,12 +34,8 @@ def circuit_scores(
     """
     vocabulary, rng = model.config.vocab_size, np.random.default_rng([seed, length])
     ids = torch.from_numpy(repeated(sequences, 2 * length, vocabulary, rng, (length, length)))
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")  # the only one that gives weights
-    try:
+    with attention_as(model, "eager"):  # the only one that gives weights
         read = model(input_ids=ids.to(model.device), use_cache=False, output_attentions=True)
-    finally:
-        model.set_attn_implementation(before)
     previous, induction = [], []
     for weights in read.attentions:  # [B, H, T, T]
         previous.append(weights.diagonal(-1, 2, 3).mean((0, 2)))

@@ -23,9 +23,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from analysis.arithmetic import quick
 from analysis.errors import BadSetting
 from analysis.files import append, write_text, write_whole
+from analysis.models.arithmetic import quick
 from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from analysis.training.pretrain import build_model, optimisers, trained
 from lab.far.asked import Asked, asked_loss

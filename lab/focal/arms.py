@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.attention import apply
 from analysis.corpus import text_hash, token_stream
 from analysis.files import clear, read_json, write_json, write_whole
 from analysis.methods import METHODS
@@ -23,6 +22,7 @@ from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
+from analysis.seam.attention import apply
 from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, sample_windows

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from analysis.attention import apply
 from analysis.claims import Claim, Comparison
 from analysis.groups.gates import GATES, group_affinity
 from analysis.groups.router import FocusRouter
@@ -15,6 +14,7 @@ from analysis.methods.focus import Focus
 from analysis.metrics.intervals import Interval, over_units
 from analysis.metrics.quality import same_top1
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.comparisons import compared, holm_corrected, interval_caveat, multiplicity_note

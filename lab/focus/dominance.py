@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.attention import apply
 from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import presented

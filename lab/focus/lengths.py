@@ -7,7 +7,7 @@ import numpy as np
 from analysis.claims import Comparison, detectable, signed
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.layers import has_rotary
+from analysis.seam.layers import has_rotary
 from analysis.studies.stored.comparisons import (
     difference,
     holm_corrected,

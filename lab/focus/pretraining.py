@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.attention import apply
 from analysis.claims import Claim, Comparison
 from analysis.corpus import token_stream
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import (
     difference,

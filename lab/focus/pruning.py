@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.attention import apply
-from analysis.calls import Attended, Call
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.files import read_json, write_json
@@ -20,6 +18,8 @@ from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
 from analysis.models import Model
+from analysis.seam.attention import apply
+from analysis.seam.calls import Attended, Call
 from analysis.statistics import forward
 from analysis.studies.stored.measured import Arm, Bench, Noted, router_hash, seeds
 
@@ -112,13 +112,13 @@ class OneLayer(Noted):
 
     only: int | None = None
 
-    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
         if self.only not in (None, layer):
             length = hidden.shape[1]
             self.pairs.append(length * (length + 1) // 2)
             self.counts.append(np.zeros(self.router.K if self.given is None else self.given[layer].shape[1], int))
             return torch.ones(1, length, 1, dtype=torch.bool, device=hidden.device)
-        return super().observe(layer, hidden, real)
+        return super().token_features(layer, hidden, real)
 
     def attend(self, call: Call) -> Attended:
         if self.only in (None, call.layer):

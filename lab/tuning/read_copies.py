@@ -5,13 +5,13 @@ from functools import partial
 
 import numpy as np
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.proportions import share
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.probes.tasks import TASKS
+from analysis.seam.attention import apply
 from analysis.studies.stored.comparisons import compared, difference, edges
 from analysis.studies.stored.panels import of_rows, panel
 from analysis.studies.stored.trained import Trainer

@@ -58,7 +58,7 @@ class Sizes(Seeds, Windows):
     def recipe(self, lm: Model, share: float, seed: int) -> FarRecipe:
         """How a copy reads on: as the model did, with this share of recall documents to the end. Errors: BadSetting for
         a model that was not trained here."""
-        place = Path(lm.lm.config._name_or_path or CACHE / lm.name) / "pretrain.json"
+        place = Path(lm.lm.config.name_or_path or CACHE / lm.name) / "pretrain.json"
         kept = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
         if "heads_asked" not in kept:
             raise BadSetting(f"{lm.name} was not trained by `lab.far.run`, whose recipe is read on by.")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.methods.base import Method, setting
 from analysis.models import load_model
+from analysis.seam.attention import apply
 
 ROOT = Path(__file__).resolve().parents[2]
 THEME = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))["theme"]
@@ -117,7 +117,7 @@ class EveryOther(Method):
 
     step: int = setting(2, "how far apart the tokens are that are read", "live", 1, 64)
 
-    def keep(self, block):
+    def mask(self, block):
         return (block.distances() % self.step == 0)[None, None]
 
 

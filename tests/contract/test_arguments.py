@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
 
-from analysis.arguments import Entering, as_past, past_of
-from analysis.attention import apply, ran
-from analysis.cache import CompactLayer, GroupedLayer, GrowingLayer, check_keys
 from analysis.errors import BadModel
-from analysis.inference import next_token
 from analysis.methods import METHODS
+from analysis.seam.arguments import Entering, as_past, past_of
+from analysis.seam.attention import apply, ran
+from analysis.seam.cache import CompactLayer, GroupedLayer, GrowingLayer, check_keys
+from analysis.timing.inference import next_token
 from tests.contract.test_contract import AllKeys, router
 from tests.made.renamed import greedy, renamed
 from tests.made.tiny import FAMILIES, tiny, token_ids
@@ -107,7 +107,7 @@ def test_keys_of_a_cache_that_cannot_be_seen_are_refused(monkeypatch):
     lm, ids = tiny("llama"), token_ids(1, 20)
     with torch.no_grad():
         past = past_of(lm(ids, use_cache=True))
-    monkeypatch.setattr("analysis.arguments._is_cache", lambda value: False)
+    monkeypatch.setattr("analysis.seam.arguments._is_cache", lambda value: False)
     for method in (METHODS["dense"](), AllKeys()):
         with pytest.raises(BadModel, match="21 keys for a text of 1 tokens"), torch.no_grad(), apply(lm, method):
             lm(ids[:, :1], **as_past(lm, copy.deepcopy(past)), use_cache=True)

@@ -5,13 +5,13 @@ import copy
 import pytest
 import torch
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply
 from tests.conftest import all_of_them
 from tests.made.routed import made_state
 from tests.made.tiny import BY_KIND, FAMILIES, LAYERS, WIDTH, left_padded, tiny, token_ids

@@ -4,9 +4,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from analysis.attention import apply
 from analysis.errors import NotFitted
 from analysis.methods import METHODS, describe
+from analysis.seam.attention import apply
 from tests.contract.test_contract import CASES, logits
 from tests.made.tiny import tiny, token_ids
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.kernels.blocks import block_attention
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.statistics import HeadReading
 from analysis.statistics.together import Together
 from analysis.studies.context import Context

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply, ran
 from analysis.methods import METHODS
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply, ran
 from tests.conftest import all_of_them
 from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
 from tests.made.tiny import BY_KIND, LAYERS, tiny, token_ids

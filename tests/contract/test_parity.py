@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from analysis import attention, parity
 from analysis.errors import BadModel
 from analysis.files import read_json
 from analysis.models import load_model
+from analysis.seam import attention, parity
 from tests.made.tiny import CONFIGS, GROUPED, VERIFIED, tiny, token_ids
 from tests.made.tiny_tokenizer import byte_level
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.attention import _attention, _Seat
-from analysis.cache import TokenMemory
 from analysis.methods import METHODS
+from analysis.seam.attention import _attention, _Seat
+from analysis.seam.cache import TokenMemory
 
 HEADS, LENGTH, DIM = 2, 160, 16
 

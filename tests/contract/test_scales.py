@@ -9,9 +9,9 @@ import functools
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from tests.contract.test_contract import CASES, REFUSED, SAMPLED, logits
 from tests.made.tiny import CONFIGS, LAYERS, VERIFIED, token_ids
 

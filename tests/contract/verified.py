@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig
 
-from analysis import parity
-from analysis.attention import apply, ran
 from analysis.errors import AnalysisError
 from analysis.files import write_json, write_whole
 from analysis.methods import METHODS
 from analysis.models import load_model, refuse_family
+from analysis.seam import parity
+from analysis.seam.attention import apply, ran
 from tests.contract.test_contract import AllKeys, logits, router
 from tests.made.full_tables import agree, few, materialised, read
 from tests.made.tiny import CONFIGS, VERIFIED, tiny, token_ids

@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "answer files package errors studies.registry commandline sheet claims"
-LOADED = "available models layers weights arithmetic places"
+LOADED = "available models places"
 GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
-SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
-PARTS = f"groups routers metrics eviction {SEAMS}"
+SEAMS = f"seam statistics kernels {GROUND}"
+PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
-TOOLS = f"take training timing inference probes {METHODS}"
-STUDY = f"studies tokenizer {TOOLS}"  # what every room of the studies may import, and their order
+TOOLS = f"take training timing probes {METHODS}"
+STUDY = f"studies {TOOLS}"  # what every room of the studies may import, and their order
 TEXT = f"studies.text {STUDY}"
 STORED = f"studies.stored {TEXT}"
 PARTED = "heads groups budgets routing temperature worth"
@@ -67,7 +67,8 @@ ARROWS = {
     # the lab beside the product: the right side of no other arrow
     "lab": f"jobs cli shapes {ROOMS}",
     # the analysis: no streamlit
-    "analysis": "",
+    "analysis": "moved",
+    "moved": "",
     "__main__": f"cli {BOTTOM}",
     "cli": f"{ROOMS} jobs",
     "notebook": f"{ROOMS} cli sound",
@@ -82,33 +83,22 @@ ARROWS = {
     "studies.ready": READY,
     **{f"studies.{name}": f"{READY} studies.speed" for name in UPPER.split()},
     "studies.speed": f"{READY} studies.speed shapes",
-    "studies.start": f"parity {ROOMS}",
+    "studies.start": ROOMS,
     "training": TOOLS,
     "timing": TOOLS,
-    "inference": TOOLS,
     "probes": METHODS,
     "take": METHODS,
     "methods": METHODS,
     "groups": PARTS,
     "routers": PARTS,
     "metrics": PARTS,
-    "eviction": PARTS,
-    "arguments": BOTTOM,
-    "attention": SEAMS,
-    "parity": f"methods {SEAMS}",
-    "cache": SEAMS,
-    "calls": SEAMS,
+    "seam": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
     "answer": "",
-    "shapes": f"models places costs runs {BOTTOM}",
+    "shapes": f"models seam places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
-    "layers": BOTTOM,
-    "models": f"parity layers sound weights places corpus {BOTTOM}",
-    "tokenizer": f"places {BOTTOM}",
-    "weights": f"arithmetic places {BOTTOM}",
-    "sound": BOTTOM,
-    "arithmetic": BOTTOM,
+    "models": f"seam places corpus {BOTTOM}",
     "places": BOTTOM,
     "costs": BOTTOM,
     "corpus": f"documents {BOTTOM}",
@@ -132,14 +122,13 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "app.ui.figure",
-    "transformers": "models weights shapes attention arguments cache parity layers training studies.benchmarks take "
-    "lab",
+    "transformers": "models seam shapes training studies.benchmarks take lab",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks notebook.evaluation",
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes sound parity layers weights arithmetic __main__ cli.server jobs.worker lab",
+    "torch": f"{ROOMS} shapes models __main__ cli.server jobs.worker lab",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]
@@ -256,13 +245,43 @@ def test_libraries_stay_in_their_rooms(library):
 
 
 SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting", "blockwise")}  # what methods are made of
+COMPOSED = {  # what takes the rules of other methods, and whose
+    "ada_kv": "snapkv tova h2o keydiff expected_attention",
+    "pyramid_kv": "snapkv",
+    "eviction": "snapkv tova h2o keydiff",
+    "block_maps": "skip_softmax vertical_slash flex_prefill xattention",
+}
 
 
-def test_a_method_never_imports_another_method():
+def test_a_method_never_imports_another_method_but_those_that_are_made_of_others():
     for module, path in modules().items():
         if module.startswith("analysis.methods."):
             others = {name for _, name in imports(path) if name.startswith("analysis.methods.")}
-            assert others <= SHARED, f"{module} imports {sorted(others)}"
+            parts = COMPOSED.get(module.rpartition(".")[2], "").split()
+            assert others <= SHARED | {f"analysis.methods.{name}" for name in parts}, (
+                f"{module} imports {sorted(others)}"
+            )
+
+
+def test_private_names_of_transformers_stand_in_the_seam_alone():
+    """Attributes of its models and configurations that begin with an underscore, and imports from its submodules."""
+    import torch
+    import transformers
+
+    classes = transformers.PreTrainedModel, transformers.PreTrainedConfig, transformers.AutoModelForCausalLM
+    private = {name for each in classes for name in dir(each) if name.startswith("_") and not name.startswith("__")}
+    private |= {"_attn_implementation", "_name_or_path"}  # made by the constructor of a configuration
+    private -= set(dir(torch.nn.Module))
+    found = []
+    for module, path in modules().items():
+        if room(module) in ("seam", "lab") or module == "analysis.take.focuscope_attention":
+            continue
+        found += [f"{module}:{line} imports {name}" for line, name in imports(path) if name.startswith("transformers.")]
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        used = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in private - own]
+        found += [f"{module}:{node.lineno} {node.attr}" for node in used]
+    assert not found, "\n".join(found)
 
 
 def test_no_module_imports_itself_on_a_detour():

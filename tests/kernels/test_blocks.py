@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 import analysis
 from analysis.errors import BadSetting
 from analysis.kernels import block_maps, blocks as module
-from analysis.kernels.block_maps import block_map
 from analysis.kernels.blocks import _masked, block_attention, block_mask
+from analysis.methods.block_maps import block_map
 
 KINDS = ("skip_softmax", "vertical_slash", "flex_prefill", "xattention")
 
@@ -153,8 +153,8 @@ def test_skip_softmax_by_a_loop():
 def test_several_small_blocks_are_judged_at_once_as_one_by_one(kind, monkeypatch):
     """300 rows in blocks of 16: stretches of 128, 128 and 32 rows, and 12 that remain."""
     q, k, _ = states(2, 4, 2, 300, 8, seed=7)
-    assert block_maps._stretches(300, 16) == [(0, 128), (128, 256), (256, 288), (288, 300)]
-    assert block_maps._stretches(300, 200) == [(0, 200), (200, 300)]
+    assert block_maps._row_spans(300, 16) == [(0, 128), (128, 256), (256, 288), (288, 300)]
+    assert block_maps._row_spans(300, 200) == [(0, 200), (200, 300)]
     together = block_map(kind, q * 4, k, block=16)
     monkeypatch.setattr(block_maps, "BLOCK", 1)
     alone = block_map(kind, q * 4, k, block=16)

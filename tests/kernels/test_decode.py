@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from analysis.arguments import as_past
-from analysis.attention import apply, ran
-from analysis.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, cache_bytes
 from analysis.errors import AnalysisError
 from analysis.methods import METHODS
+from analysis.seam.arguments import as_past
+from analysis.seam.attention import apply, ran
+from analysis.seam.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, cache_bytes
 from tests.contract.test_contract import router
 from tests.made.tiny import left_padded, tiny, token_ids
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from analysis.inference import time_decode
 from analysis.kernels.decode import GroupMajor, Growing, one_query
 from analysis.kernels.merge import read_sinks, sink_pairs
+from analysis.timing.inference import time_decode
 
 
 def text(length, kv_heads=2, size=4, groups=3, most=2, seed=0, dtype=torch.float64):

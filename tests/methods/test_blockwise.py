@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from analysis.attention import apply, ran
 from analysis.errors import BadSetting
-from analysis.kernels.block_maps import block_map
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.block_maps import block_map
+from analysis.seam.attention import apply, ran
 from tests.made.tiny import left_padded, tiny, token_ids
 
 PREFILL = {

@@ -3,11 +3,7 @@
 import pytest
 import torch
 
-from analysis.arguments import as_past
-from analysis.attention import apply, ran
-from analysis.cache import GrowingCache, cache_bytes
 from analysis.errors import BadModel, BadSetting, NotFitted
-from analysis.inference import time_inference
 from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -15,7 +11,11 @@ from analysis.methods.bucket_routing import ROUTERS, BucketRouting
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.routers.rotation import turned, unrotate
+from analysis.seam.arguments import as_past
+from analysis.seam.attention import apply, ran
+from analysis.seam.cache import GrowingCache, cache_bytes
 from analysis.studies.routing.passes import read_prompt, rotated_layers
+from analysis.timing.inference import time_inference
 from tests.made.routed import made_state
 from tests.made.tiny import BY_KIND, FAMILIES, GROUPED, LAYERS, tiny, token_ids
 
@@ -46,7 +46,7 @@ class Seen(Method):
         super().__post_init__()
         self.calls = []
 
-    def file(self, layer, query, key, past, module, tables):
+    def encode_tokens(self, layer, query, key, past, module, tables):
         self.calls.append((layer, query.clone(), key.clone(), past, module, tables))
 
 
@@ -137,7 +137,7 @@ def test_layers_that_do_not_rotate_and_ones_that_cannot_be_undone(monkeypatch):
 
 
 def _module(family):
-    from analysis.layers import attention_modules
+    from analysis.seam.layers import attention_modules
 
     return attention_modules(tiny(family))[0]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import Block, apply, ran
 from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.evict import Cache
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.budgets import reads
 from analysis.metrics.sparsity import ReadCounter
+from analysis.seam.attention import Block, apply, ran
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
 CSA = METHODS["csa"]
@@ -95,7 +95,7 @@ def test_another_models_policy_is_refused_with_both_shapes():
 def test_the_mask_by_hand_with_ties_and_a_cap():
     rows = [[1.0, 9.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0], [2.0, 2.0, 3.0, 9.0], [4.0, 1.0, 3.0, 3.0]]
     method = CSA.build({"layers": 1, "heads": 2, "policy": [1, 9, 2]})
-    kept = (method.keep(block([rows, rows])) & block([rows, rows]).visible)[0].int().tolist()
+    kept = (method.mask(block([rows, rows])) & block([rows, rows]).visible)[0].int().tolist()
     assert kept[0] == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
     assert kept[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]], "the cap is 2; ties all stay"
 

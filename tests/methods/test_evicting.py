@@ -6,18 +6,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply, ran
-from analysis.cache import DynamicCache, cache_bytes, sees_all
 from analysis.errors import BadSetting, NotFitted
-from analysis.eviction import evict, eviction_scores
-from analysis.eviction.scores import weights
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
+from analysis.methods.ada_kv import RULES
 from analysis.methods.base import Method
 from analysis.methods.duo_attention import heads_of_file
-from analysis.methods.evicting import SCORES, mean_rotation
+from analysis.methods.evicting import attention_weights
+from analysis.methods.eviction import evict, eviction_scores
+from analysis.methods.expected_attention import mean_rotation
 from analysis.models import load_model
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply, ran
+from analysis.seam.cache import DynamicCache, cache_bytes, sees_all
 from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
 
 MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
@@ -69,7 +70,7 @@ def test_the_weights_that_decide_are_those_of_the_model(family):
         dense = True
 
         def prefill(self, prompt):
-            seen[prompt.layer] = weights(prompt.query, prompt.key, 0, prompt.scoring)
+            seen[prompt.layer] = attention_weights(prompt.query, prompt.key, 0, prompt.scoring)
 
     with apply(lm, Seen()), torch.no_grad():
         lm(ids, use_cache=False)
@@ -79,7 +80,7 @@ def test_the_weights_that_decide_are_those_of_the_model(family):
         assert not whole or torch.allclose(seen[layer], stock[layer], atol=1e-5)
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", RULES)
 def test_a_layer_shares_out_its_keys_by_any_score(score):
     """As many keys in all as an even budget, those that the same rule scores best: what is kept of each head but the
     safe ones is never worth less than what another head of the layer lost."""
@@ -87,9 +88,9 @@ def test_a_layer_shares_out_its_keys_by_any_score(score):
     seen = {}
 
     class Seen(METHODS["ada_kv"]):
-        def stay(self, layer, worth):
-            seen[layer] = worth
-            return super().stay(layer, worth)
+        def kept_keys(self, layer, scores):
+            seen[layer] = scores
+            return super().kept_keys(layer, scores)
 
     found = kept(lm, Seen(ratio=0.7, score=score, safe=0.0, window=6), ids)
     for layer, mine in found.items():
@@ -240,7 +241,7 @@ def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
     ends, whole = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
     for layer, wanted in enumerate([[whole, ends], [whole, ends], [whole, whole]]):
         prompt = SimpleNamespace(layer=layer, key=torch.zeros(1, 2, 10, 8))
-        assert method.stay(layer, method.worth(prompt))[0].tolist() == wanted
+        assert method.kept_keys(layer, method.key_scores(prompt))[0].tolist() == wanted
 
 
 def test_what_cannot_be_is_refused():

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focal_learned import DENSE, FocalWeights, _Clip
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
+from analysis.seam.attention import Block, apply
 from analysis.studies.context import Context
 from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.candidates import candidates
@@ -57,12 +57,12 @@ def test_one_is_dense_exactly(family):
 def test_the_softmax_by_hand():
     """Scores 2, 1 and 0 at t = 0.5 are 4, 2 and 0."""
     query, key = torch.tensor([[[[2.0], [1.0], [1.0]]]]), torch.tensor([[[[2.0], [1.0], [0.0]]]])
-    sharper = Focal(t=0.5).sharpen(0, query, None)
+    sharper = Focal(t=0.5).scale_queries(0, query, None)
     assert sharper.flatten().tolist() == [4.0, 2.0, 2.0]
     weights = (sharper[0, 0, 2] * key[0, 0, :, 0]).softmax(-1)
     e = math.e
     assert weights.tolist() == pytest.approx([x / (e**4 + e**2 + 1) for x in (e**4, e**2, 1)])
-    assert Focal(by_layer=(0.5, 2.0)).sharpen(1, query, None).flatten().tolist() == [1.0, 0.5, 0.5]
+    assert Focal(by_layer=(0.5, 2.0)).scale_queries(1, query, None).flatten().tolist() == [1.0, 0.5, 0.5]
 
 
 def test_tau_by_hand():
@@ -78,13 +78,13 @@ def test_tau_by_hand():
     assert wide.tau(padded, 32).flatten().tolist()[1:] == [5.0, 6.0], "padding counts for nothing"
     query = torch.ones(1, 1, 3, 32)
     expected = [32**0.5 / tau for tau in (5.0, 6.0, 2.5)]
-    assert wide.sharpen(0, query, rows)[0, 0, :, 0].tolist() == pytest.approx(expected)
+    assert wide.scale_queries(0, query, rows)[0, 0, :, 0].tolist() == pytest.approx(expected)
 
 
 def test_a_step_of_decoding_takes_its_own_temperature():
     rows, method = torch.tensor([[[2.0, 1], [4.0, 1], [0.5, 1]]]), Learned.build(FocalWeights(1, 4, offset=6.0))
-    whole = method.sharpen(0, torch.ones(1, 1, 3, 32), rows)
-    assert torch.equal(method.sharpen(0, torch.ones(1, 1, 1, 32), rows), whole[:, :, 2:])
+    whole = method.scale_queries(0, torch.ones(1, 1, 3, 32), rows)
+    assert torch.equal(method.scale_queries(0, torch.ones(1, 1, 1, 32), rows), whole[:, :, 2:])
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
@@ -211,7 +211,7 @@ def test_training_moves_the_temperatures_and_leaves_the_model():
 def test_the_block_knows_nothing_of_temperatures():
     """The base class changes no query, so every other method computes what it did."""
     query = torch.randn(1, 2, 3, 4)
-    assert Method().sharpen(0, query, None) is query and Block.__dataclass_fields__["scores"]
+    assert Method().scale_queries(0, query, None) is query and Block.__dataclass_fields__["scores"]
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import Block, _probabilities, apply
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS, describe
+from analysis.seam.attention import Block, _probabilities, apply
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
 
 Focus = METHODS["focus"]
@@ -90,7 +90,7 @@ def test_soft_gates_by_hand(form):
     router = FocusRouter(1, 4, groups=2, gate=form, gate_sharpness=4.0, gate_offset=0.25)
     made = Focus(router=router, window=1, reading="soft")
     given = block(soft, weights=[2, 3, 5, 7])
-    assert made.keep(given) is None
+    assert made.mask(given) is None
     got = made.scores(given)[0, 0]
     for query in range(4):
         for key in range(query):
@@ -113,10 +113,10 @@ def test_memberships_by_hand_literal_and_causal():
     with torch.no_grad():
         logits = (hidden[0] @ router.projection[0] @ router.centroids[0].T / 0.1).double().numpy()
     real = torch.ones(1, 5, dtype=torch.bool)
-    causal = Focus(router=router, reading="soft").observe(0, hidden, real)[0].detach()
+    causal = Focus(router=router, reading="soft").token_features(0, hidden, real)[0].detach()
     biased = np.exp(logits + router.potential[0].double().numpy())
     np.testing.assert_allclose(causal, biased / biased.sum(1, keepdims=True), atol=1e-5)
-    literal = Focus(router=router, reading="soft", membership="literal").observe(0, hidden, real)[0].detach()
+    literal = Focus(router=router, reading="soft", membership="literal").token_features(0, hidden, real)[0].detach()
     balanced = np.exp(logits)
     for _ in range(10):
         balanced /= balanced.sum(0, keepdims=True)
@@ -126,22 +126,22 @@ def test_memberships_by_hand_literal_and_causal():
     changed[0, 4] = other[0, 4]
     for name, moves in (("causal", False), ("literal", True)):
         made = Focus(router=router, reading="soft", membership=name)
-        moved = (made.observe(0, hidden, real) - made.observe(0, changed, real))[0, :4].abs().max()
+        moved = (made.token_features(0, hidden, real) - made.token_features(0, changed, real))[0, :4].abs().max()
         assert (moved > 1e-4) if moves else (moved == 0)
 
 
 def test_hard_and_straight_through_memberships():
     router = FocusRouter(1, 4, groups=4, top=2)
     hidden = torch.randn(1, 6, 4)
-    hard = Focus.build(router).observe(0, hidden, None)
+    hard = Focus.build(router).token_features(0, hidden, None)
     assert hard.dtype == torch.bool and (hard.sum(-1) == 2).all()
-    through = Focus.build(router, reading="straight_through").observe(0, hidden, None)
+    through = Focus.build(router, reading="straight_through").token_features(0, hidden, None)
     assert torch.allclose(through, hard.float(), atol=1e-6) and through.requires_grad
 
 
 def test_decoding_with_literal_membership_is_refused():
     with pytest.raises(BadSetting, match="token by token"):
-        method(membership="literal").observe(0, torch.randn(1, 1, 4), None)
+        method(membership="literal").token_features(0, torch.randn(1, 1, 4), None)
 
 
 def test_the_router_says_what_it_was_made_for():

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.seam.attention import Block, apply
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
 LONGFORMER, STREAMING = METHODS["longformer"], METHODS["streaming_llm"]
@@ -17,7 +17,7 @@ def kept(method, length, layer=0, heads=1):
     places = torch.arange(length)
     visible = (places <= places[:, None])[None, None]
     block = Block(layer, torch.zeros(1, heads, length, length), visible, places, places, torch.zeros(1).long())
-    return (method.keep(block) & visible)[0].expand(heads, length, length)
+    return (method.mask(block) & visible)[0].expand(heads, length, length)
 
 
 def logits(lm, method, ids):

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.fitted import Fitted
 from analysis.kernels.collisions import _by_torch, collide, hash_codes
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import load_model
+from analysis.seam.attention import Block, apply
 from analysis.studies.context import Context
 from analysis.studies.ready.fitted import fit_method, fitted_for
 from tests.made.evaluating import tiny_models
@@ -36,7 +36,7 @@ def drawn(method, dim, seed):
 
 def block(method, query, key, layer=1):
     """A whole text of queries [H, T, D] and keys [G, T, D] as the seam hands it to a method, with a scaling of 1."""
-    rows = method.file(layer, query[None], key[None], 0, None, None)
+    rows = method.encode_tokens(layer, query[None], key[None], 0, None, None)
     places = torch.arange(query.shape[1])
     scores = (query @ key.repeat_interleave(len(query) // len(key), 0).mT)[None]
     visible = (places <= places[:, None])[None, None]
@@ -126,7 +126,7 @@ def test_both_sums_are_right_on_average_over_seeds(variant, monkeypatch):
     for seed in range(rounds):
         method = drawn(PIG(nothing(heads=2, dim=6), bits=2, tables=8, variant=variant, **ALL_READ), 6, seed)
         one = block(method, query, key)
-        weights = (method.scores(one).double().exp() * (method.keep(one) & one.visible))[0]  # [H, T, T]
+        weights = (method.scores(one).double().exp() * (method.mask(one) & one.visible))[0]  # [H, T, T]
         found.append(torch.cat([weights.sum(-1, keepdim=True), weights @ value.double()], -1))
         plain.append((one.scores.double().exp() * (weights > 0))[0].sum(-1))
     found, plain = torch.stack(found), torch.stack(plain)  # [rounds, H, T, 1 + D]
@@ -148,7 +148,7 @@ def test_the_error_of_the_output_falls_with_more_tables(monkeypatch):
         for seed in range(5):
             method = drawn(PIG(nothing(heads=2), bits=4, tables=tables, **ALL_READ), 8, seed)
             one = block(method, query, key)
-            read = method.keep(one) & one.visible
+            read = method.mask(one) & one.visible
             out = torch.softmax(method.scores(one).masked_fill(~read, -torch.inf), -1)[0] @ value
             off += (out - dense).norm() / 5
         errors.append(float(off / dense.norm()))
@@ -159,7 +159,7 @@ def test_what_is_always_read_keeps_its_score():
     query, key, _ = random_states(length=12, dim=8)
     method = drawn(PIG(nothing(heads=2), bits=5, tables=4, n_sink=2, window=3, dense_every=2), 8, 0)
     one = block(method, query, key)
-    scores, kept = method.scores(one), method.keep(one)
+    scores, kept = method.scores(one), method.mask(one)
     near = (one.distances() < 3) | (one.columns < 2)
     assert kept[..., near].all() and torch.equal(scores[..., near], one.scores[..., near])
     rest = ~near & one.visible[0, 0]
@@ -167,7 +167,7 @@ def test_what_is_always_read_keeps_its_score():
     cosine = torch.nn.functional.cosine_similarity(query[:, :, None].double(), key[:, None].double(), dim=-1)
     wanted = one.scores[0].double() - (method.chance(cosine) + 1e-4).log()
     assert torch.allclose(scores[0, :, rest].double(), wanted[:, rest], atol=1e-3)
-    assert method.keep(block(drawn(method, 8, 0), query, key, layer=1)) is not None
+    assert method.mask(block(drawn(method, 8, 0), query, key, layer=1)) is not None
     assert method.reads_all(0) and method.reads_all(2) and not method.reads_all(1)
 
 
@@ -207,7 +207,7 @@ def test_keys_are_hashed_without_the_mean_of_those_before_their_block(variant, n
     settings = {"bits": 3, "tables": 6, "n_sink": 0, "window": 1, "dense_every": 0, "variant": variant}
     method = drawn(PIG(fitted, centre="blocks", **settings), 6, 0)
     one = block(method, query, key)
-    kept, scores = method.keep(one)[0], method.scores(one)[0]
+    kept, scores = method.mask(one)[0], method.scores(one)[0]
     for i in range(11):
         begin = i // 4 * 4
         plain = Fitted("magicpig", dict(fitted.tensors))
@@ -216,14 +216,14 @@ def test_keys_are_hashed_without_the_mean_of_those_before_their_block(variant, n
             plain.tensors["key"][1] = key[:, :begin].mean(1)
         alone = drawn(PIG(plain, **settings), 6, 0)
         other = block(alone, query, key)
-        assert torch.equal(kept[:, i], alone.keep(other)[0, :, i]), "as with that mean for the whole text"
+        assert torch.equal(kept[:, i], alone.mask(other)[0, :, i]), "as with that mean for the whole text"
         assert torch.allclose(scores[:, i], alone.scores(other)[0, :, i], atol=1e-5)
     assert not torch.equal(kept[:, 4:], method_kept(PIG(fitted, **settings), query, key)[:, 4:])
 
 
 def method_kept(method, query, key):
     method = drawn(method, 6, 0)
-    return method.keep(block(method, query, key))[0]
+    return method.mask(block(method, query, key))[0]
 
 
 def test_a_block_reads_no_future_and_padding_moves_no_block(monkeypatch):
@@ -253,7 +253,7 @@ def test_means_are_those_of_the_calibration_text():
     model, ids, states = load_model(tiny("qwen3"), tokenizer=None), token_ids(3, 20), {}
 
     class Seen(Method):
-        def file(self, layer, query, key, past, module, tables):
+        def encode_tokens(self, layer, query, key, past, module, tables):
             states[layer] = query.double(), key.double()
 
     fitted = PIG().fit(model, ids).fitted

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from analysis.arguments import as_past
-from analysis.attention import apply
-from analysis.cache import GrowingCache, cache_bytes, most_bytes
 from analysis.fitted import Fitted
 from analysis.kernels.decode import Growing
 from analysis.methods import METHODS
+from analysis.seam.arguments import as_past
+from analysis.seam.attention import apply
+from analysis.seam.cache import GrowingCache, cache_bytes, most_bytes
 from tests.made.alive import Alive
 from tests.made.tiny import tiny, token_ids
 

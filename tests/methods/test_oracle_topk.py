@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.seam.attention import Block, apply
 from tests.made.tiny import tiny, token_ids
 
 ORACLE = METHODS["oracle_topk"]
@@ -20,7 +20,7 @@ def kept(method, scores, first_row=0):
     scores = scores.reshape((1,) * (4 - scores.dim()) + tuple(scores.shape))
     rows, columns = torch.arange(scores.shape[2]) + first_row, torch.arange(scores.shape[3])
     visible = (columns <= rows[:, None])[None, None]
-    return method.keep(Block(0, scores, visible, rows, columns, torch.zeros(1).long())) & visible
+    return method.mask(Block(0, scores, visible, rows, columns, torch.zeros(1).long())) & visible
 
 
 def ints(mask):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.seam.attention import apply
 from tests.made.tiny import tiny, token_ids
 
 

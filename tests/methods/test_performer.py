@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadModel, BadSetting
 from analysis.kernels.scoring import Scoring
 from analysis.methods import METHODS
@@ -13,6 +12,7 @@ from analysis.methods.base import Method
 from analysis.methods.performer import EPS, orthogonal_directions, random_features
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
+from analysis.seam.attention import Block, apply
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
@@ -158,7 +158,9 @@ def test_capped_scores_are_refused_by_name_and_not_offered():
 def test_a_layer_that_changes_its_scores_is_refused():
     lm = tiny("llama")
     method = PERFORMER()
-    method.file = lambda layer, query, key, *more: PERFORMER.file(method, layer, query * 2, key, *more)
+    method.encode_tokens = lambda layer, query, key, *more: PERFORMER.encode_tokens(
+        method, layer, query * 2, key, *more
+    )
     with pytest.raises(BadModel, match="Layer 0 of this model changes its scores"):
         logits(lm, token_ids(), method)
 

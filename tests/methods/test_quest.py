@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from analysis.attention import apply, ran
 from analysis.errors import BadSetting
-from analysis.inference import time_inference
 from analysis.kernels.gathered import Pages, page_bounds, paged_attention, upper_bounds
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
+from analysis.seam.attention import apply, ran
+from analysis.timing.inference import time_inference
 from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
 
 QUEST = METHODS["quest"]
@@ -85,9 +85,9 @@ def test_pages_by_hand():
     lm, ids, states = tiny("llama"), token_ids(1, 45), {}
 
     class Seen(QUEST):
-        def file(self, layer, query, key, past, module, tables):
+        def encode_tokens(self, layer, query, key, past, module, tables):
             states[layer] = query[0].double(), key[0].double()
-            return super().file(layer, query, key, past, module, tables)
+            return super().encode_tokens(layer, query, key, past, module, tables)
 
     seen = watched(lm, Seen(budget=12, page=4, dense_layers=1), ids)
     assert seen[0][0].read.expand(1, 4, 45, 45)[0, 0].sum() == 45 * 46 // 2, "the first layer is dense"

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted
 from analysis.groups.kmeans import spherical_kmeans
@@ -14,6 +13,7 @@ from analysis.methods.routing_transformer import normalised
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.routers.rotation import unrotate
+from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.ready.fitted import fit_method, fitted_for
 from tests.made.evaluating import tiny_models
@@ -37,7 +37,7 @@ class Seen(Method):
         super().__post_init__()
         self.calls = {}
 
-    def file(self, layer, query, key, past, module, tables):
+    def encode_tokens(self, layer, query, key, past, module, tables):
         self.calls[layer] = query, key, module, tables
 
 
@@ -157,7 +157,7 @@ def test_padding_takes_no_place_in_a_cluster():
     literal = ROUTING(centroids(), membership="literal")
     literal.real_ = mask.bool()
     draw = torch.Generator().manual_seed(0)
-    rows = literal.file(0, *(torch.randn(2, n, 40, 8, generator=draw) for n in (4, 2)), 0, None, None)
+    rows = literal.encode_tokens(0, *(torch.randn(2, n, 40, 8, generator=draw) for n in (4, 2)), 0, None, None)
     assert rows.shape == (2, 40, 6, C) and not rows[1, :5].any() and (rows[1].sum(0) == 8).all()
 
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.kernels.scoring import Scoring
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.sparsity import ReadCounter
+from analysis.seam.attention import Block, apply
 from tests.made.tiny import FAMILIES, left_padded, tiny, token_ids
 
 SPARQ, ORACLE = METHODS["sparq"], METHODS["oracle_topk"]
@@ -48,7 +48,7 @@ def test_estimates_and_choice_by_hand():
     assert SPARQ(channels=2).estimates(one)[0, 0, 3].tolist() == [-6, -3, 10.5, 0]
 
     def read(**settings):
-        return (SPARQ(**settings).keep(one) & one.visible)[0, 0, 3].int().tolist()
+        return (SPARQ(**settings).mask(one) & one.visible)[0, 0, 3].int().tolist()
 
     assert read(k=1, channels=1, local=0) == [0, 1, 0, 1], "the best looking one, and itself"
     assert read(k=1, channels=2, local=0) == [0, 0, 1, 1]
@@ -61,7 +61,7 @@ def test_estimates_and_choice_by_hand():
 def test_against_a_loop_in_float64(heads, kv_heads):
     query, key = random_states(heads, kv_heads)
     method, one, share = SPARQ(k=5, channels=3, local=2), block(query, key), heads // kv_heads
-    mask, found = method.keep(one) & one.visible, method.estimates(one)
+    mask, found = method.mask(one) & one.visible, method.estimates(one)
     q, k = query.double(), key.double()
     for g in range(kv_heads):
         mine = range(g * share, (g + 1) * share)
@@ -96,7 +96,7 @@ def test_all_channels_choose_the_best_keys(family):
         lm(ids, use_cache=False)
     for one in seen:
         scores = one.scores.masked_fill(one.distances() == 0, 1e9)
-        best = ORACLE(k=7).keep(Block(0, scores, one.visible, one.rows, one.columns, one.first)) & one.visible
+        best = ORACLE(k=7).mask(Block(0, scores, one.visible, one.rows, one.columns, one.first)) & one.visible
         assert torch.equal(best, one.read)
 
 
@@ -115,13 +115,13 @@ def test_the_rest_goes_to_the_running_mean_by_hand():
     query[0, 3] = torch.tensor([math.log(2), 0])
     one = block(query, key)
     method = SPARQ(k=1, channels=1, local=0)
-    one.read = method.keep(one) & one.visible
+    one.read = method.mask(one) & one.visible
     assert one.read[0, 0, 3].tolist() == [True, False, False, True]
     probabilities = torch.softmax(one.scores.masked_fill(~one.read, -torch.inf), -1)
     held = (4 + 1) / (4 + 1 + 2 + 1)
     wanted = [held * 4 / 5 + (1 - held) / 4, (1 - held) / 4, (1 - held) / 4, held / 5 + (1 - held) / 4]
-    assert method.weigh(one, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
-    assert SPARQ(reallocate="none").weigh(one, probabilities) is probabilities
+    assert method.reweight(one, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
+    assert SPARQ(reallocate="none").reweight(one, probabilities) is probabilities
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mistral"])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from analysis.attention import Block, apply
 from analysis.errors import BadModel, BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.seam.attention import Block, apply
 from tests.made.tiny import GROUPED, left_padded, tiny, token_ids
 
 STREAMING = METHODS["streaming_llm"]
@@ -17,7 +17,7 @@ def kept(method, length, first=0):
     """bool [T, T] that a method asks for, causality applied as the seam does."""
     places = torch.arange(length)
     visible = (places <= places[:, None])[None, None]
-    asked = method.keep(Block(0, torch.zeros(1, 1, length, length), visible, places, places, torch.tensor([first])))
+    asked = method.mask(Block(0, torch.zeros(1, 1, length, length), visible, places, places, torch.tensor([first])))
     return (asked & visible)[0, 0]
 
 
@@ -84,9 +84,9 @@ def test_in_the_cache_the_sinks_stand_right_before_the_window():
     seen = []
 
     class Watched(STREAMING):
-        def file(self, layer, query, key, past, module, tables):
+        def encode_tokens(self, layer, query, key, past, module, tables):
             seen.append((query[0].double(), key[0].double(), module.scaling))
-            return super().file(layer, query, key, past, module, tables)
+            return super().encode_tokens(layer, query, key, past, module, tables)
 
         def scores(self, block):
             found = super().scores(block)

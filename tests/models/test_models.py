@@ -14,9 +14,9 @@ from huggingface_hub.errors import GatedRepoError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
-from analysis.arithmetic import bfloat16_gain
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models import CACHE, load_model, parameter_count
+from analysis.models.arithmetic import bfloat16_gain
 from analysis.places import config_file, how, revision
 from analysis.studies.context import Context
 from analysis.studies.start.card import parity
@@ -130,10 +130,10 @@ def test_a_large_model_is_loaded_in_what_the_processor_multiplies_fastest_in(sav
     quick = {True: torch.bfloat16, False: torch.float32}
     for gain in (1.1, 1.3):
         for place in ("arithmetic", "weights"):
-            monkeypatch.setattr(f"analysis.{place}.bfloat16_gain", lambda gain=gain: gain)
+            monkeypatch.setattr(f"analysis.models.{place}.bfloat16_gain", lambda gain=gain: gain)
         small = load_model(str(saved), device="cpu")
         assert small.dtype == torch.float32 and not small.why
-        monkeypatch.setattr("analysis.weights.LARGE", 1000)
+        monkeypatch.setattr("analysis.models.weights.LARGE", 1000)
         large = load_model(str(saved), device="cpu")
         assert large.dtype == quick[gain > 1.2] and f"multiplies {gain} times as fast" in large.why
         monkeypatch.undo()
@@ -153,7 +153,7 @@ def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved
 
 
 def test_a_precision_that_fits_is_offered(saved, monkeypatch):
-    monkeypatch.setattr("analysis.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
 
 
@@ -309,7 +309,7 @@ def test_a_model_that_reads_both_ways_is_refused(tmp_path):
 
 
 def test_weights_larger_than_memory_are_refused_before_they_are_read(saved, monkeypatch):
-    monkeypatch.setattr("analysis.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("read"))
     sentence = refused(str(saved), TooLarge)
     assert "needs 0.0 GB for its weights in float32" in sentence and "smaller model" in sentence

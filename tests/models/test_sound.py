@@ -9,12 +9,12 @@ import torch
 from transformers import LlamaForCausalLM
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.errors import BadModel, BadText
 from analysis.methods import METHODS
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
-from analysis.sound import LARGEST
+from analysis.seam.attention import apply
+from analysis.seam.sound import LARGEST
 from analysis.statistics.inputs import forward
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import byte_level, save_model

@@ -7,10 +7,10 @@ import pytest
 import torch
 import transformers
 
-from analysis.attention import apply
 from analysis.errors import TooLarge
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from tests.made.tiny_tokenizer import save_model
 
 
@@ -37,7 +37,7 @@ def test_a_model_is_laid_over_all_devices_and_reads_as_it_did(saved, monkeypatch
             sparse = spread.lm(ids).logits
         with apply(plain, METHODS["streaming_llm"](window=8)):
             assert torch.equal(sparse, plain.lm(ids).logits)
-    monkeypatch.setattr("analysis.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(TooLarge, match="free on all devices together"):
         load_model(str(saved), device="spread")
 

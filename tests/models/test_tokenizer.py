@@ -8,9 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from analysis.corpus import sample_texts, tokenize
+from analysis.models.tokenizer import unloaded
 from analysis.places import CACHE
 from analysis.studies.context import Context, protocol
-from analysis.tokenizer import unloaded
 
 TEXTS = [text for _, text in sample_texts().values()] + ["<|endoftext|> x", " \n\n\t naïve 日本語 😀😀 e\u0301", "a b"]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from analysis.attention import apply
 from analysis.corpus import sample_texts
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.places import CACHE
+from analysis.seam.attention import apply
 
 TOKENS, NEW, RATIOS = 512, 30, (0.5, 0.75)
 # Rules that both compute alike, and those that differ by choice, as their descriptions say.

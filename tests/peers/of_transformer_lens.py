@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.attention import apply
 from analysis.methods.base import Method
 from analysis.models import load_model
 from analysis.places import CACHE
+from analysis.seam.attention import apply
 from analysis.statistics.names import PatternReading
 
 ROWS = ("previous token", "duplicate token", "induction")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.models import load_model
 from analysis.probes import ablation
 from analysis.probes.ablation import Passes, Without, ablated, estimated, replaced
+from analysis.seam.attention import apply
 from tests.contract.test_contract import copy_of
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
@@ -47,7 +47,7 @@ def test_what_stands_in_place_by_hand():
     assert sorted(drawn.flatten().tolist()) == list(range(12)) and not torch.equal(drawn, long)
     assert torch.equal(drawn, replaced(long, "resample", 3)), "one order for a seed"
     kept = Without([(1, 0)], "mean")
-    assert kept.leave(0, out) is out and kept.leave(1, out).flatten().tolist() == [3, 3, 3, 7]
+    assert kept.finish_output(0, out) is out and kept.finish_output(1, out).flatten().tolist() == [3, 3, 3, 7]
 
 
 @pytest.mark.parametrize("by", ["zero", "mean", "resample"])
@@ -60,8 +60,8 @@ def test_the_estimate_is_the_slope_of_a_small_step(by, monkeypatch):
     found = estimated(model, ids, by)
     assert [name for name, p in lm.named_parameters() if p.requires_grad] == ["model.norm.weight"]
     assert all(p.grad is None for p in lm.parameters()) and found.shape == (LAYERS, lm.config.num_attention_heads)
-    step, real = 1e-3, Without.leave
-    monkeypatch.setattr(Without, "leave", lambda self, layer, out: out + step * (real(self, layer, out) - out))
+    step, real = 1e-3, Without.finish_output
+    monkeypatch.setattr(Without, "finish_output", lambda self, layer, out: out + step * (real(self, layer, out) - out))
     for head in [(0, 0), (1, 2), (LAYERS - 1, 3)]:
         slope = (_exact(model, ids, [head], by) - _exact(model, ids, [], by)) / step
         assert found[head] == pytest.approx(slope, rel=0.02, abs=1e-5), head

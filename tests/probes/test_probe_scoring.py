@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.errors import AnalysisError, BadModel, BadSetting
 from analysis.methods import METHODS
 from analysis.models import Model, load_model
 from analysis.probes.pieces import Item
 from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.probes.scoring import SECOND, TURNS, answer_logs, chosen, control, margin, turned
+from analysis.seam.attention import apply
 from tests.contract.test_contract import CASES
 from tests.made.tiny import tiny, token_ids
 from tests.made.tiny_tokenizer import byte_level

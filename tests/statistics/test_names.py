@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import Block, apply
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.probes.named import DRAWS, SETTLED, needles, repeats
+from analysis.seam.attention import Block, apply
 from analysis.statistics.names import NAMES, PatternReading, copied, steady
 from tests.made.tiny import LAYERS, tiny
 

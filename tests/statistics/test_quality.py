@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import analysis
-from analysis.attention import apply
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.paired import UNIT, perplexity_change
 from analysis.metrics.quality import bits_per_byte, divergence, perplexity, position_bins, same_top1, token_losses
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from tests.made.tiny import tiny, token_ids
 
 # After token a, token b has the probability NEXT[a][b].

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from analysis import attention
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.sparsity import ReadCounter
+from analysis.seam import attention
+from analysis.seam.attention import Block, apply
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 HEADS, LENGTH = 4, 24

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.statistics import HeadReading, attention_inputs, forward
 from analysis.statistics.states import attention_states
 from analysis.statistics.together import Together

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from analysis import arithmetic
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
-from analysis.models import load_model
+from analysis.models import arithmetic, load_model
 from analysis.studies.context import Context
 from analysis.studies.routing import states
 from analysis.studies.routing.cells import Cell

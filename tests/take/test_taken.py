@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply
 from analysis.take.carry import TAKEN, carry
 from analysis.take.pack import pack, readme
 from tests.contract.test_contract import router

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.training.extend import Extension, extend
 from tests.made.tiny import tiny, token_ids
 from tests.training.test_training import IDS

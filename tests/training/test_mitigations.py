@@ -61,21 +61,21 @@ def learning(**settings) -> tuple[Learning, torch.Tensor]:
 def test_stop_gradient_cuts_the_inputs_and_nothing_else():
     for detach in (False, True):
         method, hidden = learning(detach=detach)
-        method.observe(0, hidden, torch.ones(1, 8, dtype=torch.bool))[..., 0].sum().backward()
+        method.token_features(0, hidden, torch.ones(1, 8, dtype=torch.bool))[..., 0].sum().backward()
         assert (hidden.grad is None) == detach and method.router.projection.grad[0].abs().sum() > 0
 
 
 def test_the_penalty_is_the_mean_over_layers_of_what_the_plan_weighs():
     assert learning()[0].penalty() == 0.0
     method, hidden = learning(balance_weight=0.25, entropy_weight=2.0)
-    seen = [method.observe(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
+    seen = [method.token_features(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
     wanted = [0.25 * balance_loss(groups) + 2 * entropy_loss(groups) for groups in seen]
     assert method.penalty().item() == pytest.approx(sum(one.item() for one in wanted) / 2)
 
 
 def test_ema_moves_every_layer_by_its_own_tokens():
     method, hidden = learning(ema=0.5)
-    seen = [method.observe(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
+    seen = [method.token_features(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
     before = method.router.centroids.detach().clone()
     method.move_centroids()
     for layer in (0, 1):

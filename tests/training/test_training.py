@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.training import focus, run
 from analysis.training.focus import train_router
 from analysis.training.settings import RouterTraining

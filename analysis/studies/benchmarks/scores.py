@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.attention import Block, apply
-from analysis.calls import Prompt
 from analysis.errors import BadText
 from analysis.methods.base import Method
 from analysis.models import Model
+from analysis.seam.attention import Block, apply
+from analysis.seam.calls import Prompt
 from analysis.studies.benchmarks.tasks import Item
 
 NEW = 256  # tokens of a generated answer, at most
@@ -34,14 +34,16 @@ class DenseQuestion(Method):
     def prefill(self, prompt: Prompt) -> None:
         self.inner.prefill(prompt)
 
-    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
-        return self.inner.observe(layer, hidden, real)
+    def token_features(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
+        return self.inner.token_features(layer, hidden, real)
 
-    def file(self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module: Any, tables: Any) -> None:
-        return self.inner.file(layer, query, key, past, module, tables)
+    def encode_tokens(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module: Any, tables: Any
+    ) -> None:
+        return self.inner.encode_tokens(layer, query, key, past, module, tables)
 
-    def sharpen(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
-        sharper = self.inner.sharpen(layer, query, of_tokens)
+    def scale_queries(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
+        sharper = self.inner.scale_queries(layer, query, of_tokens)
         if query.shape[2] == 1:  # a step of generation, behind the question
             return sharper
         rows = torch.arange(query.shape[2], device=query.device)
@@ -50,12 +52,12 @@ class DenseQuestion(Method):
     def scores(self, block: Block) -> torch.Tensor:
         return torch.where(self._dense(block.rows), block.scores, self.inner.scores(block))
 
-    def keep(self, block: Block) -> torch.Tensor | None:
-        mask = self.inner.keep(block)
+    def mask(self, block: Block) -> torch.Tensor | None:
+        mask = self.inner.mask(block)
         return None if mask is None else mask | self._dense(block.rows)
 
-    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
-        return torch.where(self._dense(block.rows), probabilities, self.inner.weigh(block, probabilities))
+    def reweight(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+        return torch.where(self._dense(block.rows), probabilities, self.inner.reweight(block, probabilities))
 
 
 @dataclass(frozen=True)

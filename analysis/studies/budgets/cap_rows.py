@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from analysis.attention import Block, apply
-from analysis.calls import Call
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.csa import CSA
@@ -17,6 +15,8 @@ from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.metrics.sparsity import union
 from analysis.models import Model
+from analysis.seam.attention import Block, apply
+from analysis.seam.calls import Call
 from analysis.studies.context import Context
 
 BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
@@ -43,8 +43,8 @@ class Counting(CSA):
         self.least += int(shared.amax(2).sum())
         self.most += int(shared.sum(2).minimum(visible).sum())
 
-    def keep(self, block: Block) -> torch.Tensor:
-        kept = super().keep(block)
+    def mask(self, block: Block) -> torch.Tensor:
+        kept = super().mask(block)
         read = kept & block.visible
         shared = int(torch.count_nonzero(union(read, block.sharing)))
         self.read += int(torch.count_nonzero(read))

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.groups.words import word_of_tokens
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.attention import Block, apply
 from analysis.statistics import forward
 from analysis.studies.budgets.policies import facts
 from analysis.studies.budgets.recipes import resolve

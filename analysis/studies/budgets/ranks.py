@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.kernels.pool import each
 from analysis.kernels.rank import check_mass, top_p_rank
 from analysis.methods import METHODS
 from analysis.models import Model
+from analysis.seam.attention import Block, apply
 from analysis.statistics import forward
 
 BINS = 16

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from analysis.cache import sees_all
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.cache import sees_all
 from analysis.studies.context import Context, protocol
 from analysis.studies.generate.prompt import TAIL, pieces, prompt
 from analysis.studies.generate.reading import readings

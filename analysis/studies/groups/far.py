@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import Block, apply
 from analysis.groups.controls import random_tokens
 from analysis.groups.pairs import PAIR_COLUMNS, PairCollector
 from analysis.groups.router import FocusRouter
 from analysis.groups.shares import FarShares
 from analysis.methods import METHODS
 from analysis.models import Model
+from analysis.seam.attention import Block, apply
 from analysis.statistics import FarReading, attention_inputs, forward
 from analysis.statistics.together import Watch
 from analysis.studies.context import Context, Reading

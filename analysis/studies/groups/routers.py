@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from analysis.answer import Answer, doc, record
-from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
 from analysis.errors import AnalysisError, BadSetting
@@ -20,6 +19,7 @@ from analysis.groups.sinkhorn import assign
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 

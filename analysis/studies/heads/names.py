@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.intervals import DOCUMENTS, interval
@@ -12,6 +11,7 @@ from analysis.models import Model
 from analysis.probes.ablation import WAYS, ablated
 from analysis.probes.named import DRAWS, LENGTH, SETTLED, Made, needles, repeats
 from analysis.runs import Result
+from analysis.seam.attention import apply
 from analysis.statistics.names import NAMES, PatternReading, copied, steady
 from analysis.studies.context import Context, check_seed, protocol
 

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.attention import apply
 from analysis.statistics import forward
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.ready.candidates import Candidate, candidates

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.calls import MASKED
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import bits_per_byte, position_bins
 from analysis.runs import Result
+from analysis.seam.calls import MASKED
 from analysis.studies.context import Context, Reading, check_seed, protocol
 from analysis.studies.ready.candidates import Candidate, candidates, looked_ahead
 from analysis.studies.text.scoring import Scored, score, whole_windows

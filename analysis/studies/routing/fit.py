@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.errors import TooLarge
 from analysis.files import clear, write_whole
 from analysis.kernels.parts import now
@@ -20,6 +19,7 @@ from analysis.routers.base import Router
 from analysis.routers.buckets import SAMPLE, make_buckets
 from analysis.routers.mlp import LEARNED, MOST, SaapMLP
 from analysis.routers.moments import Moments
+from analysis.seam.attention import Block
 from analysis.studies.context import Context
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_masses
 from analysis.studies.routing.passes import read_prompt

@@ -6,12 +6,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, DOCUMENTS
 from analysis.models import Model
 from analysis.routers.state import RoutingState
 from analysis.runs import Result
+from analysis.seam.attention import Block
 from analysis.studies.context import STREAMED, Context, check_seed, protocol, read
 from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses

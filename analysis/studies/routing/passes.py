@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.attention import Block, apply
 from analysis.errors import BadModel
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.routers.rotation import unrotate
+from analysis.seam.attention import Block, apply
 from analysis.statistics import forward
 
 PROBE = 12  # tokens of the text that tells which layers rotate
@@ -29,7 +29,7 @@ class Tap(Method):
     take: Callable[[int, Tensor, Tensor], None] | None = None
     rotated: list[bool] | None = None
 
-    def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
         tables = tables if self.rotated is None or self.rotated[layer] else None
         self.take(layer, *(unrotate(x[:1].float(), module, tables)[0] for x in (query, key)))
 
@@ -61,10 +61,10 @@ def rotated_layers(model: Model) -> list[bool]:
     spreads_of: dict[int, list[float]] = {}
 
     class Probe(Tap):
-        def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
+        def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
             entered[layer] = hidden[0].float()
 
-        def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
+        def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
             options = [key] if tables is None else [unrotate(key.float(), module, tables), key]
             spreads_of[layer] = [_spread(rows[0].float()) for rows in options]
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.attention import Block
 from analysis.kernels.parts import now
 from analysis.metrics.routing import captured, points_for
 from analysis.models import Model
 from analysis.routers.base import Router
 from analysis.routers.buckets import evenness
+from analysis.seam.attention import Block
 from analysis.studies.context import Context
 from analysis.studies.routing.cells import Cell, LayerView, cell_counts, cell_masses
 from analysis.studies.routing.fit import Fitted

@@ -15,7 +15,6 @@ from analysis import timing
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
-from analysis.inference import DecodeTime, InferenceTime, time_decode, time_inference
 from analysis.kernels.merge import merges
 from analysis.methods import METHODS
 from analysis.models import Model
@@ -27,6 +26,7 @@ from analysis.studies.speed.bench_model import bench_model
 from analysis.studies.speed.bench_sliders import bench_sliders
 from analysis.studies.speed.bench_statistics import bench_statistics
 from analysis.studies.speed.launch import MOST_NEW, retained
+from analysis.timing.inference import DecodeTime, InferenceTime, time_decode, time_inference
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics", "model", "sliders")

@@ -8,12 +8,13 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.models import Model, load_model
+from analysis.models.weights import free_bytes
 from analysis.runs import Result
+from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, top_p_rank
 from analysis.studies.context import Context, check_seed, made_on
 from analysis.timing import clock, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
-from analysis.weights import free_bytes
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
 LENGTHS, LONG = (1024, 4096), 8192  # from LONG on one layer is measured
@@ -92,12 +93,9 @@ def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], N
 @torch.no_grad()
 def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     """The six core statistics from the tables that `output_attentions` keeps, [L, H, 6], with the same rank routine."""
-    stock, found = model.lm.config._attn_implementation, []
-    model.lm.set_attn_implementation("eager")
-    try:
+    found = []
+    with attention_as(model.lm, "eager"):
         tables = model.lm.base_model(ids[None], use_cache=False, output_attentions=True).attentions
-    finally:
-        model.lm.set_attn_implementation(stock)
     place = torch.arange(len(ids), device=ids.device)
     back = place[:, None] - place
     for (p,) in tables:  # [H, T, T]

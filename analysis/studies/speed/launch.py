@@ -5,19 +5,19 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
-from analysis.calls import Ran
 from analysis.errors import BadSetting, TooLarge
-from analysis.inference import InferenceTime, Side, time_inference
 from analysis.kernels.merge import sink_pairs
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.attention import apply
+from analysis.seam.calls import Ran
 from analysis.studies.context import Context, Reading, protocol, read
 from analysis.studies.groups.routers import router_facts, router_for
 from analysis.studies.speed.longer import Longer, longer
 from analysis.timing import Timing, check_model_memory, processor
+from analysis.timing.inference import InferenceTime, Side, time_inference
 
 PREFIX = 1024  # tokens on which the kernels are held against the masked reference
 MOST_NEW, MOST_ROUNDS = 1024, 50

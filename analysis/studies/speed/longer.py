@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from analysis.errors import TooLarge
-from analysis.inference import InferenceTime, time_decode
 from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.timing import AttentionTime, check_memory, crossover, time_attention
+from analysis.timing.inference import InferenceTime, time_decode
 
 LONGEST = 1 << 18  # tokens
 PATIENCE = 15.0  # seconds that one more length may take

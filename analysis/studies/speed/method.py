@@ -7,16 +7,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply, ran
-from analysis.calls import MASKED
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting
-from analysis.inference import InferenceTime, time_inference
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply, ran
+from analysis.seam.calls import MASKED
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.routing.rows import NAMES
@@ -24,6 +23,7 @@ from analysis.studies.routing.states import state_for
 from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS
 from analysis.studies.text.held_out import check_range
 from analysis.timing import check_model_memory, crossover, processor
+from analysis.timing.inference import InferenceTime, time_inference
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
 OF = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`

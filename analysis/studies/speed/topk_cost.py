@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from analysis.errors import BadSetting
-from analysis.inference import quickest
 from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, made_on
 from analysis.studies.text.held_out import check_range
 from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, processor
+from analysis.timing.inference import quickest
 
 LENGTHS = (1024, 4096)
 TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}  # of a pass with 64 keys

@@ -5,13 +5,13 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from analysis.attention import apply
 from analysis.corpus import sample_texts, tokenize
 from analysis.kernels.parts import now
 from analysis.methods import METHODS
 from analysis.models import Model
-from analysis.parity import COMPARED, check, longest_span, parity as compare
 from analysis.runs import Result
+from analysis.seam.attention import apply
+from analysis.seam.parity import COMPARED, check, longest_span, parity as compare
 from analysis.studies.context import Context, protocol
 from analysis.studies.groups.routers import stored_routers
 
@@ -87,6 +87,6 @@ def parity(model: Model) -> dict:
         "tolerance": tolerance,
         "tokens": ids.shape[1],
         "seconds": took,
-        "stock_attention": model.lm.config._attn_implementation,
+        "stock_attention": model.stock_attention,
         "same": difference <= tolerance and leak <= tolerance,
     }

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from analysis.attention import apply
 from analysis.corpus import text_hash
 from analysis.files import write_whole
 from analysis.groups.controls import random_tokens, shuffled
@@ -21,6 +20,7 @@ from analysis.methods import METHODS
 from analysis.methods.focus import Focus
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.text.held_out import ids_hash
 
@@ -151,9 +151,9 @@ class Noted(Focus):
     pairs: list[int] = field(default_factory=list)
     counts: list[np.ndarray] = field(default_factory=list)
 
-    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    def token_features(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
         if self.given is None:
-            groups = super().observe(layer, hidden, real)  # [1, T, K]
+            groups = super().token_features(layer, hidden, real)  # [1, T, K]
             soft = self.router.soft(layer, hidden, real, self.membership)
             sizes = F.one_hot(soft[0].argmax(-1), self.router.K).sum(0)  # [K]
         else:

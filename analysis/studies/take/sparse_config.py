@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.cache import sees_all
 from analysis.errors import BadSetting
 from analysis.files import write_whole
-from analysis.layers import attention_modules
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.cache import sees_all
+from analysis.seam.layers import attention_modules
 from analysis.statistics.skipped import HIGH, LOW, PHASES, fit_scale, rises_of, skipped
 from analysis.studies.context import Context, protocol
 from analysis.studies.text.calibration import document_windows, longest_window, split_texts, text_keys

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import apply
 from analysis.claims import Comparison
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -16,6 +15,7 @@ from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.seam.attention import apply
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.temperature.sharpness import check_temperatures
 from analysis.studies.text.scoring import whole_windows

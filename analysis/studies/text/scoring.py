@@ -8,7 +8,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import Block, apply
 from analysis.corpus import MAX_WINDOWS, Tokens, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
@@ -16,6 +15,7 @@ from analysis.methods.base import Method
 from analysis.metrics.quality import divergence, same_top1
 from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
+from analysis.seam.attention import Block, apply
 from analysis.studies.context import Context, Reading
 
 KEPT_BYTES = 256 << 20  # of dense logits, so that a slider's move costs one pass of one method

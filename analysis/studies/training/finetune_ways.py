@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.attention import apply
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, trained_arm
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2

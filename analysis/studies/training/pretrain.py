@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.files import folder_whole, write_text
 from analysis.methods.base import Method
 from analysis.runs import Result
+from analysis.seam.attention import apply
 from analysis.studies.context import Context, made_on
 from analysis.training.bundle import card, export
 from analysis.training.checkpoints import LOG, lines, one_training, read_log

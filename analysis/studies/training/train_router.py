@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
@@ -22,6 +21,7 @@ from analysis.metrics.quality import perplexity
 from analysis.models import CACHE, Model, load_model
 from analysis.runs import Result
 from analysis.runs.corpora import corpus_folder
+from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from lab.budgets.query_arms import Routed, equal_factor, keys_of, static
 from lab.budgets.query_data import QUERIES, Samples, sample_queries
 from lab.budgets.query_model import QueryRouter, correlations, predict, table_means, train

@@ -151,7 +151,7 @@ def test_the_same_sizes_dealt_anew(home):
     router = FocusRouter(model.num_layers, model.width, groups=4, window=4, n_sink=1, seed=3)
     hidden = torch.randn(2, 20, model.width)
     plain, dealt = (
-        one.observe(1, hidden, torch.ones(2, 20, dtype=torch.bool))
+        one.token_features(1, hidden, torch.ones(2, 20, dtype=torch.bool))
         for one in (METHODS["focus"].build(router), Dealt.build(router, dealt=2))
     )
     assert plain.sum(1).tolist() == dealt.sum(1).tolist() and not torch.equal(plain, dealt)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from lab.harness.pairs import window_pairs

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.errors import BadSetting, Cancelled
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.training import run
 from analysis.training.focus import finetune
 from analysis.training.mitigations import Control, method_of
@@ -64,9 +64,9 @@ def test_what_the_controls_read():
     hidden, groups = torch.zeros(2, 400, 32), {}
     for turn in ((), (1, 0), (1, 1), (2, 0)):
         drawn.begin(*turn)
-        groups[turn] = [drawn.observe(layer, hidden, None) for layer in range(LAYERS)]
+        groups[turn] = [drawn.token_features(layer, hidden, None) for layer in range(LAYERS)]
         assert all((g.sum(-1) == 1).all() and g.shape == (2, 400, 4) for g in groups[turn])
-        assert all(torch.equal(a, drawn.observe(i, hidden, None)) for i, a in enumerate(groups[turn]))
+        assert all(torch.equal(a, drawn.token_features(i, hidden, None)) for i, a in enumerate(groups[turn]))
     firsts = [one[0] for one in groups.values()] + [groups[1, 0][1]]
     assert not any(torch.equal(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
 

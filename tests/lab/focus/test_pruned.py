@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
 from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, read_pairs
 from lab.focus.pruned import layer_arms

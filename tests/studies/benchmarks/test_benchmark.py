@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.benchmarks import SET_UPS, TASKS, documents, here
 from analysis.errors import BadSetting, TooLarge
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.studies.benchmarks import tasks as benchmark_tasks
 from tests.made.benchmarks import PIQA, every, lines, piqa
 from tests.made.models import save_models, watched

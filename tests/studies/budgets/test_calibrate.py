@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.cli.options import parser
 from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, BadText, Cancelled
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
+from analysis.seam.attention import apply
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.policies import stored_policies
 from analysis.studies.budgets.ranks import Ranks, measure_ranks

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.attention import apply
-from analysis.calls import Call
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
@@ -16,6 +14,8 @@ from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.runs.caps import chosen_cap, judged, summary, verdict
+from analysis.seam.attention import apply
+from analysis.seam.calls import Call
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.cap_rows import Counting, _side, compare_losses, counted_reads, two_sides, units_of
 from analysis.studies.budgets.cap_sweep import cap_sweep

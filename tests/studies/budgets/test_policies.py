@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget, cache_keys, reads
 from analysis.runs.studies import policies
+from analysis.seam.attention import apply
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.edited import budgets, calibrations
 from analysis.studies.budgets.policies import import_policy, stored_policies

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.arguments import past_of
-from analysis.attention import apply
-from analysis.cache import cache_bytes
 from analysis.costs import kv_cache_bytes, read_shape
 from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
+from analysis.seam.arguments import past_of
+from analysis.seam.attention import apply
+from analysis.seam.cache import cache_bytes
 from analysis.studies.quality.continuation import KNOWN, SECOND, UNKNOWN, continuation
 from analysis.studies.quality.following import NOTHING, PLAIN, follow
 from tests.made.evaluating import TEXT

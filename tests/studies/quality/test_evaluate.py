@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.corpus import sample_texts, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity, position_bins
 from analysis.runs import RunStore
+from analysis.seam.attention import apply
 from analysis.studies.quality.evaluate import evaluate
 from tests.made.evaluating import TEXT, evaluator, one
 

@@ -40,7 +40,7 @@ class Thinned(Method):
         if self.fitted is None:
             raise NotFitted("Nothing was calibrated.")
 
-    def keep(self, block):
+    def mask(self, block):
         distance = block.distances()
         return (distance < self.window) | (distance % int(self.fitted["step"][block.layer]) == 0)
 

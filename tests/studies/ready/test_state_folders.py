@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis import models, places
+from analysis import places
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
-from analysis.models import load_model
+from analysis.models import load_model, loading
 from analysis.runs import Result, RunStore
 from analysis.studies.budgets.recipes import policy_for
 from analysis.studies.context import Context
@@ -57,7 +57,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def bundled(cache, monkeypatch):
     monkeypatch.setattr(places, "CACHE", cache)
-    monkeypatch.setattr(models, "CACHE", cache)
+    monkeypatch.setattr(loading, "CACHE", cache)
 
 
 def tree(folder: Path) -> dict[str, str]:

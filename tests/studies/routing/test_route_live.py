@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from analysis.__main__ import main
-from analysis.attention import apply
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.methods import METHODS
 from analysis.metrics.routing import bucket_recall
 from analysis.routers import ROUTERS
 from analysis.routers.state import RoutingState
+from analysis.seam.attention import apply
 from analysis.statistics import forward
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates

@@ -6,15 +6,13 @@ import psutil
 import pytest
 import torch
 
-from analysis import inference as whole
 from analysis.__main__ import main
-from analysis.attention import apply
-from analysis.cache import GrowingCache
-from analysis.calls import Ran
 from analysis.errors import BadSetting, Cancelled, TooLarge
-from analysis.inference import PARTS, time_inference
 from analysis.kernels import plan
 from analysis.methods import METHODS
+from analysis.seam.attention import apply
+from analysis.seam.cache import GrowingCache
+from analysis.seam.calls import Ran
 from analysis.studies.groups.routers import router_for
 from analysis.studies.speed import longer
 from analysis.studies.speed.launch import (
@@ -25,7 +23,8 @@ from analysis.studies.speed.launch import (
     retained,
     verdict,
 )
-from analysis.timing import ON_CPU, Timing
+from analysis.timing import ON_CPU, Timing, inference as whole
+from analysis.timing.inference import PARTS, time_inference
 from tests.kernels.test_kernel_decode import kept
 from tests.made.asking import asker, study_context
 from tests.made.clock import Clock

@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from analysis import attention
 from analysis.corpus import sample_texts
 from analysis.errors import BadModel, BadSetting, Cancelled
 from analysis.groups.vectors import pca
 from analysis.models import load_model
+from analysis.seam import attention
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.start.card import full_parity, parity

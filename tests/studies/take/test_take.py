@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply
 from analysis.studies.budgets.policies import import_policy
 from analysis.studies.context import Context
 from analysis.studies.quality.continuation import continuation

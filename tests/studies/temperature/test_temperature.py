@@ -38,7 +38,7 @@ def tables(home):
 @pytest.mark.parametrize("t", [1.0, 0.5])
 def test_kept_states_give_the_model_s_probabilities_at_any_temperature(family, t):
     lm, ids, seen = tiny(family), token_ids(1, 40), {}
-    from analysis.attention import apply
+    from analysis.seam.attention import apply
 
     states = attention_states(load_model(lm), ids[0].numpy())
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import arithmetic
 from analysis.errors import BadSetting, BadText
+from analysis.models import arithmetic
 from analysis.studies.context import Context
 from analysis.studies.training import pretrain as study
 from analysis.training import mixture

@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, logging
 
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.layers import attention_modules, shape_of
-from analysis.parity import check
+from analysis.models.weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
 from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from analysis.sound import check_tokens, check_weights, watch
-from analysis.weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
+from analysis.seam.layers import (
+    attention_modules,
+    bypasses_attention_interface,
+    causal_class,
+    shape_of,
+    stock_attention,
+)
+from analysis.seam.parity import check
+from analysis.seam.sound import check_tokens, check_weights, watch
 
-disable_progress_bar()  # progress is reported by whoever asked for the model
-set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
+logging.disable_progress_bar()  # progress is reported by whoever asked for the model
+logging.set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
 
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
@@ -63,6 +68,11 @@ class Model:
         """The type of the weights in words, with their bits where they have fewer."""
         kind = str(self.dtype).removeprefix("torch.")
         return f"{self.few_bits}, products in {kind}" if self.few_bits else kind
+
+    @property
+    def stock_attention(self) -> str:
+        """The implementation of attention that the model runs by itself, such as `sdpa`."""
+        return stock_attention(self.lm)
 
     @property
     def width(self) -> int:
@@ -137,7 +147,7 @@ def load_model(
         refuse_family(name.config)
         attention_modules(name)
         check(name.config)
-        label = Path(name.config._name_or_path or name.config.model_type).name
+        label = Path(name.config.name_or_path or name.config.model_type).name
         return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
     bare, precision, named = how(str(name))
     precision = dtype if dtype != "auto" else precision
@@ -173,10 +183,10 @@ def load_model(
 def refuse_family(config) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type
-    known = type(config) in AutoModelForCausalLM._model_mapping
-    bypasses = known and not AutoModelForCausalLM._model_mapping[type(config)]._supports_attention_backend
-    if said := why_not(family, known, bypasses):
-        raise BadModel(said)
+    model_class = causal_class(config)
+    bypasses = model_class is not None and bypasses_attention_interface(model_class)
+    if reason := why_not(family, model_class is not None, bypasses):
+        raise BadModel(reason)
 
 
 def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, device: str) -> None:

@@ -7,9 +7,12 @@ import torch
 
 import analysis
 from analysis.errors import BadSetting
-from analysis.eviction.budget import evict, falling, keep_most, recent_half
-from analysis.eviction.scores import eviction_scores, expected_attention
 from analysis.kernels.scoring import Scoring
+from analysis.methods.evicting import evict, keep_most
+from analysis.methods.eviction import eviction_scores
+from analysis.methods.expected_attention import expected_scores
+from analysis.methods.h2o import recent_half
+from analysis.methods.pyramid_kv import falling_budget
 
 KINDS = ("snapkv", "tova", "h2o", "keydiff")
 
@@ -99,7 +102,7 @@ def test_expected_attention_by_hand():
     """Against weights of many normal queries: the mean of exp(q.k / sqrt(D)) is exp(mean + variance / 2)."""
     queries, keys, values = states(batch=1, heads=2, kv_heads=1, length=9, size=4)
     turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
-    found = expected_attention(queries, keys, values, lambda x: x @ turn.T, sinks=2)
+    found = expected_scores(queries, keys, values, lambda x: x @ turn.T, sinks=2)
     wanted = torch.zeros(9, dtype=torch.float64)
     for head in queries[0]:
         mean, spread = turn @ head[2:].mean(0), turn @ torch.cov(head[2:].T) @ turn.T
@@ -113,7 +116,7 @@ def test_expected_attention_under_a_soft_cap():
     """Against the mean of capped exponentials over a fine grid of queries of two dimensions."""
     queries, keys, values = states(batch=1, heads=1, kv_heads=1, length=9, size=2)
     scoring = Scoring(3.0, softcap=30.0)
-    found = expected_attention(queries, keys, values, lambda x: x, sinks=1, scoring=scoring)[0, 0, 1:]
+    found = expected_scores(queries, keys, values, lambda x: x, sinks=1, scoring=scoring)[0, 0, 1:]
     known = queries[0, 0, 1:]
     axis = torch.linspace(-9, 9, 601, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)  # standard normal in both directions
@@ -165,10 +168,10 @@ def test_h2o_keeps_the_newest_half():
 
 
 def test_a_pyramid_falls_and_keeps_its_sum():
-    counts = [falling(layer, 5, 100, 20, 500) for layer in range(5)]
+    counts = [falling_budget(layer, 5, 100, 20, 500) for layer in range(5)]
     assert counts == [20 + 156, 20 + 118, 20 + 80, 20 + 42, 20 + 4], "least 80 / 20, most 160 - 4"
-    assert falling(0, 1, 100, 20, 500) == 100 and falling(2, 5, 10, 20, 500) == 10
-    steep = [falling(layer, 5, 100, 20, 120) for layer in range(5)]
+    assert falling_budget(0, 1, 100, 20, 500) == 100 and falling_budget(2, 5, 10, 20, 500) == 10
+    steep = [falling_budget(layer, 5, 100, 20, 120) for layer in range(5)]
     assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
 
 

@@ -21,7 +21,7 @@ from analysis.groups.controls import random_tokens
 from analysis.kernels import grouped_attention, parts, plan
 from analysis.kernels.parts import now
 from analysis.models import Model
-from analysis.weights import free_bytes
+from analysis.models.weights import free_bytes
 
 MATH_BYTES = 1 << 30  # the kernel that holds T x T is no candidate beyond this
 CANDIDATES = {  # name -> torch's backend

@@ -12,13 +12,13 @@ from importlib.metadata import version
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from analysis.arguments import as_past, past_of
-from analysis.attention import apply
 from analysis.errors import AnalysisError, BadModel
 from analysis.files import read_json
-from analysis.layers import attention_modules
-from analysis.methods.dense import Dense
 from analysis.places import CACHE, PLAIN
+from analysis.seam.arguments import as_past, past_of
+from analysis.seam.attention import apply
+from analysis.seam.hooks import Hooks
+from analysis.seam.layers import attention_modules, causal_class
 
 KEPT = CACHE / "demo" / "parity.json"  # what comes with the bundled model, so that nobody waits for it
 LENGTH, DECODED = 96, 4  # tokens of the small copy's text, and those of them that are read one by one
@@ -62,10 +62,16 @@ def parity(lm: PreTrainedModel, ids: torch.Tensor, watch: bool = True) -> Parity
     """Of the tokens [1, T]. `watch`: try the blocks of scores too, which statistics and methods are computed from."""
     stock, found = _logits(lm, ids), []
     for watching in [None, _nobody] if watch else [None]:
-        with apply(lm, Dense(), watching):
+        with apply(lm, _Stock(), watching):
             found.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
     one_pass, decoded = torch.tensor(found).amax(0).tolist()  # NaN stays NaN
     return Parity(one_pass, decoded, float(stock[0].abs().max()), ids.shape[1])
+
+
+class _Stock(Hooks):
+    """What the stock model computes, through the seam."""
+
+    dense = True
 
 
 def _nobody(block: object, probabilities: torch.Tensor) -> None:
@@ -145,7 +151,7 @@ def of_random_weights(small: PreTrainedConfig) -> Parity:
 
 def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the same classes and kinds of layers, with few layers and small widths."""
-    alone = type(config.get_text_config()) in AutoModelForCausalLM._model_mapping
+    alone = causal_class(config.get_text_config()) is not None
     small = copy.deepcopy(config.get_text_config() if alone else config)
     small.name_or_path, small.dtype = "", None  # neither they nor how weights are stored change what is computed
     vars(small).pop("quantization_config", None)

@@ -5,8 +5,8 @@ import importlib.util
 import psutil
 import torch
 
-from analysis.arithmetic import bfloat16_gain, quick_type
 from analysis.errors import BadSetting
+from analysis.models.arithmetic import bfloat16_gain, quick_type
 from analysis.places import PRECISIONS
 
 LARGE = 100_000_000  # parameters from which the quicker type is taken on a processor

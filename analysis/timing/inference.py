@@ -7,7 +7,7 @@ counts as a gain of reading less.
 
 import math
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -17,15 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
-from analysis.arguments import as_past
-from analysis.attention import apply, ran
-from analysis.cache import Cache, DynamicCache, GrowingCache, cache_bytes
-from analysis.calls import Ran
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
 from analysis.kernels import parts
 from analysis.kernels.decode import GroupMajor, Growing
 from analysis.kernels.parts import now
+from analysis.seam.arguments import as_past
+from analysis.seam.attention import apply, ran
+from analysis.seam.cache import Cache, DynamicCache, GrowingCache, cache_bytes
+from analysis.seam.calls import Ran
+from analysis.seam.layers import attention_as
 from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, peak_bytes
 
 PARTS = ("router", *parts.PARTS, "rest")
@@ -186,17 +187,14 @@ def _parts(lm, ids: Tensor, new_tokens: int, cache: Cache) -> tuple[dict[str, fl
 @contextmanager
 def _dense_path(lm, kernel: str):
     """The stock model, with torch's attention where its family takes it, the quickest kernel first."""
-    stock = lm.config._attn_implementation
     first = [CANDIDATES[kernel]] if kernel in CANDIDATES else []
-    try:
-        try:
-            lm.set_attn_implementation("sdpa")
-        except ValueError:  # a family with a soft cap
-            lm.set_attn_implementation(stock)
-        with sdpa_kernel([*first, *(k for k in CANDIDATES.values() if k not in first)], set_priority=True):
-            yield
-    finally:
-        lm.set_attn_implementation(stock)
+    with ExitStack() as stack:
+        with suppress(ValueError):  # a family with a soft cap keeps its own
+            stack.enter_context(attention_as(lm, "sdpa"))
+        stack.enter_context(
+            sdpa_kernel([*first, *(k for k in CANDIDATES.values() if k not in first)], set_priority=True)
+        )
+        yield
 
 
 @dataclass(frozen=True)

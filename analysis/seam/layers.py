@@ -1,7 +1,11 @@
-"""The layers of a transformers model, and their shapes."""
+"""The layers of a transformers model, their shapes, and which implementation of attention they run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from analysis.errors import BadModel
 
@@ -42,3 +46,35 @@ def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
 def has_rotary(lm: torch.nn.Module) -> bool:
     """Whether the positions of a model are rotary, so that queries and keys can be turned to others."""
     return any("rotary" in name for name, _ in lm.named_modules())
+
+
+def stock_attention(lm: PreTrainedModel) -> str:
+    """The name of the attention implementation that the model runs now, such as `sdpa`."""
+    return lm.config._attn_implementation
+
+
+@contextmanager
+def attention_as(lm: PreTrainedModel, implementation: str) -> Iterator[None]:
+    """The model with another implementation of attention. Errors: ValueError where its family has none by this name."""
+    stock = stock_attention(lm)
+    try:
+        lm.set_attn_implementation(implementation)
+        yield
+    finally:
+        lm.set_attn_implementation(stock)
+
+
+def causal_class(config: Any) -> type[PreTrainedModel] | None:
+    """The class of causal language model that a configuration describes; None where transformers has none."""
+    mapping = AutoModelForCausalLM._model_mapping
+    return mapping[type(config)] if type(config) in mapping else None
+
+
+def bypasses_attention_interface(model_class: type[PreTrainedModel]) -> bool:
+    """Whether a family computes its attention by itself, so that nothing can be registered in its place."""
+    return not model_class._supports_attention_backend
+
+
+def draw_weights(lm: PreTrainedModel, module: torch.nn.Module) -> None:
+    """Fill the parameters of one module of a model at random, as its family begins a training."""
+    lm._init_weights(module)

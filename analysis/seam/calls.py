@@ -1,0 +1,133 @@
+"""What passes between the seam and a method: a prompt, a call of one layer, a block of its scores, and what ran."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from analysis.kernels import Plan
+from analysis.kernels.scoring import Scoring
+from analysis.seam.cache import CompactLayer, GroupedLayer
+
+MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The first call of one layer, for a method that decides once about a whole text."""
+
+    layer: int
+    query: Tensor  # [B, H, T, D], rotated
+    key: Tensor  # [B, G, T, D], rotated
+    value: Tensor  # [B, G, T, D]
+    first: Tensor  # [B] place of the first real token; left padding comes before it
+    module: Any  # the attention layer
+    tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
+    scoring: Scoring
+
+    def part(self, text: int, start: int, stop: int) -> "Prompt":
+        """The tokens start..stop of one text."""
+        query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
+        tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
+        return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one layer, causal and without a mask, as a method's own kernel sees it."""
+
+    layer: int
+    query: Tensor  # [B, H, Tq, D]
+    key: Tensor  # [B, G, Tk, D] of all tokens; of the new ones where the cache is sorted by group or compacted
+    value: Tensor  # likewise
+    scaling: float
+    past: int  # tokens before the first query
+    of_tokens: Tensor | None  # [B, past + Tq, ...] what `token_features` or `encode_tokens` returned
+    stored: GroupedLayer | CompactLayer | None  # the layer's KV cache where the method decides its order
+
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether a backward pass will go through the queries: most kernels have none."""
+        return self.query.requires_grad and torch.is_grad_enabled()
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What a method's kernel computed."""
+
+    out: Tensor | None  # [B, H, Tq, D]; None where the kernel cannot compute this call
+    kernel: str
+    why: str
+    plan: Plan | None = None
+
+
+@dataclass
+class Block:
+    """One block of n queries of one layer, as a method or a statistic sees it."""
+
+    layer: int
+    scores: Tensor  # [B, H, n, Tk] scaled, soft-capped logits; float32 where the model computes in less
+    visible: Tensor  # bool, broadcastable to the scores: causal, no padding, inside the model's sliding window
+    rows: Tensor  # [n] places of the queries
+    columns: Tensor  # [Tk] places of the keys in the same numbering: a distance is rows[:, None] - columns
+    first: Tensor  # [B] place of the first real token; left padding comes before it
+    of_queries: Tensor | None = None  # [B, n, ...] what `token_features` or `encode_tokens` returned for the queries
+    of_keys: Tensor | None = None  # [B, Tk, ...] and for the keys
+    read: Tensor | None = None  # bool, broadcastable to the scores: what stood in the softmax, once that is known
+    sharing: int = 1  # neighbouring query heads that share a key-value head
+    scoring: Scoring | None = None
+    made: dict[str, Any] = field(default_factory=dict, repr=False)  # what `once` computed
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make()` returns, computed once a block: for what several hooks of a method need."""
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
+
+    def distances(self) -> Tensor:
+        """[n, Tk]: how many tokens the key lies before the query."""
+        return self.rows[:, None] - self.columns
+
+    def near(self, window: int, sinks: int) -> Tensor:
+        """bool [B or 1, 1, n, Tk]: the last `window` tokens, the token itself included, and the first of the text."""
+        near = (self.distances() < window)[None, None]
+        return near | (self.columns < self.first[:, None] + sinks)[:, None, None] if sinks else near
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Queries [B, H, n, D] and keys [B, G, Tk, D] in float32, where `encode_tokens` returned `stacked` ones."""
+        heads = self.scores.shape[1]
+        queries, keys = self.of_queries[:, :, :heads], self.of_keys[:, :, heads:]
+        return queries.transpose(1, 2).float(), keys.transpose(1, 2).float()
+
+
+def stacked(query: Tensor, key: Tensor) -> Tensor:
+    """Queries [B, H, T, D] and keys [B, G, T, D] of the same tokens as rows of a token memory, [B, T, H + G, D]."""
+    return torch.cat([query, key], 1).transpose(1, 2)
+
+
+@dataclass
+class Ran:
+    """A kernel that a layer ran in one phase; `why` and `plan` are those of its last call."""
+
+    layer: int
+    phase: str  # prefill, decode, or continued: more text after a past one
+    kernel: str
+    why: str
+    plan: Plan | None = None
+    calls: int = 0
+
+
+def only_masked(
+    kernels: bool, watched: bool, query: Tensor, mask: Tensor | None, dropout: float, softcap: float | None
+) -> str | None:
+    """Why this call runs the masked reference whatever the method has; None where a kernel may run."""
+    reasons = {
+        "The masked reference was asked for.": not kernels,
+        "Somebody watches the probabilities.": watched,
+        "The kernels take no mask, and padding, a sliding window or packed texts need one.": mask is not None,
+        "The kernels take no soft cap of the scores.": softcap is not None,
+        "The kernels take no dropout.": dropout > 0,
+    }
+    return next((why for why, holds in reasons.items() if holds), None)
