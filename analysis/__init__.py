@@ -4,21 +4,24 @@ The names below are the door; they load on first use, so `import analysis` costs
 """
 
 import importlib
+import sys
 from typing import Any
 
+from analysis.moved import MovedModules
+
 _ROOMS = {
-    "load_model": "models",
-    "apply": "attention",
+    "load_model": "models.loading",
+    "apply": "seam.attention",
     "METHODS": "methods",
     "attention_statistics": "statistics",
     "top_p_rank": "statistics",
     "grouped_attention": "kernels",
-    "block_map": "kernels.block_maps",
+    "block_map": "methods.block_maps",
     "block_attention": "kernels.blocks",
-    "eviction_scores": "eviction",
-    "evict": "eviction",
+    "eviction_scores": "methods.eviction",
+    "evict": "methods.evicting",
     "time_attention": "timing",
-    "time_inference": "inference",
+    "time_inference": "timing.inference",
     "sinkhorn": "groups.sinkhorn",
     "spherical_kmeans": "groups.kmeans",
     "fit_router": "routers",
@@ -31,6 +34,7 @@ _ROOMS = {
     "AnalysisError": "errors",
 }
 __all__ = list(_ROOMS)
+sys.meta_path.append(MovedModules())
 
 
 def __getattr__(name: str) -> Any:

@@ -8,4 +8,4 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(importlib.import_module("analysis.models.loading"), name)
+    return getattr(importlib.import_module(".loading", __name__), name)
