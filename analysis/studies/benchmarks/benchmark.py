@@ -4,28 +4,76 @@ import importlib.metadata
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
+from analysis.answer import Answer, doc, record
 from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.commandline import commandline
 from analysis.errors import BadSetting, TooLarge
-from analysis.methods.base import Method
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.metrics.proportions import share, share_difference
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.studies.benchmarks.scores import Coded, answers, code, generated, gold, width
 from analysis.studies.benchmarks.tasks import Asked, asked
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.ready.candidates import Candidate, beside_dense, looked_ahead
-from analysis.studies.stored.comparisons import edges
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
-EMPTY = ("value_low", "value_high")
-EMPTY += tuple(f"{name}{end}" for name in ("difference", "gold_difference") for end in ("", "_low", "_high"))
+
+
+@record
+class BenchmarkRow:
+    """One metric of one task under one method. Intervals are 95%; a difference is None for dense itself."""
+
+    task: str
+    title: str
+    method: str = doc("label of the method")
+    name: str = doc("its name")
+    shots: int = doc("examples in a prompt")
+    reads_future: bool = doc("whether later tokens decide over earlier ones")
+    items: int = doc("questions that were asked")
+    of: int = doc("questions there are")
+    does_not_fit: int = doc("those left out because they are longer than the model reads")
+    window: int | None = doc("tokens that the method reads whole")
+    longer_than_window: float | None = doc("share of the items that are longer")
+    metric: str
+    value: float
+    gold: float = doc("log-probability of the right answer in nats, mean")
+    stderr: float | None = doc("standard error of a share")
+    value_low: float | None = doc("Wilson interval of a share")
+    value_high: float | None
+    difference: float | None = doc("share minus that of dense, paired (Bonett and Price)")
+    difference_low: float | None
+    difference_high: float | None
+    gold_difference: float | None = doc("gold minus that of dense, nats, interval over items")
+    gold_difference_low: float | None
+    gold_difference_high: float | None
+    gold_difference_state: str | None = doc("what that interval rests on", default=None)
+
+
+@record
+class TaskFiles:
+    """Where a task came from."""
+
+    title: str
+    files: list[str] = doc("names of the files that were read")
+    shots: int = doc("examples in a prompt")
+
+
+@record
+class Benchmarked(Answer):
+    """Scores of tasks under methods, item by item against dense."""
+
+    rows: list[BenchmarkRow] = doc("one per task, method and metric", row=BenchmarkRow)
+    sentences: list[str] = doc("one per task and method, of the metric that the papers print")
+    sentence: str = doc("all of them")
+    tasks: dict[str, TaskFiles] = doc("name -> where it came from")
+    notes: list[str] = doc("what was left out, and the set-up")
+    items: DataFrame = doc("one row per item and method: task, method, item, tokens, gold, and every metric's value")
 
 
 def benchmark(
@@ -39,19 +87,13 @@ def benchmark(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> Benchmarked:
     """Scores of `tasks` (those of USUAL) under `methods` as in `evaluate`, dense always first, on the same items.
 
     `data`: the folder with one folder of files per task (default, and always in a browser: models_cache/benchmarks).
     `shots`: examples in a prompt (default: the task's own, 8 of GSM8K, else none); `items`: only the first so many.
     `question`: `sparse` or `dense`, the set-ups A and B of `analysis.benchmarks.SET_UPS`. A prompt that does not fit
     the model with its answer is left out and counted; a task of which none fits is refused.
-    numbers: `rows` (`task title method name metric value stderr value_low value_high items of does_not_fit window
-    longer_than_window shots reads_future difference gold gold_difference`, both differences with `_low` and `_high`: a
-    share of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
-    Price; `gold` is the mean log-probability of the right answer in nats, its difference to dense has an interval over
-    items; `longer_than_window` the share of items longer than what the method reads whole), `sentences`, `notes`.
-    tables: `rows`, `items` (`task method item tokens gold` and the value of each metric).
     Errors: BadSetting, TooLarge, NotFitted, before a pass.
     """
     check_seed(seed)
@@ -66,47 +108,44 @@ def benchmark(
     listed = beside_dense(context, lm, methods)
     context.progress(0.0, "reading the tasks")
     folder = Path(data) if data else FOLDER
-    wanted = [asked(name, folder, shots, items, seed) for name in dict.fromkeys(tasks or USUAL)]
-    fitting = [_fitting(lm, one) for one in wanted]
-    rows, table, done = [], [], 0
-    total = sum(len(coded) for _, coded, _ in fitting) * len(listed)
-    for one, coded, left in fitting:
+    all_tasks = [asked(name, folder, shots, items, seed) for name in dict.fromkeys(tasks or USUAL)]
+    fitting = [_fitting(lm, task) for task in all_tasks]
+    rows: list[BenchmarkRow] = []
+    table: list[dict[str, Any]] = []
+    done, total = 0, sum(len(coded) for _, coded, _ in fitting) * len(listed)
+    for task, coded, left_out in fitting:
         dense = None
         for way in listed:
-            part = context.within(done / total, len(coded) / total, f"{one.title}, {way.label}")
-            found = _found(part, lm, way.method, one, coded, question == "dense")
+            part = context.within(done / total, len(coded) / total, f"{task.title}, {way.label}")
+            counted, logs = _ask(part, lm, way, task, coded, question == "dense")
             done += len(coded)
-            values, right = one.values([result for result, _ in found]), gold([logs for _, logs in found], one.items)
+            values, right = task.values(counted), gold(logs, task.items)
+            rows += [_row(task, way, coded, left_out, metric, values, right, dense) for metric in values]
             dense = dense or (values, right)
-            about = _about(one, way, coded, left)
-            against = dense if way is not listed[0] else None
-            rows += [about | _row(one, metric, values, right, against) for metric in values]
-            table += [
-                {
-                    "task": one.name,
-                    "method": way.label,
-                    "item": number,
-                    "tokens": text.longest,
-                    "gold": float(right[number]),
-                }
-                | {metric: values[metric][number] for metric in values}
-                for number, text in enumerate(coded)
-            ]
-    request = {"tasks": [one.name for one in wanted], "data": "DIR", "model": lm.name, "methods": methods}
+            for number, text in enumerate(coded):
+                item = {"task": task.name, "method": way.label, "item": number, "tokens": text.longest}
+                of_item = {metric: values[metric][number] for metric in values}
+                table.append(item | {"gold": float(right[number])} | of_item)
+    request: dict[str, Any] = {
+        "tasks": [task.name for task in all_tasks],
+        "data": "DIR",
+        "model": lm.name,
+        "methods": methods,
+    }
     request |= {"shots": shots, "items": items, "question": question, "seed": seed}
     about = {"seed": seed, "shots": shots, "set_up": SET_UPS[question].letter, "items": items}
     about |= {"kernel": "masked blocks" if question == "dense" else "each method's own kernel where it has one"}
     about |= {"harness": importlib.metadata.version("lm_eval"), "command": commandline("benchmark", request)}
-    tokens, sentences_told = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
-    numbers = {
-        "rows": rows,
-        "sentences": sentences_told,
-        "sentence": " ".join(sentences_told),
-        "tasks": {one.name: {"title": one.title, "files": one.files, "shots": one.shots} for one in wanted},
-        "notes": [*_notes(lm, fitting, question), *looked_ahead(listed)],
-        "protocol": protocol("benchmark", lm, None, tokens * len(listed), **about),
-    }
-    return Result(numbers, {"rows": pd.DataFrame(rows), "items": pd.DataFrame(table)})
+    tokens, lines = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
+    return Benchmarked(
+        rows=rows,
+        sentences=lines,
+        sentence=" ".join(lines),
+        tasks={task.name: TaskFiles(task.title, task.files, task.shots) for task in all_tasks},
+        notes=[*_notes(lm, fitting, question), *looked_ahead(listed)],
+        items=DataFrame(table),
+        protocol=protocol("benchmark", lm, None, tokens * len(listed), **about),
+    )
 
 
 def _fitting(lm: Model, task: Asked) -> tuple[Asked, list[Coded], int]:
@@ -120,73 +159,96 @@ def _fitting(lm: Model, task: Asked) -> tuple[Asked, list[Coded], int]:
             f"{min(sizes):,} to {max(sizes):,} tokens and {lm.max_positions:,} are read at once: ask for fewer examples"
             " with --shots, or take a model that reads more."
         )
-    task = replace(task, items=list(compress(task.items, fits)))
-    return task, list(compress(coded, fits)), fits.count(False)
+    return replace(task, items=list(compress(task.items, fits))), list(compress(coded, fits)), fits.count(False)
 
 
-def _found(
-    context: Context, lm: Model, method: Method, task: Asked, coded: list[Coded], dense_question: bool
-) -> list[tuple]:
-    """Of every item: what the harness counts, and (log-probability, greedy) of the answers."""
-    results = []
+def _ask(
+    context: Context, lm: Model, way: Candidate, task: Asked, coded: list[Coded], dense_question: bool
+) -> tuple[list[list], list[list]]:
+    """(what the harness counts of every item, (log-probability, greedy) of its answers)."""
+    counted: list[list] = []
+    logs: list[list[tuple[float, bool]]] = []
     for number, (item, text) in enumerate(zip(task.items, coded, strict=True)):
         context.progress(number / len(coded), f"{number + 1} of {len(coded)}")
-        logs = answers(lm, method, text, dense_question)
-        counted = logs if item.until is None else [generated(lm, method, text, item.until, dense_question)]
-        results.append((counted, logs))
-    return results
+        logs.append(answers(lm, way.method, text, dense_question))
+        if item.until is None:
+            counted.append(logs[-1])
+        else:
+            counted.append([generated(lm, way.method, text, item.until, dense_question)])
+    return counted, logs
 
 
-def _about(task: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
-    reach = width(way.method)
-    longer = None if reach is None else float(np.mean([text.longest > reach for text in coded]))
-    about = {"task": task.name, "title": task.title, "method": way.label, "name": way.name, "shots": task.shots}
-    about |= {"reads_future": way.method.reads_future, "items": len(coded), "of": len(coded) + left}
-    return about | {"does_not_fit": left, "window": reach, "longer_than_window": longer}
-
-
-def _row(task: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple | None) -> dict:
+def _row(
+    task: Asked,
+    way: Candidate,
+    coded: list[Coded],
+    left_out: int,
+    metric: str,
+    values: dict[str, list[float]],
+    right: np.ndarray,
+    dense: tuple[dict[str, list[float]], np.ndarray] | None,
+) -> BenchmarkRow:
     """The score of a metric, and the right answers' log-probability; `dense`: both of dense attention."""
-    scores, n = values[metric], len(right)
-    row = {"metric": metric, "value": task.mean(metric, scores), "gold": float(right.mean())}
-    row |= dict.fromkeys(("stderr", *EMPTY))
-    counted = metric not in NOT_SHARES
-    if counted:
-        interval_of_share = share(scores)
-        row["stderr"] = float(np.std(scores, ddof=1) / np.sqrt(n)) if n > 1 else None
-        row |= {"value_low": interval_of_share.low, "value_high": interval_of_share.high}
+    scores, n, is_share = values[metric], len(right), metric not in NOT_SHARES
+    reach = width(way.method)
+    row: dict[str, Any] = {"stderr": None, "longer_than_window": None}
+    if reach is not None:
+        row["longer_than_window"] = float(np.mean([text.longest > reach for text in coded]))
+    if is_share and n > 1:
+        row["stderr"] = float(np.std(scores, ddof=1) / np.sqrt(n))
+    measured = {"value": share(scores) if is_share else None, "difference": None, "gold_difference": None}
     if dense is not None:
-        over = interval(right - dense[1], fewest=BLOCKS)
-        row |= edges("gold_difference", over) | {"gold_difference_state": over.state.replace("units", "items")}
-        row |= edges("difference", share_difference(scores, dense[0][metric])) if counted else {}
-    return row
+        of_gold = measured["gold_difference"] = interval(right - dense[1], fewest=BLOCKS)
+        row["gold_difference_state"] = of_gold.state.replace("units", "items")
+        if is_share:
+            measured["difference"] = share_difference(scores, dense[0][metric])
+    for name, estimate in measured.items():
+        row[f"{name}_low"] = estimate and estimate.low
+        row[f"{name}_high"] = estimate and estimate.high
+        row[name] = estimate and estimate.mean
+    row["value"] = task.mean(metric, scores)
+    return BenchmarkRow(
+        task=task.name,
+        title=task.title,
+        method=way.label,
+        name=way.name,
+        shots=task.shots,
+        reads_future=way.method.reads_future,
+        items=len(coded),
+        of=len(coded) + left_out,
+        does_not_fit=left_out,
+        window=reach,
+        metric=metric,
+        gold=float(right.mean()),
+        **row,
+    )
 
 
-def sentences(rows: list[dict]) -> list[str]:
+def sentences(rows: list[BenchmarkRow]) -> list[str]:
     """One sentence per task and method, of the metric that the papers print."""
     lines = []
     for row in rows:
-        task = TASKS.get(row["task"])
-        if row["metric"] != (task.metric if task else "acc"):
+        task = TASKS.get(row.task)
+        if row.metric != (task.metric if task else "acc"):
             continue
-        line = f"{row['title']}, {row['method']}: {row['value']:.1%} ({row['metric']}, n = {row['items']:,})"
-        if row["name"] != "dense":
-            points = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
+        line = f"{row.title}, {row.method}: {row.value:.1%} ({row.metric}, n = {row.items:,})"
+        if row.name != "dense":
+            points = [100 * (edge or 0) for edge in (row.difference, row.difference_low, row.difference_high)]
             line += f", {points[0]:+.1f} points against dense (95% interval {points[1]:+.1f} to {points[2]:+.1f})"
-        if row["longer_than_window"] is not None:
-            share_longer, reach = row["longer_than_window"], row["window"]
-            line += f"; {share_longer:.0%} of the items are longer than the {reach:,} tokens it reads whole"
+        if row.longer_than_window is not None:
+            line += f"; {row.longer_than_window:.0%} of the items are longer than the {row.window:,} tokens it reads "
+            line += "whole"
         lines.append(f"{line}.")
     return lines
 
 
-def _notes(lm: Model, fitting: list[tuple], question: str) -> list[str]:
-    said = [
-        f"{one.title}: {left:,} of {left + len(coded):,} prompts with {one.shots} examples are longer than the "
-        f"{lm.max_positions:,} tokens that are read at once; they are left out."
-        for one, coded, left in fitting
-        if left
+def _notes(lm: Model, fitting: list[tuple[Asked, list[Coded], int]], question: str) -> list[str]:
+    notes = [
+        f"{task.title}: {left_out:,} of {left_out + len(coded):,} prompts with {task.shots} examples are longer than "
+        f"the {lm.max_positions:,} tokens that are read at once; they are left out."
+        for task, coded, left_out in fitting
+        if left_out
     ]
     if question == "dense":
-        said.append(f"Set-up {SET_UPS[question].letter}: {SET_UPS[question].means}")
-    return said
+        notes.append(f"Set-up {SET_UPS[question].letter}: {SET_UPS[question].means}")
+    return notes

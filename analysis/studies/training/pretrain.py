@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.files import folder_whole, write_text
 from analysis.methods.base import Method
-from analysis.runs import Result
 from analysis.seam.attention import apply
 from analysis.studies.context import Context, made_on
 from analysis.training.bundle import card, export
@@ -24,6 +24,20 @@ SIZES = {  # what a family changes in the recipe; gpt2 is the smaller, other arc
     "llama": {},
     "gpt2": {"layers": 4, "width": 192, "heads": 6, "kv_heads": 6, "intermediate": 768},
 }
+
+
+@record
+class Pretrained(Answer):
+    """A model that was trained from its first step, and how well it predicts."""
+
+    parameters: int
+    tokens: int = doc("tokens that were read")
+    seconds: float = doc("of training, pauses left out")
+    epochs: dict[str, float] = doc("domain -> how often its texts were read")
+    bits_per_byte: dict[str, float] = doc("domain -> on its whole valid split, at the final length")
+    context_gain: dict[str, Any] = doc("nats that far context gives, its interval, windows and domain")
+    weight_bytes: int
+    path: str = doc("the model's folder")
 
 
 def pretrain(
@@ -41,13 +55,11 @@ def pretrain(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
-    """Train a model on the mixture in `corpus` and write it to `output`; said again, it continues where it stopped.
+) -> Pretrained:
+    """Train a model on the mixture in `corpus` and write it to `output`; asked again, it continues where it stopped.
 
-    `work` keeps shards, checkpoint and log (default `<output>.work`); `steps` times `tokens_per_step` tokens are seen,
-    at the end in sequences of `length`. numbers: `bits_per_byte` {domain: on the whole valid split at that length},
-    `context_gain` {nats, low, high, n, ...}, `parameters`, `weight_bytes`, `tokens`, `seconds`, `epochs` {domain},
-    `path`. Errors: BadSetting, BadText.
+    `work` keeps shards, checkpoint and log (default `<output>.work`); `steps` times `tokens_per_step` tokens are read,
+    at the end in sequences of `length`. Errors: BadSetting, BadText.
     """
     if family not in SIZES:
         raise BadSetting(f"The family is {' or '.join(SIZES)}, not {family!r}.")
@@ -69,7 +81,7 @@ def pretrain(
     work = Path(work) if work else Path(f"{path}.work")
     with one_training(path, work):
         numbers = _made(Path(corpus), path, work, recipe, device, vocabulary, context)
-    return Result(numbers | {"protocol": made_on(verb="pretrain", device=device, seed=seed, window=length)})
+    return Pretrained(**numbers, protocol=made_on(verb="pretrain", device=device, seed=seed, window=length))
 
 
 def _made(

@@ -4,10 +4,12 @@ import inspect
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
+from analysis.answer import Answer, doc, plain, record
 from analysis.commandline import commandline
 from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
@@ -19,7 +21,6 @@ from analysis.methods import METHODS
 from analysis.metrics.intervals import over_units
 from analysis.metrics.quality import perplexity
 from analysis.models import CACHE, Model, load_model
-from analysis.runs import Result
 from analysis.runs.corpora import corpus_folder
 from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
@@ -33,6 +34,53 @@ from analysis.training.run import team
 from analysis.training.settings import RouterTraining
 
 SHOWN = 300  # points of a curve that is drawn while it grows
+
+
+@record
+class Gain:
+    """Nats per token by which one arm predicts better than another, paired by document."""
+
+    mean: float
+    low: float | None = doc("95% interval over documents")
+    high: float | None
+    units: int = doc("documents")
+    method: str = doc("how the interval was made")
+    unit: str
+    state: str = doc("what it rests on, in words")
+    points: list[float] | None = doc("the gain of each document, where they are too few for an interval")
+
+
+@record
+class RouterMeasures:
+    """A router on documents it never saw, with hard groups and its window."""
+
+    perplexity_dense: float
+    perplexity_literal: float = doc("groups balanced over the whole text: it reads the future")
+    perplexity_causal: float = doc("balance frozen on training windows")
+    perplexity_random: float = doc("random centroids")
+    gain_over_random: Gain = doc("of the router's causal groups over random centroids")
+    dominance: list[float] = doc("largest group's share of the tokens, per layer")
+
+
+@record
+class ShareRow:
+    """The largest group of a layer at one look."""
+
+    step: int
+    layer: int
+    share: float = doc("of the tokens of the windows that are looked at")
+
+
+@record
+class TrainedRouter(RouterMeasures, Answer):
+    """A trained router or, of phase 2, a model that was trained with one."""
+
+    path: str = doc("the router's file, or the model's folder")
+    notes: list[str] = doc("runs of an earlier router of this name that went to the trash")
+    log: DataFrame = doc("one row per step, as `training.focus.train_router` says")
+    shares: DataFrame = doc("one row per look and layer", row=ShareRow)
+    perplexity_before: float | None = doc("of the model before phase 2, dense", default=None)
+    before: dict[str, str] | None = doc("model and router that phase 2 began with", default=None)
 
 
 def train_focus_router(
@@ -59,7 +107,7 @@ def train_focus_router(
     label: str = "",
     *,
     context: Context,
-) -> Result:
+) -> TrainedRouter:
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
     Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state). `label`
@@ -67,70 +115,79 @@ def train_focus_router(
     is what `runs.corpora` allows and there is no `output`: phase 2 leaves its copy in `models_cache/finetuned`.
     `phase` 2 starts from the trained router of this name, whose settings count, and trains a copy of the model with it
     (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
-    model folder with the router in its `focus/`, and the numbers are the copy's, beside `perplexity_before`.
-    numbers: `dominance` (largest group's share per layer), `perplexity_dense`, `_literal` (balance over the whole
-    text: it reads the future), `_causal` (frozen balance), `_random` (random centroids), all with hard groups and this
-    window; `gain_over_random`, with its interval; `path`. tables: `log` (one row per step, as `train_router` says) and
-    `shares` (`step layer share`).
+    model folder with the router in its `focus/`, and the numbers are the copy's.
     """
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window, n_sink=n_sink)
-    chosen = {"groups": groups, "top": top, "window": window, "n_sink": n_sink, "d_s": d_s, "gate": gate}
-    chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance, "similarity": similarity}
     plan = RouterTraining(
-        **chosen,
+        groups=groups,
+        top=top,
+        window=window,
+        n_sink=n_sink,
         steps=steps,
         tokens_per_step=tokens_per_step,
         rate=rate,
         seed=seed,
         phase=phase,
         base_rate=base_rate,
+        d_s=d_s,
+        temperature=temperature,
+        iterations=iterations,
+        balance=balance,
+        gate=gate,
         reading=reading,
+        similarity=similarity,
     )
     if not corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
     if context.browser and output:
         raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
     source = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
-    processes = team(context.device)
+    processes = team(context.device)  # before a model is loaded, so that each process has a GPU of its own
     lm = context.model(model)
     name = f"k{groups}-top{top}{f'-{label}' if label else ''}"
-    router_path(context, lm, name)  # refuses a name that cannot be
-    start = trained_router(context, lm, name) if phase == 2 else None
+    path = router_path(context, lm, name)  # refuses a name that cannot be
+    start = None
     if phase == 2:
+        start = trained_router(context, lm, name)
         plan = plan.after(start)
-        own_place = CACHE if context.browser else context.state_dirs(lm)[0]
-        folder = Path(output) if output else own_place / "finetuned" / (f"{lm.slug}-" * context.browser + name)
-        path = folder / FOLDER / f"{name}.safetensors"
+        place = _model_folder(context, lm, name, output)
+        path = place / FOLDER / f"{name}.safetensors"
     else:
-        path = Path(output) / f"{name}.safetensors" if output else router_path(context, lm, name)
-    own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""  # a page's request goes on with its own
+        path = Path(output) / path.name if output else path
+        place = path
+    # Two pages may ask for one name with other settings, and each goes on with its own checkpoint.
+    own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""
     checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
-    with one_training(folder if phase == 2 else path) if processes.is_main_process else nullcontext():
+    with one_training(place) if processes.is_main_process else nullcontext():
         train, held_out = texts_of(source, context)
         context.progress(0.0, "reading the corpus")
         length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
         windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
-        test_ids = windows.reshape(-1)
 
         def progress(done: float, stage: str) -> None:
             if processes.is_main_process:
                 context.progress(0.9 * done, stage)
 
-        before, callbacks = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
-        if phase == 1:
-            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **callbacks)
+        def watch(log: list[dict]) -> None:
+            context.show(curve(log))
+
+        earlier: dict[str, Any] = {}
+        if start is None:
+            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress=progress, watch=watch)
         else:
-            before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
-            tuned, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **callbacks)
+            earlier["perplexity_before"] = perplexity(lm, windows.reshape(-1), length).perplexity
+            tuned, router, inputs, log = finetune(
+                lm, start, train_ids, plan, checkpoint, progress=progress, watch=watch
+            )
         if not processes.is_main_process:
             raise SystemExit(0)  # the first process measures and stores
-        if phase == 2:
-            before["before"] = {"model": lm.name, "router": name}
-            lm = _store(tuned, folder, context)
+        if start is not None:
+            earlier["before"] = {"model": lm.name, "router": name}
+            lm = _store(tuned, place, context)
         control = random_centroids(router, inputs, seed)
-        numbers = measure(lm, router, control, windows, documents, context) | before
+        measures = measure(lm, router, control, windows, documents, context)
         about = {
             "corpus": f"{source.name}, {len(train)} documents",
             "corpus_hash": corpus_hash(train),
@@ -141,27 +198,29 @@ def train_focus_router(
             "training": asdict(plan),
             "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
             "evaluated_on": f"{len(held_out)} held-out documents",
-            "evaluated_tokens": len(test_ids) // length * length,
+            "evaluated_tokens": windows.size,
             "evaluated_window": length,
-            **numbers,
+            **plain(measures),
+            **earlier,
         }
         options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
         request = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
-        made_with = protocol(
-            "train-router",
-            lm,
-            about["corpus_hash"],
-            len(test_ids),
-            window=length,
-            seed=seed,
-            steps=steps,
-            command=commandline("train-router", request),
-        )
+        settings = {"window": length, "seed": seed, "steps": steps, "command": commandline("train-router", request)}
+        made_with = protocol("train-router", lm, about["corpus_hash"], windows.size, **settings)
         notes = save(context, lm, router, control, path, **about, protocol=made_with)
-        for done in path.parent.glob(f"{path.stem}.*checkpoint"):
-            clear(done)  # it would stand in the way of a run with other settings
-    where = str(folder if phase == 2 else path)
-    return Result({**numbers, "path": where, "notes": notes, "protocol": made_with}, log_tables(log))
+        for finished in path.parent.glob(f"{path.stem}.*checkpoint"):
+            clear(finished)  # it would stand in the way of a run with other settings
+    tables = log_tables(log)
+    return TrainedRouter(**vars(measures), **earlier, **tables, path=str(place), notes=notes, protocol=made_with)
+
+
+def _model_folder(context: Context, lm: Model, router: str, output: str | None) -> Path:
+    """Where phase 2 leaves its copy of the model."""
+    if output:
+        return Path(output)
+    if context.browser:
+        return CACHE / "finetuned" / f"{lm.slug}-{router}"
+    return context.state_dirs(lm)[0] / "finetuned" / router
 
 
 def curve(log: list[dict]) -> dict[str, list]:
@@ -171,11 +230,11 @@ def curve(log: list[dict]) -> dict[str, list]:
     return {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
 
 
-def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
+def log_tables(log: list[dict]) -> dict[str, DataFrame]:
     """The rows of a training run as tables: `log`, and `shares` with one row per look and layer."""
     looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
     shares = [(step, layer, share) for step, look in looks for layer, share in enumerate(look["shares"])]
-    return {"log": table(log), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
+    return {"log": table(log), "shares": DataFrame(shares, columns=["step", "layer", "share"])}
 
 
 def _store(tuned: Model, folder: Path, context: Context) -> Model:
@@ -191,24 +250,29 @@ def _store(tuned: Model, folder: Path, context: Context) -> Model:
 
 def measure(
     model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, documents: np.ndarray, context: Context
-) -> dict:
-    """Perplexity of held-out windows [n, T] of `documents` [n]: dense, and hard groups of the router and its control.
-
-    `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired:
-    `mean low high units` with the 95% interval over documents, `unit state`, and the `points` of each document where
-    they are too few for one. `dominance`: largest group's share per layer.
-    """
-    focus, quality_of = METHODS["focus"].build, {}
-    arms = {"dense": METHODS["dense"](), "literal": focus(router, membership="literal")}
-    arms |= {"causal": focus(router), "random": focus(control)}
+) -> RouterMeasures:
+    """A router and its control on held-out windows [n, T] of `documents` [n]."""
+    focus = METHODS["focus"].build
+    arms = {
+        "dense": METHODS["dense"](),
+        "literal": focus(router, membership="literal"),
+        "causal": focus(router),
+        "random": focus(control),
+    }
+    quality = {}
     for arm, method in arms.items():
         context.progress(0.95, f"perplexity, {arm}")
         with apply(model, method, kernels=True):
-            quality_of[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
-    gain, points = over_units(quality_of["random"].losses.mean(1) - quality_of["causal"].losses.mean(1), documents)
+            quality[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
+    gain, points = over_units(quality["random"].losses.mean(1) - quality["causal"].losses.mean(1), documents)
     soft, _ = memberships(router, attention_inputs(model, list(ids), make=router.project))  # [L, T, K]
-    return {f"perplexity_{arm}": quality.perplexity for arm, quality in quality_of.items()} | {
-        "gain_over_random": gain._asdict()
-        | {"unit": "documents", "state": gain.state, "points": points.tolist() if gain.low is None else None},
-        "dominance": [largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
-    }
+    return RouterMeasures(
+        **{f"perplexity_{arm}": measured.perplexity for arm, measured in quality.items()},
+        gain_over_random=Gain(
+            **gain._asdict(),
+            unit="documents",
+            state=gain.state,
+            points=points.tolist() if gain.low is None else None,
+        ),
+        dominance=[largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
+    )
