@@ -26,20 +26,21 @@ TABLE, ARRAY, NUMBER = "tables", "arrays", "numbers"
 JSON_TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
 
 
-def doc(text: str, *, row: type | None = None, default: Any = MISSING) -> Any:
+def doc(text: str, *, row: type | None = None, name: str = "", default: Any = MISSING) -> Any:
     """A field of a record: what it holds and its unit.
 
     `row`: the record that documents the columns of a table; a list of such rows is stored as a number and as a table
-    of one name. `default` None: the field is left out of what is stored where it is None;
-    such fields stand last.
+    of one name. `name`: what a table is stored as where a number has its name. `default` None: the field is left out
+    of what is stored where it is None; such fields stand last.
     """
-    return field(default=default, metadata={"description": text, "row": row})
+    return field(default=default, metadata={"description": text, "row": row, "name": name})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(doc,))
 def record(kind: Kind) -> Kind:
     """A frozen dataclass, told to type checkers as one whose fields are made by `doc`."""
-    return dataclass(frozen=True)(kind)
+    made: Any = dataclass(frozen=True)(kind)
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Answer:
         made, kept = {}, dict(self._stored(TABLE))
         for one in fields(self):
             if one.name in kept:
-                made[one.name] = kept[one.name]
+                made[one.metadata.get("name") or one.name] = kept[one.name]
             elif one.metadata.get("row"):
                 made[one.name] = frame(one.metadata["row"], getattr(self, one.name))
         return made
@@ -89,10 +90,12 @@ def plain(value: Any) -> Any:
 
 
 def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
-    """Rows of one record as a table with its fields as columns, also where there is no row."""
+    """Rows of one record as a table with its fields as columns, also where there is no row; lists are left out."""
     import pandas
 
-    return pandas.DataFrame([plain(one) for one in rows], columns=[one.name for one in fields(row)])
+    hints = _hints(row)
+    columns = [one.name for one in fields(row) if not _is_nested(hints[one.name])]
+    return pandas.DataFrame([plain(one) for one in rows], columns=columns)
 
 
 def schema(answer: type[Answer]) -> dict[str, Any]:
@@ -119,6 +122,10 @@ def _hints(kind: type) -> dict[str, Any]:
 def _part(hint: Any) -> str:
     kinds = {one.__name__ for one in get_args(hint) or (hint,) if isinstance(one, type)}
     return TABLE if "DataFrame" in kinds else ARRAY if "ndarray" in kinds else NUMBER
+
+
+def _is_nested(hint: Any) -> bool:
+    return any(get_origin(one) in (list, dict) for one in (hint, *get_args(hint)))
 
 
 def _of_dataclass(kind: type) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from analysis.answer import plain
 from analysis.corpus import sample_texts, tokenize
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
 from analysis.studies.routing.route import of_cell, route
-from analysis.studies.routing.rows import LOW, NAMES, at_budget, best_of, sentence
+from analysis.studies.routing.rows import LOW, NAMES, MeanRow, at_budget, best_of, sentence
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_at
 from analysis.studies.routing.texts import Prompt, prompts_of, sides_of, tokens_needed
@@ -44,11 +45,11 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the curve is told: at as many buckets, and where k-means reads about as many keys."""
-    rows, documents = numbers["means"], numbers["protocol"]["documents"][-1]
+    rows, documents = [MeanRow(**row) for row in numbers["means"]], numbers["protocol"]["documents"][-1]
     best, said = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
-    low = [row for row in numbers["curve"] if row["router"] == LOW != best["router"]]
+    low = [row for row in numbers["curve"] if row["router"] == LOW != best.router]
     if low:
-        near = min(low, key=lambda row: abs(row["selectivity"] - best["selectivity"]))
+        near = min(low, key=lambda row: abs(row["selectivity"] - best.selectivity))
         said.append(
             f"As many buckets are not as many keys: visiting {near['l']:g}, {NAMES[LOW]} finds {near['recall']:.1%}, "
             f"reading {near['selectivity']:.1%}."
@@ -78,7 +79,7 @@ def part(at: Setting, numbers: dict) -> dict:
     needed = tokens_needed(cell.min_distance, cell.sinks)
     held_out = sides_of(at.context, [], at.sizes.corpus)[1]
     test = prompts_of(lm, held_out, told["window"], at.sizes.prompts, needed)
-    found = of_cell(score_routers(at.context, lm, test, fitted)[0], cell, numbers["l"])
+    found = plain(of_cell(score_routers(at.context, lm, test, fitted)[0], cell, numbers["l"]))
     return _rounded({name: found[name] for name in ("means", "curve", "closures")})
 
 

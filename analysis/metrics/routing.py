@@ -1,7 +1,10 @@
 """How well a router finds attention: recall of its mass, selectivity, and how much of a gap it closes."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from analysis.errors import BadSetting
@@ -45,21 +48,23 @@ def points_for(buckets: int, limit: int = 128) -> list[int]:
     return sorted({*spaced, *budgets(buckets), buckets})
 
 
-def gap_closure(recall, low, high) -> dict[str, float | None]:
-    """How much of the way from `low` (symmetric k-means) to `high` (the learned router) each head's recall goes.
+class GapClosure(NamedTuple):
+    """How much of the way from one router's recall to another's a third goes: 1 closes it all, below 0 is worse."""
 
-    `recall`, `low`, `high` recalls of heads [N]. `mean_of_ratios` averages the heads' own ratios, as the paper's 69.8%
-    does, and leaves out heads without a gap; `ratio_of_means` divides the sums, so that heads with a wide gap count
-    more; `heads` the ratio of each, None without a gap (less than 0.1% of mass). 1 closes it all, below 0 is worse.
-    """
+    mean_of_ratios: float | None  # as the paper's 69.8%; heads without a gap (less than 0.1% of mass) are left out
+    ratio_of_means: float | None  # so that heads with a wide gap count more
+    heads: list[float | None]
+
+
+def gap_closure(recall: ArrayLike, low: ArrayLike, high: ArrayLike) -> GapClosure:
+    """The way from `low` (symmetric k-means) to `high` (the learned router) that recalls of heads [N] go."""
     recall, low, high = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (recall, low, high))
     gap = high - low
     wide = np.abs(gap) >= 1e-3
     ratios = [float(a / b) if ok else None for a, b, ok in zip(recall - low, gap, wide, strict=True)]
     defined = [ratio for ratio in ratios if ratio is not None]
     total = float(gap.sum())
-    return {
-        "mean_of_ratios": float(np.mean(defined)) if defined else None,
-        "ratio_of_means": float((recall - low).sum() / total) if abs(total) >= 1e-3 * max(1, len(gap)) else None,
-        "heads": ratios,
-    }
+    ratio_of_means = None
+    if abs(total) >= 1e-3 * max(1, len(gap)):
+        ratio_of_means = float((recall - low).sum() / total)
+    return GapClosure(float(np.mean(defined)) if defined else None, ratio_of_means, ratios)

@@ -74,15 +74,15 @@ def test_faiss_is_used_where_it_is_installed(monkeypatch):
 
 def test_gap_closure_both_ways():
     found = gap_closure([0.3, 0.4, 0.9], [0.2, 0.2, 0.9], [0.4, 0.3, 0.9])
-    assert found["heads"] == [pytest.approx(0.5), pytest.approx(2.0), None]
-    assert found["mean_of_ratios"] == pytest.approx(1.25) and found["ratio_of_means"] == pytest.approx(1.0)
-    assert gap_closure([0.5], [0.5], [0.5])["ratio_of_means"] is None
+    assert found.heads == [pytest.approx(0.5), pytest.approx(2.0), None]
+    assert found.mean_of_ratios == pytest.approx(1.25) and found.ratio_of_means == pytest.approx(1.0)
+    assert gap_closure([0.5], [0.5], [0.5]).ratio_of_means is None
 
     rows = [c for c in find("gwr_linear_routing", "table 2") if c.row != "Mean"]
     by = {name: [c.value for c in rows if c.column == name] for name in ("GWR Linear", "Symmetric K-Means", "Saap-MLP")}
     both = gap_closure(by["GWR Linear"], by["Symmetric K-Means"], by["Saap-MLP"])
-    assert both["mean_of_ratios"] == pytest.approx(0.698, abs=2e-3)
-    assert both["ratio_of_means"] == pytest.approx(0.749, abs=4e-3)
+    assert both.mean_of_ratios == pytest.approx(0.698, abs=2e-3)
+    assert both.ratio_of_means == pytest.approx(0.749, abs=4e-3)
 
 
 def test_budgets_and_points():

@@ -48,7 +48,7 @@ def fit(root: Path, value: int) -> None:
         [(0, 0)], [1, 2, 3], 4, {cell: {"random": shape}}, {cell: {"random": shape}}, {cell: shape[:, :, 0]}
     )
     (root / "routing").mkdir(exist_ok=True)
-    states.keep(root / "routing", states.Kept(curves, {"made": value}))
+    states.keep(root / "routing", states.Kept(curves, {"made": value}, states.Beside([], [], [])))
 
 
 def of_one_fit(root: Path) -> None:

@@ -1,24 +1,27 @@
 """Routing at any budget at once, from stored curves or on a reader's own text; the buckets that one query visits."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-import pandas as pd
+import numpy as np
 import torch
+from pandas import DataFrame
 from torch import Tensor
 
+from analysis.answer import frame
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, DOCUMENTS
 from analysis.models import Model
 from analysis.routers.state import RoutingState
-from analysis.runs import Result
 from analysis.seam.attention import Block
 from analysis.studies.context import STREAMED, Context, check_seed, protocol, read
 from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from analysis.studies.routing.fit import Fitted
 from analysis.studies.routing.passes import read_prompt
-from analysis.studies.routing.score import balance_rows, route_scores, score_routers
-from analysis.studies.routing.states import Kept, state_near, stored_curves
+from analysis.studies.routing.results import NamedCell, RoutedAt, RouteVisit, VisitedQuery
+from analysis.studies.routing.rows import HeadRow
+from analysis.studies.routing.score import RouterTiming, balance_rows, route_scores, score_routers
+from analysis.studies.routing.states import Beside, Kept, state_near, stored_curves
 from analysis.studies.routing.texts import Prompt, heads_of, tokens_needed, too_short
 from analysis.studies.text.held_out import check_range
 from analysis.studies.text.query import telling_query
@@ -37,17 +40,13 @@ def route_at(
     made: str = "",
     *,
     context: Context,
-) -> Result:
+) -> RoutedAt:
     """Recall of every router at `visited` buckets, any number from 1 to C (default: C / 32), from the stored curves: no
     pass. Distance and sinks are those of the stored study unless given.
 
     With a `text` (hash) its own windows are the test: the first time one dense pass each, with the stored routers of
     this distance and these sinks (or the nearest there are, which is noted), after which any budget is at once.
     `made`: the date of the stored curves, so that a request names what answered it; nothing else depends on it.
-    numbers: `means`, `closure`, `curve` and `closures` (both at every budget of the paper), `heads` (the paper's table
-    2 per head), `lines` (router -> `l recall selectivity`, at every kept budget), `cells` there are and the one shown
-    (`min_distance sinks partition`), `buckets`, `l`, `queries`, `documents`, `timings`, `balance`, `paper`, `notes`,
-    `sentence`; table `rows` (per head and router).
     Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
     """
     check_seed(seed)
@@ -62,7 +61,7 @@ def route_at(
     stored = text_curves(context, lm, text, cell) if text else stored_curves(context, lm)
     curves = stored.curves
     if cell not in curves.recall:
-        names = ", ".join(other_cell.name for other_cell in curves.recall)
+        names = ", ".join(other.name for other in curves.recall)
         raise BadSetting(f"There are no curves for {cell.name}: choose one of {names}.")
     visited = max(1.0, curves.buckets / 32) if visited is None else visited
     if not 1 <= visited <= curves.buckets:
@@ -70,29 +69,37 @@ def route_at(
     documents, unit = len(curves.queries[cell]), stored.about.get("unit", "documents")
     fewest = DOCUMENTS if unit == "documents" else BLOCKS
     stamp = (stored.about["date"], stored.key, cell, seed)
-    budgets = context.once(
-        "routing budgets", stamp, lambda: rows.budget_rows(curves, cell, fewest) | {"lines": rows.lines(curves, cell)}
+    # Every budget of the paper takes longer than the rest, and a slider of `visited` changes none of them.
+    curve, closures, lines = context.once(
+        "routing budgets",
+        stamp,
+        lambda: (
+            rows.curve_rows(curves, cell, fewest),
+            rows.closure_curve(curves, cell, fewest),
+            rows.lines(curves, cell),
+        ),
     )
     means = rows.mean_rows(curves, cell, visited, fewest)
-    numbers = {
-        "sentence": rows.sentence(
-            means, curves.buckets, documents, unit if unit == "documents" else f"{unit} of this text"
-        ),
-        "means": means,
-        "closure": rows.closure_rows(curves, cell, visited, fewest),
-        "heads": rows.head_table(curves, cell, visited),
-        **budgets,
-        "cells": [{"name": other_cell.name, **asdict(other_cell)} for other_cell in curves.recall],
+    unit_words = unit if unit == "documents" else f"{unit} of this text"
+    return RoutedAt(
+        sentence=rows.sentence(means, curves.buckets, documents, unit_words),
+        means=means,
+        closure=rows.closure_rows(curves, cell, visited, fewest),
+        heads=rows.head_table(curves, cell, visited),
+        curve=curve,
+        closures=closures,
+        lines=lines,
+        cells=[NamedCell(name=other.name, **asdict(other)) for other in curves.recall],
         **asdict(cell),
-        "buckets": curves.buckets,
-        "l": visited,
-        "queries": int(curves.queries[cell].sum()),
-        "documents": documents,
-        "paper": rows.paper_rows(),
-        **stored.more,
-        "protocol": stored.about | {"verb": "route-at", "measured": stored.about["date"]},
-    }
-    return Result(numbers, {"rows": pd.DataFrame(rows.head_rows(curves, cell, visited, fewest))})
+        buckets=curves.buckets,
+        l=visited,
+        queries=int(curves.queries[cell].sum()),
+        documents=documents,
+        paper=rows.paper_rows(),
+        **vars(stored.beside),
+        rows=frame(HeadRow, rows.head_rows(curves, cell, visited, fewest)),
+        protocol=stored.about | {"verb": "route-at", "measured": stored.about["date"]},
+    )
 
 
 def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
@@ -112,18 +119,13 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
         raise too_short(reading.name, max(map(len, reading.windows)), needed)
     fitted, prompts = from_state(lm, state, cell), [Prompt(number, ids) for number, ids in enumerate(windows)]
     curves, micro, counts = score_routers(context, lm, prompts, fitted, 0.0)
-    beside = {
-        "balance": balance_rows(fitted, counts),
-        "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
-        "notes": [*reading.notes, *fitted_for(state, cell)],
-    }
-    about = {
-        "seed": state.settings.seed,
-        "kernel": STREAMED,
-        "unit": "windows",
-        "routers": state.settings.name,
-    }
-    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), beside)
+    beside = Beside(
+        balance=balance_rows(fitted, counts),
+        timings=[RouterTiming(kind, None, microseconds) for kind, microseconds in micro.items()],
+        notes=[*reading.notes, *fitted_for(state, cell)],
+    )
+    settings = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
+    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **settings), beside)
 
 
 def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
@@ -161,16 +163,12 @@ def route_visit(
     made: str = "",
     *,
     context: Context,
-) -> Result:
+) -> RouteVisit:
     """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
 
     `position` of the query among the text's tokens (default: a whole word of the first window with the head's
-    strongest far read), in `layer` and `head`.
-    `made` as in `route-at`: it only names what answered.
-    table `tokens`: the text's tokens with `bucket` (-1 outside of the query's window or after it), `visited`, `far`
-    (whether the key counts) and `attention` (its real weight, the whole row adds up to 1); table `buckets`: `bucket
-    score rank visited keys mass`. numbers: `recall` of the far attention, `best` what as many buckets could hold,
-    `far_mass` the far share of all attention, `selectivity`, `query`, `notes`, `sentence`. Errors: BadSetting, BadText.
+    strongest far read), in `layer` and `head`. `made` as in `route-at`: it only names what answered.
+    Errors: BadSetting, BadText.
     """
     lm = context.model(model)
     cell = Cell(min_distance, sinks)
@@ -195,59 +193,85 @@ def route_visit(
     place = position - start
     if place + 1 < tokens_needed(min_distance, sinks):
         raise too_short(f"The text before token {position:,}", place + 1, tokens_needed(min_distance, sinks))
-    captured: dict = {}
-
-    def take(row: int, q: Tensor, k: Tensor) -> None:
-        if row == layer:
-            captured["view"] = LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]])
-
-    def watch(block: Block, probabilities: Tensor) -> None:
-        if block.layer != layer or not int(block.rows[0]) <= place <= int(block.rows[-1]):
-            return
-        layer_view, row = captured["view"], place - int(block.rows[0])
-        captured["mass"] = cell_masses(layer_view, block, probabilities[0], [cell])[cell][:, row : row + 1]
-        captured["share"] = cell_counts(layer_view, block, [cell])[cell][0, row]
-        captured["row"], captured["visible"] = (
-            probabilities[0, head, row],
-            block.visible.expand_as(block.scores)[0, head, row],
-        )
-
-    ids = reading.tokens.ids[start : position + 1]  # nothing later is read
-    read_prompt(lm, ids, fitted.rotated, take, watch)
-    view, mass = captured["view"], captured["mass"]
+    query = _read_query(lm, reading.tokens.ids[start : position + 1], fitted, cell, layer, head)
+    mass = query.mass
     all_heads = fitted.routers[cell][layer][router]
     of_head = type(all_heads)(all_heads.centroids[head : head + 1], all_heads.seed)
     of_head = of_head.restore({name: value[head : head + 1] for name, value in all_heads.tensors().items()})
-    scores = route_scores(of_head, view, torch.tensor([place], device=mass.device), cell, mass, fitted)[0, 0]
+    rows_of_query = torch.tensor([place], device=mass.device)
+    scores = route_scores(of_head, query.view, rows_of_query, cell, mass, fitted)[0, 0]
     order = scores.sort(stable=True, descending=True).indices
-    rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets, device=order.device))
-    labels = view.labels[RAW][0][: place + 1].cpu()
-    mass, share, rank, scores = mass[0, 0].cpu(), captured["share"].cpu(), rank.cpu(), scores.cpu()
-    attention, visible = captured["row"][: place + 1].cpu(), captured["visible"][: place + 1].cpu()
-    far = visible & (torch.arange(place + 1) >= sinks) & (place - torch.arange(place + 1) >= min_distance)
-    tokens = words
-    columns_of_token = {"bucket": labels, "visited": rank[labels] < visited, "far": far, "attention": attention}
-    for (name, values), absent in zip(columns_of_token.items(), (-1, False, False, 0.0), strict=True):
-        tokens[name] = absent
-        tokens.loc[start:position, name] = values.numpy()
-    keys = torch.bincount(labels[far], minlength=buckets)
-    columns = {"score": scores, "rank": rank, "visited": rank < visited, "keys": keys, "mass": mass}
-    table = pd.DataFrame({"bucket": range(buckets), **{name: values.numpy() for name, values in columns.items()}})
-    table = table.sort_values("rank", ignore_index=True)
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets, device=order.device)).cpu()
+    labels = query.view.labels[RAW][0][: place + 1].cpu()
+    mass, share, scores = mass[0, 0].cpu(), query.share.cpu(), scores.cpu()
+    attention, keys_back = query.attention[: place + 1].cpu(), place - torch.arange(place + 1)
+    far = query.visible[: place + 1].cpu() & (torch.arange(place + 1) >= sinks) & (keys_back >= min_distance)
+    # Outside of the query's window, and after it, nothing is in reach.
+    for name, values, absent in (
+        ("bucket", labels, -1),
+        ("visited", rank[labels] < visited, False),
+        ("far", far, False),
+        ("attention", attention, 0.0),
+    ):
+        words[name] = absent
+        words.loc[start:position, name] = values.numpy()
+    bucket_table = DataFrame(
+        {
+            "bucket": range(buckets),
+            "score": scores.numpy(),
+            "rank": rank.numpy(),
+            "visited": (rank < visited).numpy(),
+            "keys": torch.bincount(labels[far], minlength=buckets).numpy(),
+            "mass": mass.numpy(),
+        }
+    )
     recall, best = float(mass[rank < visited].sum()), float(mass.topk(visited).values.sum())
-    word = tokens["word"].iloc[position]
-    notes = [] if float(mass.sum()) > 0 else ["This query has no attention that far back: nothing can be found."]
-    numbers = {
-        "recall": recall,
-        "best": best,
-        "far_mass": float(attention[far].sum()),
-        "selectivity": float(share[rank < visited].sum()),
-        "query": {"position": position, "word": word, "layer": layer, "head": head, "router": router},
-        "sentence": f"{rows.NAMES[router]} sends {word!r} to {visited} of {buckets} buckets and finds {recall:.0%} of "
+    word = words["word"].iloc[position]
+    nothing_far = [] if float(mass.sum()) > 0 else ["This query has no attention that far back: nothing can be found."]
+    return RouteVisit(
+        recall=recall,
+        best=best,
+        far_mass=float(attention[far].sum()),
+        selectivity=float(share[rank < visited].sum()),
+        query=VisitedQuery(position, word, layer, head, router),
+        sentence=f"{rows.NAMES[router]} sends {word!r} to {visited} of {buckets} buckets and finds {recall:.0%} of "
         f"what this head reads at least {min_distance} tokens back; the best {visited} hold {best:.0%}.",
-        "buckets": buckets,
-        "start": start,
-        "notes": [*reading.notes, *notes, *fitted_for(state, cell)],
-        "protocol": protocol("route-visit", lm, text, len(reading.tokens), kernel=STREAMED, min_distance=min_distance),
-    }
-    return Result(numbers, {"tokens": tokens, "buckets": table})
+        buckets=buckets,
+        start=start,
+        notes=[*reading.notes, *nothing_far, *fitted_for(state, cell)],
+        tokens=words,
+        bucket_table=bucket_table.sort_values("rank", ignore_index=True),
+        protocol=protocol("route-visit", lm, text, len(reading.tokens), kernel=STREAMED, min_distance=min_distance),
+    )
+
+
+@dataclass
+class _Query:
+    """What the last query of a prompt sees: `mass` [1, 1, C] of its attention and `share` [C] of the far keys in each
+    bucket, its `attention` [T] and which keys are `visible` [T]."""
+
+    view: LayerView
+    mass: Tensor
+    share: Tensor
+    attention: Tensor
+    visible: Tensor
+
+
+def _read_query(lm: Model, ids: np.ndarray, fitted: Fitted, cell: Cell, layer: int, head: int) -> _Query:
+    """One dense pass over a prompt whose last token is the query."""
+    views: list[LayerView] = []
+    queries: list[_Query] = []
+
+    def take(of_layer: int, q: Tensor, k: Tensor) -> None:
+        if of_layer == layer:
+            views.append(LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]]))
+
+    def watch(block: Block, probabilities: Tensor) -> None:
+        if block.layer == layer and int(block.rows[-1]) == len(ids) - 1:
+            mass = cell_masses(views[0], block, probabilities[0], [cell])[cell][:, -1:]
+            share = cell_counts(views[0], block, [cell])[cell][0, -1]
+            visible = block.visible.expand_as(block.scores)[0, head, -1]
+            queries.append(_Query(views[0], mass, share, probabilities[0, head, -1], visible))
+
+    read_prompt(lm, ids, fitted.rotated, take, watch)
+    return queries[0]

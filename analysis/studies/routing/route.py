@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from pathlib import Path
 
-import pandas as pd
-
 from analysis.commandline import commandline
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
@@ -15,16 +13,15 @@ from analysis.routers import MEANING
 from analysis.routers.buckets import buckets_for
 from analysis.routers.mlp import MOST
 from analysis.routers.state import FOLDER
-from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, SINKS, Cell
 from analysis.studies.routing.fit import ABLATIONS, OWN, Fitted, Parts, calibrate, queries_of
 from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.score import Curves, balance_rows, score_routers
-from analysis.studies.routing.states import Kept, keep, state_of
-from analysis.studies.routing.texts import heads_of, prompts_of, sides_of, tokens_needed
-from analysis.studies.stored.runner import table
+from analysis.studies.routing.results import Routed, RoutedCell
+from analysis.studies.routing.score import Curves, RouterTiming, balance_rows, score_routers
+from analysis.studies.routing.states import Beside, Kept, keep, state_of
+from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, sides_of, tokens_needed
 from analysis.studies.text.held_out import check_range, make_folder, storing
 
 LONGEST = 2048  # tokens of a prompt unless said otherwise
@@ -50,7 +47,7 @@ def route(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> Routed:
     """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
 
     `texts` (hashes) or the folder `corpus`, at least three documents on either side; of each side about `prompts`
@@ -61,10 +58,6 @@ def route(
     own oracle. `mlp`: train the learned router, and in the first setting its ablations: squared error, and a linear
     map with its cross-entropy. `visited` l of the tables (default: C / 32). `store`: keep buckets,
     routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
-    numbers: `rows` (`layer head router l recall selectivity recall_low recall_high` at each budget from C/256 to C/8),
-    `means` (over heads, at `l`), `curve` and `closures` (`means` and `closure` at every budget), `closure`, `heads`
-    (the paper's table 2), `cells` (one per setting, with its own `means`, `curve`, `closures`, `heads`), `balance`,
-    `timings`, `paper`, `meaning`, `budgets`, `buckets`, `l`, `sentence`, `notes`; tables: `means`, `rows`.
     Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(seed)
@@ -84,64 +77,77 @@ def route(
     needed = tokens_needed(min_distance, sinks)
     calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in sides)
     rotated = rotated_layers(lm)
-    decides = (lm.revision, texts_hash, heads, min_distance, sinks, buckets, length, prompts, seed)
     parts = Parts()  # where learned routers are kept while the run goes on
     if work:
         make_folder(Path(work))
+        decides = (lm.revision, texts_hash, heads, min_distance, sinks, buckets, length, prompts, seed)
         parts = Parts(Path(work), text_hash(" ".join(map(str, decides))))
     fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
     documents, budget = len(curves.queries[cells[0]]), visited or max(1, buckets // 32)
-    source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts)}
+    source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts or [])}
     request = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
     request |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
-    command = commandline("route", source | {"model": lm.name, "heads": heads} | request)
-    tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
-    details = {"window": length, "seed": seed, "kernel": STREAMED, "command": command, "unit": "documents"}
-    details |= {"keys": [text_hash(text) for text in sides[0]]}
-    details |= {"documents": [len({p.document for p in side}) for side in (calibration, test)]}
-    details |= {
-        "prompts": [len(calibration), len(test)],
-        "min_distance": min_distance,
-        "sinks": sinks,
-        "buckets": buckets,
-    }
-    about = protocol("route", lm, texts_hash, tokens, **details)
-    short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
-    notes = [
-        f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
-        f"{state(documents, True, documents >= DOCUMENTS, 'test documents')}."
-    ]
-    queries = queries_of(calibration, cells[0])
-    learned = "" if not mlp or queries <= MOST else f" (those that are trained step by step from {MOST:,} of them)"
-    notes += [f"Every router learns from the same queries, {queries:,} of each head{learned}."]
-    notes += [f"{short} prompts are shorter than {length:,} tokens."] if short else []
-    beside = {
-        "balance": balance_rows(fitted, counts),
-        "timings": _timings(fitted, micro),
-        "notes": notes,
-    }
-    heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l)]  # noqa: E741
-    by_cell = [of_cell(curves, cell, budget) for cell in cells]
-    main = {name: by_cell[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
-    numbers = {
-        "sentence": rows.sentence(main["means"], buckets, documents),
-        "rows": heads_at,
-        **main,
-        "cells": by_cell,
-        **beside,
-        "paper": rows.paper_rows(),
-        "meaning": MEANING,
-        "budgets": budgets(buckets),
-        "buckets": buckets,
-        "protocol": about,
-    }
+    about = protocol(
+        "route",
+        lm,
+        texts_hash,
+        sum(len(prompt.ids) for prompt in (*calibration, *test)),
+        window=length,
+        seed=seed,
+        kernel=STREAMED,
+        command=commandline("route", source | {"model": lm.name, "heads": heads} | request),
+        unit="documents",
+        keys=[text_hash(text) for text in sides[0]],
+        documents=[len({prompt.document for prompt in side}) for side in (calibration, test)],
+        prompts=[len(calibration), len(test)],
+        min_distance=min_distance,
+        sinks=sinks,
+        buckets=buckets,
+    )
+    notes = _notes(calibration, test, documents, length, cells[0], mlp)
+    beside = Beside(balance_rows(fitted, counts), _timings(fitted, micro), notes)
     stored = Kept(curves, about, beside)
     context.kept["routing"] = (stored.key, stored)
     if store:
-        numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, stored, length, seed, about)]
+        notes = [*notes, *_store(context, lm, fitted, stored, length, seed, about)]
     parts.clear()
-    return Result(numbers, {"means": table(main["means"]), "rows": pd.DataFrame(heads_at)})
+    by_cell = [of_cell(curves, cell, budget) for cell in cells]
+    main = by_cell[0]
+    return Routed(
+        sentence=rows.sentence(main.means, buckets, documents),
+        rows=[row for budget in budgets(buckets) for row in rows.head_rows(curves, cells[0], budget)],
+        means=main.means,
+        curve=main.curve,
+        closures=main.closures,
+        closure=main.closure,
+        heads=main.heads,
+        l=main.l,
+        queries=main.queries,
+        cells=by_cell,
+        balance=beside.balance,
+        timings=beside.timings,
+        notes=notes,
+        paper=rows.paper_rows(),
+        meaning=MEANING,
+        budgets=budgets(buckets),
+        buckets=buckets,
+        protocol=about,
+    )
+
+
+def _notes(
+    calibration: list[Prompt], test: list[Prompt], documents: int, length: int, cell: Cell, mlp: bool
+) -> list[str]:
+    queries = queries_of(calibration, cell)
+    learned = f" (those that are trained step by step from {MOST:,} of them)" if mlp and queries > MOST else ""
+    notes = [
+        f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
+        f"{state(documents, True, documents >= DOCUMENTS, 'test documents')}.",
+        f"Every router learns from the same queries, {queries:,} of each head{learned}.",
+    ]
+    short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
+    return [*notes, f"{short} prompts are shorter than {length:,} tokens."] if short else notes
 
 
 def _check(
@@ -175,28 +181,29 @@ def _cells(min_distance: int, sinks: int, length: int, grid: bool, own_partition
     return list(dict.fromkeys(cells))
 
 
-def of_cell(curves: Curves, cell: Cell, visited: float) -> dict:
-    """What is told of one setting: its tables at every budget, and at `at` visited buckets."""
-    return {
-        **{"name": cell.name, **asdict(cell), "l": visited},
-        "means": rows.mean_rows(curves, cell, visited),
-        "closure": rows.closure_rows(curves, cell, visited),
-        "heads": rows.head_table(curves, cell, visited) if cell.partition == RAW else [],
-        **rows.budget_rows(curves, cell),
-        "queries": int(curves.queries[cell].sum()),
-    }
+def of_cell(curves: Curves, cell: Cell, visited: float) -> RoutedCell:
+    """What is told of one setting, at `visited` buckets and at every budget."""
+    return RoutedCell(
+        name=cell.name,
+        **asdict(cell),
+        l=visited,
+        means=rows.mean_rows(curves, cell, visited),
+        closure=rows.closure_rows(curves, cell, visited),
+        heads=rows.head_table(curves, cell, visited) if cell.partition == RAW else [],
+        curve=rows.curve_rows(curves, cell),
+        closures=rows.closure_curve(curves, cell),
+        queries=int(curves.queries[cell].sum()),
+    )
 
 
-def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
-    """`router fit_seconds route_us`: all heads of one setting, without the pass that all share; a query of one head."""
+def _timings(fitted: Fitted, micro: dict[str, float]) -> list[RouterTiming]:
     settings = sum(cell.partition == RAW for cell in fitted.routers)
-    once = (*OWN, *ABLATIONS)  # whitening and the gauge serve all settings, ablations are of one
-    shared = {kind: 1 if kind in once else settings for kind in micro}
-    timings = [
-        {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
-        for kind in micro
-    ]
-    return [*timings, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
+    timings = []
+    for kind, microseconds in micro.items():
+        # Whitening and the gauge serve all settings, ablations are of one.
+        shared = 1 if kind in (*OWN, *ABLATIONS) else settings
+        timings.append(RouterTiming(kind, fitted.seconds.get(kind, 0.0) / shared, microseconds))
+    return [*timings, RouterTiming("buckets", fitted.seconds["buckets"], None)]
 
 
 def _store(context: Context, lm: Model, fitted: Fitted, stored: Kept, length: int, seed: int, about: dict) -> list[str]:

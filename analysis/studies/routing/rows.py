@@ -1,4 +1,4 @@
-"""What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
+"""What is told of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
 
 import csv
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.answer import doc, record
 from analysis.metrics.intervals import DOCUMENTS, jackknife_edges, state
 from analysis.metrics.routing import budgets, gap_closure
 from analysis.papers import find
@@ -17,6 +18,77 @@ with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="")
     _ROUTERS = list(csv.DictReader(_file))
 NAMES = {row["kind"]: row["name"] for row in _ROUTERS}
 PAPER_ROWS = {word: row["kind"] for row in _ROUTERS for word in row["printed"].split("; ") if word}
+
+
+@record
+class MeanRow:
+    """One router, the mean over all heads; 95% intervals over documents, None with too few of them."""
+
+    router: str
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    share: float = doc("of all buckets")
+    recall: float | None = doc("share of the far attention that they hold")
+    recall_low: float | None
+    recall_high: float | None
+    recall_points: list[float | None] | None = doc("of each document, where they are too few for an interval")
+    selectivity: float | None = doc("share of the far keys that they hold")
+    selectivity_low: float | None
+    selectivity_high: float | None
+    selectivity_points: list[float | None] | None
+
+
+@record
+class HeadRow:
+    """One router of one head."""
+
+    layer: int
+    head: int
+    router: str
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    recall: float | None = doc("share of the far attention that they hold")
+    selectivity: float | None = doc("share of the far keys that they hold")
+    recall_low: float | None = doc("95% interval over documents")
+    recall_high: float | None
+
+
+@record
+class ClosureRow:
+    """How much of the gap between symmetric k-means (0) and the learned router (1) a router closes."""
+
+    router: str
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    mean_of_ratios: float | None = doc("mean of the heads' own ratios, as in the paper")
+    mean_of_ratios_low: float | None = doc("95% interval over documents")
+    mean_of_ratios_high: float | None
+    ratio_of_means: float | None = doc("ratio of the sums over heads")
+    ratio_of_means_low: float | None
+    ratio_of_means_high: float | None
+    heads: list[float | None] | None = doc("the ratio of each head", default=None)
+
+
+@record
+class Line:
+    """One router at every kept budget; means over heads and documents."""
+
+    l: list[int]  # noqa: E741
+    recall: list[float | None]
+    selectivity: list[float | None]
+
+
+@record
+class PaperRow:
+    """A number that the paper prints, with our names of router and budget (its l is of 1,024 buckets)."""
+
+    table: str
+    row: str
+    column: str
+    value: float | str | None
+    unit: str
+    router: str | None
+    l: int  # noqa: E741
+    share: float
+    protocol: str
+    note: str
 
 
 def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarray:
@@ -34,32 +106,30 @@ def without_each(values: np.ndarray) -> np.ndarray:
         return (filled.sum(0) - filled) / (defined.sum(0) - defined)
 
 
-def edges(estimate: float, without: np.ndarray, key: str, fewest: int) -> dict:
-    """`KEY_low KEY_high` of a number, from what it is without each document [documents]; None with fewer than
-    `fewest`."""
+def edges(estimate: float, without: np.ndarray, fewest: int) -> tuple[float | None, float | None]:
+    """The interval of a number, from what it is without each document [documents]; None with fewer than `fewest`."""
     low, high = jackknife_edges([estimate], without[:, None], fewest)[0]
-    return {f"{key}_low": _number(low), f"{key}_high": _number(high)}
+    return _number(low), _number(high)
 
 
-def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
-    """One row per router, the mean over all heads: `router l share recall recall_low recall_high selectivity
-    selectivity_low selectivity_high`, intervals over documents; with fewer than `fewest` there are none, and
-    `recall_points selectivity_points` are those of each document (else None)."""
+def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[MeanRow]:
+    """One row per router; fewer than `fewest` documents give no interval."""
     rows = []
-    for kind, recall in curves.recall[cell].items():
-        row = {"router": kind, "l": visited, "share": visited / curves.buckets}
-        for key, measured in (("recall", recall), ("selectivity", curves.selectivity[cell][kind])):
-            values = at_budget(measured, curves.points, visited)  # [documents, N]
-            mean = _mean(_mean(values, 0), 0)
-            row |= {key: _number(mean)} | edges(mean, _mean(without_each(values), 1), key, fewest)
-            few = [_number(value) for value in _mean(values, 1)] if len(values) < fewest else None
-            row[f"{key}_points"] = few
-        rows.append(row)
+    for kind in curves.recall[cell]:
+        numbers: dict[str, Any] = {}
+        for key, by_router in (("recall", curves.recall[cell]), ("selectivity", curves.selectivity[cell])):
+            values = at_budget(by_router[kind], curves.points, visited)  # [documents, N]
+            mean = float(_mean(_mean(values, 0), 0))
+            numbers[key] = _number(mean)
+            numbers[f"{key}_low"], numbers[f"{key}_high"] = edges(mean, _mean(without_each(values), 1), fewest)
+            few = len(values) < fewest
+            numbers[f"{key}_points"] = [_number(value) for value in _mean(values, 1)] if few else None
+        rows.append(MeanRow(router=kind, l=visited, share=visited / curves.buckets, **numbers))
     return rows
 
 
-def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
-    """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
+def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[HeadRow]:
+    """One row per head and router."""
     rows = []
     for kind, recall_curves in curves.recall[cell].items():
         values = at_budget(recall_curves, curves.points, visited)
@@ -67,15 +137,13 @@ def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENT
         ends = jackknife_edges(recall, without_each(values), fewest)
         selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
         for index, (layer, head) in enumerate(curves.heads):
-            row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[index])}
-            low, high = (_number(edge) for edge in ends[index])
-            rows.append(row | {"selectivity": _number(selectivity[index]), "recall_low": low, "recall_high": high})
-    return sorted(rows, key=lambda row: (row["layer"], row["head"]))
+            numbers = (_number(number) for number in (recall[index], selectivity[index], *ends[index]))
+            rows.append(HeadRow(layer, head, kind, visited, *numbers))
+    return sorted(rows, key=lambda row: (row.layer, row.head))
 
 
-def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
-    """Gap closure of each router between symmetric k-means (0) and the learned one (1), both ways of averaging, with
-    intervals over documents: `router l mean_of_ratios _low _high ratio_of_means _low _high heads`."""
+def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[ClosureRow]:
+    """One row per router, where both ends of the gap were fitted."""
     recall = {kind: at_budget(values, curves.points, visited) for kind, values in curves.recall[cell].items()}
     if not {LOW, HIGH} <= set(recall):
         return []
@@ -86,90 +154,89 @@ def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUM
         closure = gap_closure(means[kind], means[LOW], means[HIGH])
         gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
         with np.errstate(invalid="ignore", divide="ignore"):
-            without_document = {"ratio_of_means": _mean(way, 1) / _mean(gap, 1)}
-            without_document["mean_of_ratios"] = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
-        row = {"router": kind, "l": visited}
-        for key in ("mean_of_ratios", "ratio_of_means"):
-            estimate = np.nan if closure[key] is None else closure[key]
-            row |= {key: closure[key]} | edges(estimate, without_document[key], key, fewest)
-        rows.append(row | {"heads": closure["heads"]})
+            ratio_of_means = _mean(way, 1) / _mean(gap, 1)
+            mean_of_ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
+        ratios, ratio = closure.mean_of_ratios, closure.ratio_of_means
+        around_ratios = edges(np.nan if ratios is None else ratios, mean_of_ratios, fewest)
+        around_ratio = edges(np.nan if ratio is None else ratio, ratio_of_means, fewest)
+        rows.append(ClosureRow(kind, visited, ratios, *around_ratios, ratio, *around_ratio, closure.heads))
     return rows
 
 
-def head_table(curves: Curves, cell: Cell, visited: float) -> list[dict]:
-    """The paper's table 2 for every head here: `layer head kmeans static_prior gwr_linear mlp oracle gap_closure`."""
+def head_table(curves: Curves, cell: Cell, visited: float) -> list[dict[str, Any]]:
+    """The paper's table 2 for every head here: layer, head, the recall of each router that was fitted, gap_closure."""
     kinds = [kind for kind in (LOW, "static_prior", "gwr_linear", HIGH, "oracle") if kind in curves.recall[cell]]
     means = {kind: _mean(at_budget(curves.recall[cell][kind], curves.points, visited), 0) for kind in kinds}
-    ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH])["heads"] if HIGH in kinds else None
-    return [
-        {"layer": layer, "head": head, **{kind: _number(means[kind][index]) for kind in kinds}}
-        | {"gap_closure": ratios[index] if ratios else None}
-        for index, (layer, head) in enumerate(curves.heads)
-    ]
+    ratios: list[float | None] = [None] * len(curves.heads)
+    if HIGH in kinds:
+        ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH]).heads
+    rows = []
+    for index, (layer, head) in enumerate(curves.heads):
+        recalls = {kind: _number(means[kind][index]) for kind in kinds}
+        rows.append({"layer": layer, "head": head, **recalls, "gap_closure": ratios[index]})
+    return rows
 
 
-def lines(curves: Curves, cell: Cell) -> dict[str, dict]:
-    """Means over heads and documents at every kept budget: router -> `l recall selectivity`, lists of one length."""
+def lines(curves: Curves, cell: Cell) -> dict[str, Line]:
+    """Means over heads and documents at every kept budget, by router."""
     by_router = {}
-    for kind in curves.recall[cell]:
-        both = {"recall": curves.recall[cell][kind], "selectivity": curves.selectivity[cell][kind]}
-        means = {key: [_number(x) for x in _mean(_mean(values, 0), 0)] for key, values in both.items()}
-        by_router[kind] = {"l": list(curves.points), **means}
+    for kind, recall in curves.recall[cell].items():
+        pair = (_mean(_mean(values, 0), 0) for values in (recall, curves.selectivity[cell][kind]))
+        by_router[kind] = Line(list(curves.points), *([_number(mean) for mean in means] for means in pair))
     return by_router
 
 
-def budget_rows(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> dict[str, list[dict]]:
-    """`curve` and `closures`: `mean_rows` (figure 2a) and `closure_rows` without their heads (figure 2b) at each of the
-    paper's budgets that C allows, 1/256 to 1/8 of the buckets."""
-    by_budget = {"curve": [], "closures": []}
-    for visited in budgets(curves.buckets):
-        by_budget["curve"] += mean_rows(curves, cell, visited, fewest)
-        rows = closure_rows(curves, cell, visited, fewest)
-        by_budget["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
-    return by_budget
+def curve_rows(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> list[MeanRow]:
+    """`mean_rows` at each of the paper's budgets that C allows, 1/256 to 1/8 of the buckets (figure 2a)."""
+    return [row for visited in budgets(curves.buckets) for row in mean_rows(curves, cell, visited, fewest)]
 
 
-def paper_rows() -> list[dict]:
-    """What the paper prints: `table row column value unit router l share protocol note`; `router` and `share` in our
-    words where it has them (its l is of 1,024 buckets)."""
+def closure_curve(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> list[ClosureRow]:
+    """`closure_rows` at each of these budgets, without the heads (figure 2b)."""
+    rows = [row for visited in budgets(curves.buckets) for row in closure_rows(curves, cell, visited, fewest)]
+    return [ClosureRow(**vars(row) | {"heads": None}) for row in rows]
+
+
+def paper_rows() -> list[PaperRow]:
+    """What the paper prints."""
     rows = []
     for cell in find("gwr_linear_routing"):
-        place = next((word[2:] for word in (cell.row, cell.column) if word.startswith("ℓ=")), None)
+        words = (cell.row, cell.column)
+        place = next((word[2:] for word in words if word.startswith("ℓ=")), None)
         visited = int(place) if place else 32
-        router = next((PAPER_ROWS[word] for word in (cell.row, cell.column) if word in PAPER_ROWS), None)
-        rows.append(
-            {"table": cell.table, "row": cell.row, "column": cell.column, "value": cell.value, "unit": cell.unit}
-            | {"router": router, "l": visited, "share": visited / 1024, "protocol": cell.protocol, "note": cell.note}
-        )
+        router = next((PAPER_ROWS[word] for word in words if word in PAPER_ROWS), None)
+        printed = (cell.table, *words, cell.value, cell.unit)
+        rows.append(PaperRow(*printed, router, visited, visited / 1024, cell.protocol, cell.note))
     return rows
 
 
-def best_of(rows: list[dict]) -> dict:
+def best_of(rows: list[MeanRow]) -> MeanRow:
     """The row of the router that finds most; the oracle, which looks at the answer, is none."""
-    return max((row for row in rows if row["router"] != "oracle"), key=lambda row: row["recall"])
+    return max((row for row in rows if row.router != "oracle"), key=lambda row: row.recall or 0.0)
 
 
-def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "documents") -> str:
+def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "documents") -> str:
     """What a page says first, from `mean_rows` at one budget over so many `unit`."""
-    by = {row["router"]: row for row in rows}
-    visited, share, best = rows[0]["l"], rows[0]["share"], best_of(rows)
-    count = sum(row["router"] != "oracle" for row in rows)
+    by_router = {row.router: row for row in rows}
+    best = best_of(rows)
+    count = sum(row.router != "oracle" for row in rows)
     rank = f", the most of {count} routers on the texts that choose it" if count > 1 else ""
-    headline = (
-        f"Visiting {visited:g} of {buckets:,} buckets ({share:.1%}), {NAMES[best['router']]} finds "
-        f"{best['recall']:.1%} of the far attention in {best['selectivity']:.1%} of the keys{rank}"
+    others = "".join(
+        f"{NAMES[kind]} {by_router[kind].recall:.1%} in {by_router[kind].selectivity:.1%}; "
+        for kind in ("gwr_linear", "static_prior", "kmeans", "random")
+        if kind in by_router and kind != best.router
     )
-    compared = [kind for kind in ("gwr_linear", "static_prior", "kmeans", "random") if kind in by]
-    compared_text = "".join(
-        f"{NAMES[kind]} {by[kind]['recall']:.1%} in {by[kind]['selectivity']:.1%}; "
-        for kind in compared
-        if kind != best["router"]
+    caveat = ""
+    if best.recall_low is None:
+        caveat = f"; {state(documents, True, False, unit)}"
+    points = [f"{point:.1%}" for point in best.recall_points or () if point is not None]
+    if points and unit == "documents":
+        caveat += f": in these texts {', '.join(points)}"
+    return (
+        f"Visiting {best.l:g} of {buckets:,} buckets ({best.share:.1%}), {NAMES[best.router]} finds {best.recall:.1%} "
+        f"of the far attention in {best.selectivity:.1%} of the keys{rank} ({others}no choice over "
+        f"{by_router['oracle'].recall:.1%}){caveat}."
     )
-    has_interval = best["recall_low"] is not None
-    rough = "" if has_interval else f"; {state(documents, True, has_interval, unit)}"
-    if points := [f"{point:.1%}" for point in best["recall_points"] or () if point is not None]:
-        rough += f": in these texts {', '.join(points)}" if unit == "documents" else ""
-    return f"{headline} ({compared_text}no choice over {by['oracle']['recall']:.1%}){rough}."
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
@@ -179,8 +246,6 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
         return np.where(defined, values, 0.0).sum(axis) / np.where(defined.any(axis), defined.sum(axis), np.nan)
 
 
-def _number(value: Any) -> Any:
-    """A plain number; None for what is none."""
-    if isinstance(value, str) or value is None:
-        return value
+def _number(value: float) -> float | None:
+    """A plain number; None for NaN."""
     return float(value) if np.isfinite(value) else None

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.answer import doc, record
 from analysis.kernels.parts import now
 from analysis.metrics.routing import captured, points_for
 from analysis.models import Model
@@ -20,6 +21,27 @@ from analysis.studies.routing.passes import read_prompt
 from analysis.studies.routing.texts import Prompt
 
 TIMED, REPEATS = 512, 5  # queries, and rounds of which the median counts
+
+
+@record
+class BucketBalance:
+    """How evenly the keys of one head lie in its buckets."""
+
+    layer: int
+    part: int = doc("key-value head, or chosen query head")
+    side: str = doc("calibration or test")
+    largest: float = doc("share of the keys in the largest bucket")
+    empty: float = doc("share of the buckets without any key")
+    effective: float = doc("number of equal buckets with the same entropy, as a share of all")
+
+
+@record
+class RouterTiming:
+    """What a router costs."""
+
+    router: str
+    fit_seconds: float | None = doc("all heads of one setting, without the pass that all share")
+    route_us: float | None = doc("microseconds to route one query of one head")
 
 
 @dataclass
@@ -130,11 +152,11 @@ def _timed(fitted: Fitted, cell: Cell, captured_block: tuple, layer: int) -> dic
     return microseconds
 
 
-def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[dict]:
+def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[BucketBalance]:
     """One row per layer and key-value head (or chosen query head), of the keys that calibrated and of `counts` in a
-    test: `layer part side largest empty effective`."""
+    test."""
     rows = []
     for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
         for layer, parts in counts_by_layer.items():
-            rows += [{"layer": layer, "part": part, "side": side, **evenness(keys)} for part, keys in enumerate(parts)]
+            rows += [BucketBalance(layer, part, side, **evenness(keys)) for part, keys in enumerate(parts)]
     return rows

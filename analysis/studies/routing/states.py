@@ -3,7 +3,7 @@ none), and the curves that a slider reads, so that no budget needs a pass."""
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from analysis.answer import doc, plain, record
 from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, NotFitted
 from analysis.fitted import pair, put
@@ -22,7 +23,7 @@ from analysis.studies.context import Context, protocol
 from analysis.studies.routing.cells import RAW, SINKS, Cell
 from analysis.studies.routing.fit import ABLATIONS, Fitted, calibrate
 from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.score import Curves
+from analysis.studies.routing.score import BucketBalance, Curves, RouterTiming
 from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
 from analysis.studies.text.held_out import storing
 
@@ -128,14 +129,22 @@ def state_of(model: Model, fitted: Fitted, cell: Cell, length: int, seed: int, *
     return stack(routers, centroids, settings, model=model.name, revision=model.revision, **about)
 
 
+@record
+class Beside:
+    """What was found beside curves."""
+
+    balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
+    timings: list[RouterTiming] = doc("what each router costs")
+    notes: list[str] = doc("what a reader must know of texts and routers")
+
+
 @dataclass(frozen=True)
 class Kept:
-    """Curves, the protocol that they were measured with, and `more` that was found beside them: `timings`, `balance`,
-    `notes`."""
+    """Curves, the protocol that they were measured with, and what was found beside them."""
 
     curves: Curves
     about: dict
-    more: dict = field(default_factory=dict)
+    beside: Beside
 
     @property
     def key(self) -> tuple:
@@ -153,7 +162,7 @@ def keep(folder: Path, stored: Kept) -> None:
             for kind, values in getattr(curves, name)[cell].items():
                 tensors[f"{number}.{name}.{kind}"] = values.astype(np.float16)
     note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": stored.about}
-    note |= {"more": stored.more, "cells": [asdict(cell) for cell in cells]}
+    note |= {"more": plain(stored.beside), "cells": [asdict(cell) for cell in cells]}
     put(folder / NAME, save(tensors), note)
 
 
@@ -188,6 +197,9 @@ def _read(path: Path) -> Kept:
                 kinds[cell] = {kind: x.astype(np.float32) for kind, x in stored.items() if x is not None}
         queries = {cell: tensors[f"{number}.queries"].astype(float) for number, cell in enumerate(cells)}
         curves = Curves(heads, note["points"], note["buckets"], curves_of["recall"], curves_of["selectivity"], queries)
-        return Kept(curves, dict(note["about"]), dict(note["more"]))
+        more = note["more"]
+        balance = [BucketBalance(**row) for row in more.get("balance", ())]
+        timings = [RouterTiming(**row) for row in more.get("timings", ())]
+        return Kept(curves, dict(note["about"]), Beside(balance, timings, list(more.get("notes", ()))))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadSetting(f"The routing curves in {path.parent.name} are damaged: store them again.") from error

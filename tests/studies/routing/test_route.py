@@ -148,9 +148,7 @@ def test_too_few_and_too_short_texts(ask, context):
 def test_intervals_are_over_documents():
     """Three documents gave a bar; now five at least, and then that of the t interval."""
     values = np.array([[0.1], [0.2], [0.3], [0.25], [0.15]])
-    found = edges(0.2, without_each(values)[:, 0], "recall", 5)
     _, low, high, *_ = interval(values)
-    assert (found["recall_low"], found["recall_high"]) == pytest.approx((low, high))
+    assert edges(0.2, without_each(values)[:, 0], 5) == pytest.approx((low, high))
     assert without_each(np.array([[1.0], [3.0], [np.nan]]))[:, 0].tolist() == [3, 1, 2]
-    few = edges(0.2, without_each(values[:3])[:, 0], "recall", 5)
-    assert few == {"recall_low": None, "recall_high": None}
+    assert edges(0.2, without_each(values[:3])[:, 0], 5) == (None, None)

@@ -1,0 +1,125 @@
+"""What the commands of the router lab return."""
+
+from typing import Any
+
+from pandas import DataFrame
+
+from analysis.answer import Answer, doc, record
+from analysis.studies.routing.rows import ClosureRow, HeadRow, Line, MeanRow, PaperRow
+from analysis.studies.routing.score import BucketBalance, RouterTiming
+
+
+@record
+class RoutedCell:
+    """One setting: its tables at one budget and at every budget."""
+
+    name: str
+    min_distance: int
+    sinks: int = doc("first keys that are left out")
+    partition: str = doc("which vectors the buckets are of")
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    means: list[MeanRow] = doc("one row per router")
+    closure: list[ClosureRow] = doc("gap closure, one row per router")
+    heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
+    curve: list[MeanRow] = doc("`means` at every budget")
+    closures: list[ClosureRow] = doc("`closure` at every budget")
+    queries: int = doc("queries with any far attention")
+
+
+@record
+class Routed(Answer):
+    """How much of the far attention bucket routers find."""
+
+    sentence: str = doc("the result in words")
+    rows: list[HeadRow] = doc("one row per head, router and budget, C/256 to C/8", row=HeadRow)
+    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets", row=MeanRow)
+    curve: list[MeanRow] = doc("`means` at every budget")
+    closures: list[ClosureRow] = doc("`closure` at every budget")
+    closure: list[ClosureRow] = doc("gap closure, one row per router")
+    heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    queries: int = doc("queries with any far attention")
+    cells: list[RoutedCell] = doc("every setting with its own tables")
+    balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
+    timings: list[RouterTiming] = doc("what each router costs")
+    notes: list[str] = doc("what a reader must know of texts and routers")
+    paper: list[PaperRow] = doc("what the paper prints")
+    meaning: dict[str, str | None] = doc("router -> what it does")
+    budgets: list[int] = doc("the paper's budgets that C allows")
+    buckets: int = doc("C")
+
+
+@record
+class NamedCell:
+    """A setting of which there are curves."""
+
+    name: str
+    min_distance: int
+    sinks: int
+    partition: str
+
+
+@record
+class RoutedAt(Answer):
+    """Recall of every router at one number of visited buckets, and at every other."""
+
+    sentence: str = doc("the result in words")
+    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets")
+    closure: list[ClosureRow] = doc("gap closure, one row per router")
+    heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
+    curve: list[MeanRow] = doc("`means` at every budget of the paper")
+    closures: list[ClosureRow] = doc("`closure` at every budget of the paper")
+    lines: dict[str, Line] = doc("router -> its curve at every kept budget")
+    cells: list[NamedCell] = doc("the settings there are")
+    min_distance: int = doc("of the setting that is shown")
+    sinks: int = doc("first keys that are left out")
+    partition: str = doc("which vectors the buckets are of")
+    buckets: int = doc("C")
+    l: float = doc("buckets that a query visits")  # noqa: E741
+    queries: int = doc("queries with any far attention")
+    documents: int = doc("documents, or windows of the text")
+    paper: list[PaperRow] = doc("what the paper prints")
+    timings: list[RouterTiming] = doc("what each router costs")
+    balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
+    notes: list[str] = doc("what a reader must know of texts and routers")
+    rows: DataFrame = doc("one row per head and router", row=HeadRow)
+
+
+@record
+class VisitedQuery:
+    """The query whose buckets are shown."""
+
+    position: int
+    word: str
+    layer: int
+    head: int
+    router: str
+
+
+@record
+class VisitedBucket:
+    """A bucket of one query."""
+
+    bucket: int
+    score: float = doc("the router's")
+    rank: int = doc("0 for the bucket that is visited first")
+    visited: bool
+    keys: int = doc("far keys in it")
+    mass: float = doc("share of the far attention that they hold")
+
+
+@record
+class RouteVisit(Answer):
+    """The buckets that one query visits, with its real attention."""
+
+    recall: float = doc("share of the far attention in the visited buckets")
+    best: float = doc("what as many buckets could hold")
+    far_mass: float = doc("far share of all attention")
+    selectivity: float = doc("share of the far keys in the visited buckets")
+    query: VisitedQuery = doc("the query")
+    sentence: str = doc("the result in words")
+    buckets: int = doc("C")
+    start: int = doc("first token of the query's window")
+    notes: list[str] = doc("what a reader must know of text and routers")
+    tokens: DataFrame = doc("the tokens with bucket (-1: not in reach), visited, far and their real attention")
+    bucket_table: DataFrame = doc("one row per bucket", row=VisitedBucket, name="buckets")
