@@ -15,7 +15,7 @@ from analysis.studies.registry import STORED, VERBS
 from tests.made.answers import ASKED, home, printed
 
 # They need a network, folders of their own, hours or other runs, or change what they are asked about.
-NEVER_ASKED = set("fetch examples finetune pretrain study spread stress benchmark pitfalls mcp".split())
+NEVER_ASKED = set("fetch examples finetune study spread stress pitfalls mcp".split())
 NEVER_ASKED |= set("take calibrations import-policy bundle-out bundle-in".split())
 
 
