@@ -136,7 +136,7 @@ def test_a_worker_warmed_later_starts_then_and_never_once_closed(jobs, monkeypat
             AnalysisError,
             r"internal error \(KeyError: 'missing'\). Nothing stored is lost; the log is at .*worker.log",
         ),
-        ("wrong", AnalysisError, "TypeError: wrong returned dict, not a Result"),
+        ("wrong", AnalysisError, "TypeError: wrong returned dict, not a result"),
         ("nothing", BadSetting, "There is no study 'nothing'; there are: echo, gate"),
     ],
 )

@@ -1,6 +1,12 @@
 """What breaks, broken for real: killed processes, a full disk, damaged files, no memory. After each, nothing stored is
-lost, a sentence says what happened, and the next request is answered."""
+lost, a sentence says what happened, and the next request is answered.
 
+A second app, in a process that may be killed: `python -m tests.stress.faults submit ROOT STUDIES JOB` queues a job,
+prints its id and the worker's, and stays; `fill ROOT STUDIES REQUEST OTHER` fills the disk below ROOT, prints how a
+request is refused, makes room and goes on.
+"""
+
+import errno
 import json
 import os
 import shutil
@@ -13,13 +19,12 @@ from pathlib import Path
 import psutil
 
 from analysis.errors import AnalysisError
-from analysis.jobs import Jobs
-from analysis.runs import Run
 from tests.stress.rows import Row
-from tests.stress.scene import PROJECT, Broken, Scene, hold, readable, until
+from tests.stress.scene import PROJECT, Broken, Scene, hold, readable, refused, until, whole
 
 ROOM = 8 << 20  # bytes a worker may still take when its memory is limited: every study takes more
 DISK = "8m"  # size of the disk that gets full
+OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1"}
 
 
 def worker_killed(scene: Scene) -> str:
@@ -28,44 +33,35 @@ def worker_killed(scene: Scene) -> str:
         kept = scene.ask(jobs, scene.quick).id
         job = scene.begin(jobs)
         os.kill(jobs.status()["pid"], signal.SIGKILL)
-        status = scene.ended(jobs, job)
-        hold(status.state == "interrupted", f"the job is {status.state}")
-        readable(status.error)
-        scene.goes_on(jobs, kept)
-        again = scene.ended(jobs, jobs.resume(job))
-        hold(again.state == "done", f"the resumed job is {again.state}: {again.error}")
-        return status.error
+        return scene.resumes(jobs, job, kept)
 
 
 def app_killed(scene: Scene) -> str:
     """kill -9 of the app in the middle of a job: its worker ends too, and another app goes on."""
     with scene.client() as jobs:
         kept = scene.ask(jobs, scene.quick).id
-    words = [str(scene.root), scene.studies, json.dumps(scene.long)]
-    app = _python("-m", "tests.stress.bystander", "submit", *words)
+    words = ["submit", str(scene.root), scene.studies, json.dumps(scene.long)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-m", "tests.stress.faults", *words]
+    app = subprocess.Popen(command, cwd=PROJECT, env=OFFLINE, text=True, **pipes)
     job, worker = app.stdout.readline().split()
     with scene.client() as jobs:
         until(lambda: scene.waits(jobs.watch(job)), "the job of the other app did not begin")
         app.kill()
         app.communicate()
-        status = scene.ended(jobs, job)
-        hold(status.state == "interrupted", f"the job is {status.state}")
-        readable(status.error)
+        said = scene.resumes(jobs, job, kept)
         hold(not psutil.pid_exists(int(worker)) or psutil.Process(int(worker)).status() == "zombie", "its worker lives")
-        scene.goes_on(jobs, kept)
-        again = scene.ended(jobs, jobs.resume(job))
-        hold(again.state == "done", f"the resumed job is {again.state}: {again.error}")
-        return status.error
+        return said
 
 
 def full_disk(scene: Scene) -> str:
     """A file system without a free byte (a tmpfs of its own): refused in a sentence, and it goes on with room again."""
     folder = scene.root / "disk"
     folder.mkdir(parents=True)
-    script = f"mount -t tmpfs -o size={DISK} tmpfs {folder} && exec {sys.executable} -m tests.stress.bystander fill"
+    script = f"mount -t tmpfs -o size={DISK} tmpfs {folder} && exec {sys.executable} -m tests.stress.faults fill"
     words = [str(folder), scene.studies, json.dumps(scene.quick), json.dumps(scene.other)]
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script + ' "$@"', "sh", *words]
-    done = subprocess.run(command, cwd=PROJECT, env=_environment(), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=PROJECT, env=OFFLINE, capture_output=True, text=True, timeout=600)
     hold(done.returncode == 0, done.stderr.strip().rsplit("\n", 1)[-1] or "the full disk could not be made here")
     said = done.stdout.strip().rsplit("\n", 1)[-1]
     readable(said)
@@ -73,63 +69,37 @@ def full_disk(scene: Scene) -> str:
     return said
 
 
-def damaged_run(scene: Scene, damage: Callable[[Path], None]) -> str:
-    """A stored run whose files are not what was written: set aside, said, computed anew; the others stay."""
+def damaged_run(scene: Scene, file: str) -> str:
+    """Half of a file of a stored run: set aside, said, computed anew; the others stay."""
     with scene.client() as jobs:
+        store = jobs.store
         kept, run = scene.ask(jobs, scene.other), scene.ask(jobs, scene.quick)
-        damage(run.folder)
-        again = _fresh(jobs, scene, run)
-        hold(not again.cached or again.folder != run.folder or again.created >= run.created, "the damage was read")
-        said = jobs.store.damaged()
+        path = next(iter([*run.folder.glob(file), *run.folder.rglob("*.parquet"), run.folder / "manifest.json"]))
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        try:
+            whole(scene.ask(jobs, scene.quick))
+        except AnalysisError as error:  # the first reading may be what finds the damage
+            readable(str(error))
+            whole(scene.ask(jobs, scene.quick))
+        said = store.damaged()
         hold(len(said) == 1 and run.id in said[0], f"{len(said)} damaged runs are told of")
         readable(said[0])
-        hold(jobs.store.open(kept.id).numbers == kept.numbers, "another run was lost")
+        hold(store.open(kept.id).numbers == kept.numbers, "another run was lost")
         return said[0]
-
-
-def _fresh(jobs: Jobs, scene: Scene, run: Run) -> Run:
-    """The run asked for again and read whole; the first reading may be what finds the damage."""
-    for last in (False, True):
-        found = scene.ask(jobs, scene.quick)
-        try:
-            for name in found.tables:
-                found.columns(name)
-            for name in found.arrays:
-                found.array(name)
-            return found
-        except AnalysisError as error:
-            readable(str(error))
-            if last:
-                raise
-    raise Broken(run.id)
-
-
-def lost_manifest(folder: Path) -> None:
-    """Half of a run's manifest."""
-    path = folder / "manifest.json"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def cut_tensors(folder: Path) -> None:
-    """A truncated safetensors file, or half a table where a run has no arrays."""
-    path = next(iter([*folder.glob("*.safetensors"), *folder.rglob("*.parquet"), folder / "manifest.json"]))
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def damaged_index(scene: Scene) -> str:
     """The lists of runs and texts overwritten, while they are closed and while they are open: made from the folders."""
     with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick)
-    for name in ("runs.json", "texts.json"):
-        (scene.root / name).write_bytes(b"no list " * 4000)
-    with scene.client() as jobs:
-        hold(jobs.store.find(*scene.quick) is not None, "the stored run was lost with the index")
-        hold(kept.id in [run.id for run in jobs.store.list()], "the index was not rebuilt")
-        for name in ("runs.json", "texts.json"):
-            (scene.root / name).write_bytes(b"\xff" * 4000)
-        scene.goes_on(jobs, kept.id)
-        hold(scene.ended(jobs, jobs.submit(*scene.other)).state == "done", "no job could be queued any more")
-    return "The lists were rebuilt from the run folders, twice."
+        kept = scene.ask(jobs, scene.quick).id
+    for _ in range(2):
+        with scene.client() as jobs:
+            for name in ("runs.json", "texts.json"):
+                (scene.root / name).write_bytes(b"no list " * 4000)
+            hold(kept in [run.id for run in jobs.store.list()], "a run is not listed")
+            scene.goes_on(jobs, kept)
+            hold(scene.ended(jobs, jobs.submit(*scene.other)).state == "done", "no job could be queued any more")
+    return "The lists were made from the folders, twice."
 
 
 def no_memory(scene: Scene) -> str:
@@ -142,10 +112,10 @@ def no_memory(scene: Scene) -> str:
         status = scene.ended(jobs, jobs.submit(*scene.greedy))
         hold(status.state in ("failed", "interrupted"), f"the job is {status.state}")
         readable(status.error)
-        hold("memory" in status.error, f"the sentence does not speak of memory: {status.error}")
+        hold("memory" in str(status.error), f"the sentence does not speak of memory: {status.error}")
         scene.goes_on(jobs, kept)
         hold(jobs.status()["pid"] != worker.pid, "the worker that ran out of memory answers")
-        return status.error
+        return str(status.error)
 
 
 def cut_model(scene: Scene) -> str:
@@ -155,7 +125,7 @@ def cut_model(scene: Scene) -> str:
     weights = next(folder.glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     command = [sys.executable, "-m", "analysis", "model", "--model", str(folder)]
-    done = subprocess.run(command, cwd=PROJECT, env=_environment(), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=PROJECT, env=OFFLINE, capture_output=True, text=True, timeout=600)
     said = done.stderr.strip().rsplit("\n", 1)[-1]
     hold(done.returncode == 2, f"it ended with status {done.returncode}")
     readable(said)
@@ -168,8 +138,8 @@ FAULTS: dict[str, Callable[[Scene], str]] = {
     "worker killed in mid-job": worker_killed,
     "app killed in mid-job": app_killed,
     "full disk": full_disk,
-    "corrupt run folder": lambda scene: damaged_run(scene, lost_manifest),
-    "truncated safetensors of a run": lambda scene: damaged_run(scene, cut_tensors),
+    "corrupt run folder": lambda scene: damaged_run(scene, "manifest.json"),
+    "truncated safetensors of a run": lambda scene: damaged_run(scene, "*.safetensors"),
     "truncated safetensors of a model": cut_model,
     "corrupt index": damaged_index,
     "worker out of memory": no_memory,
@@ -185,17 +155,33 @@ def broken(scenes: Callable[[str], Scene], names: list[str] | None = None) -> It
             yield Row(name, 1, 0, f"did not hold: {error}")
 
 
-def _python(*words: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, *words],
-        cwd=PROJECT,
-        env=_environment(),
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+def submit(root: str, studies: str, job: str) -> None:
+    """Runs until it is killed or its input ends."""
+    with Scene(Path(root), studies).client() as jobs:
+        submitted = jobs.submit(*json.loads(job))
+        print(submitted, until(lambda: jobs.status()["pid"], "no worker began"), flush=True)
+        sys.stdin.read()
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "HF_HUB_OFFLINE": "1"}
+def fill(root: str, studies: str, request: str, other: str) -> None:
+    """Prints the sentence of a full disk, once everything else has held."""
+    scene = Scene(Path(root), studies, quick=json.loads(request), other=json.loads(other))
+    filler = Path(root) / "filler"
+    with scene.client() as jobs:
+        kept = scene.ask(jobs, scene.quick).id
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"\0" * 4096)
+            except OSError as error:
+                hold(error.errno == errno.ENOSPC, f"the disk did not fill: {error}")
+        said = refused(lambda: scene.ask(jobs, scene.other))
+        hold(shutil.disk_usage(root).free == 0, "there is room")
+        jobs.store.open(kept)
+        filler.unlink()
+        scene.goes_on(jobs, kept)
+    print(said)
+
+
+if __name__ == "__main__":
+    {"submit": submit, "fill": fill}[sys.argv[1]](*sys.argv[2:])

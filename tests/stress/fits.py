@@ -25,7 +25,7 @@ from analysis.training.focus import train_router
 from analysis.training.pretrain import train as train_model
 from analysis.training.settings import RouterTraining
 from tests.made.tiny import tiny, token_ids
-from tests.stress.ends import Case
+from tests.stress.kills import Case
 from tests.stress.scene import hold
 
 PLAN = RouterTraining(

@@ -1,8 +1,17 @@
-"""Input that somebody could send to break, mislead or take over the app: texts, bytes, JSON, all from one seed."""
+"""Input that somebody could send to break, mislead or take over the app: texts, bytes, JSON and run bundles, all from
+one seed."""
 
 import json
 import random
 import struct
+import tempfile
+import warnings
+import zipfile
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+from analysis.runs import Result, RunStore
 
 MARKUP = (
     "<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "<svg/onload=window.pwned=1>",
@@ -31,6 +40,7 @@ BYTES = (
     b"%PDF-1.7", b"GIF89a", b"\x7fELF", b"SQLite format 3\0", b"[" * 100_000, b'{"a":' * 50_000, b"\r" * 3000,
 )  # fmt: skip
 
+SOUND = 24  # bundles that the others are made from: each takes a store
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2}
 CONFIG |= {"num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 64}
 POLICY = {"layers": 2, "heads": 2, "policy": [4, 4, 4, 4, 64], "ranks": [[1, 1], [1, 1]]}
@@ -83,3 +93,44 @@ def hostile_json(dice: random.Random, good: dict) -> str:
             made[name if dice.random() < 0.9 else hostile_text(dice)] = hostile_value(dice)
     text = json.dumps(made)
     return text if dice.random() < 0.9 else text[: dice.randrange(len(text))]
+
+
+def hostile_bundle(dice: random.Random) -> bytes:
+    """A file that is none, or a real bundle: as it is, with a bit changed or its end cut off, or with one more file."""
+    if dice.random() < 0.2:
+        return hostile_bytes(dice)
+    data, kind = _made(dice.randrange(SOUND)), dice.randrange(3)
+    if kind == 0:
+        return data
+    if kind == 1:
+        changed = bytearray(data)
+        changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        return bytes(changed[: dice.choice((len(data), dice.randrange(len(data))))])
+    file = BytesIO(data)
+    with zipfile.ZipFile(file, "a") as added, warnings.catch_warnings(action="ignore"):
+        name = dice.choice((dice.choice(PATHS), "runs/0123456789ab/../../x", "runs/x/manifest.json", "bundle.json"))
+        added.writestr(name.replace("\0", "") or "x", hostile_bytes(dice))
+    return file.getvalue()
+
+
+@cache
+def _made(seed: int) -> bytes:
+    """A sound bundle of one run with a text, whose name, words and numbers are hostile."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="focuscope-bundle-") as folder:
+        store = RunStore(Path(folder))
+        try:
+            text = store.put_text(f"Some words. {_plain(dice)}", _plain(dice))
+            asked = {"model": _plain(dice), "text": text, _plain(dice): _plain(dice)}
+            value = dice.choice((1e308, -1, None, [_plain(dice)], {_plain(dice): _plain(dice)}))
+            numbers = {"sentence": _plain(dice), _plain(dice): value}
+            run = store.put("groups", asked, Result(numbers), {"model": _plain(dice)}, 1.0)
+            out = BytesIO()
+            store.bundle([run.id], out)
+            return out.getvalue()
+        finally:
+            store.close()
+
+
+def _plain(dice: random.Random) -> str:
+    return hostile_text(dice).encode("utf-8", "replace").decode().replace("\0", "")[:200]

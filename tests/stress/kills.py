@@ -1,38 +1,129 @@
-"""Stores, imports, fits and trainings killed at every write: `python -m tests.stress.kills WHAT FOLDER EVERY` prints a
-line of JSON for each case of WHAT, which is ended at each change of the disk, or at one of EVERY."""
+"""Stores, imports, fits and trainings that end at a change of the disk, as kill -9 ends them: nothing of them runs
+afterwards, no `finally` either. All changes pass `analysis.files.change`, so they can be counted, and a forked child
+ends at each of them, or at one of EVERY: `python -m tests.stress.kills WHAT FOLDER EVERY` prints a line of JSON for
+each case of WHAT. A child does all the work: whoever forks computes nothing and has no thread that a child would miss.
+"""
 
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pandas  # noqa: F401  # loaded once here and not in every child, like the next two
+import pyarrow.parquet  # noqa: F401
+import safetensors.numpy  # noqa: F401
+
+from analysis import files
 from tests.stress.rows import Row
 from tests.stress.scene import PROJECT
 
 CASES = {"stores": "STORE", "fits": "FITS"}
+KILLED = 9
+NEVER = 1 << 40
+
+
+@dataclass(frozen=True)
+class Case:
+    """Three steps, all in processes of their own."""
+
+    prepare: Callable[[Path], object]  # makes what stands before
+    act: Callable[[Path], object]  # ends early
+    check: Callable[
+        [Path], object
+    ]  # holds that nothing that stood before is lost and that there is no half of anything
 
 
 def tried(what: str, folder: Path, every: int = 1) -> Iterator[Row]:
-    """One row per case, from a process of its own: who forks must have no thread that its children would miss."""
+    """One row per case, from a process of its own."""
     command = [sys.executable, "-m", "tests.stress.kills", what, str(folder), str(every)]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    options = {"cwd": PROJECT, "env": quiet, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with (folder / f"{what}.log").open("w") as log, subprocess.Popen(command, **options | {"stderr": log}) as running:
-        for line in running.stdout:
-            yield Row(**json.loads(line))
+    with (folder / f"{what}.log").open("w") as log:
+        running = subprocess.Popen(command, cwd=PROJECT, env=quiet, stdout=subprocess.PIPE, stderr=log, text=True)
+        with running:
+            for line in running.stdout or ():
+                yield Row(**json.loads(line))
     if running.returncode:
         words = (folder / f"{what}.log").read_text().strip().rsplit("\n", 1)[-1]
         yield Row(f"killed at every write: {what}", 1, 0, f"it ended with status {running.returncode}: {words}")
 
 
+def row(name: str, case: Case, folder: Path, every: int = 1) -> Row:
+    """One line of the table: ends tried, and after how many of them nothing was lost and no half stood."""
+    found = list(kills(case, folder, every))
+    wrong = [said for said in found if said]
+    said = wrong[0] if wrong else "what stood before is whole, what was under way is whole or not there"
+    return Row(f"killed at every write: {name}", len(found), len(found) - len(wrong), said)
+
+
+def kills(case: Case, folder: Path, every: int = 1) -> Iterator[str]:
+    """For each end of a case, or each of so many: nothing when all held, else what did not."""
+    base, root = folder / "base", folder / "state"
+    base.mkdir(parents=True)
+
+    def again() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(base, root)
+
+    def unharmed(act: Callable[[], object]) -> str:
+        status, said = apart(act)
+        if status:
+            raise RuntimeError(f"without any end: {said}")
+        return said
+
+    unharmed(lambda: case.prepare(base))
+    again()
+    count = int(unharmed(lambda: until(case.act, root, NEVER)))
+    unharmed(lambda: case.check(root))
+    for change in range(0, count, every):
+        again()
+        status, said = apart(lambda change=change: until(case.act, root, change))
+        if status != KILLED:
+            yield f"change {change} of {count} was not reached: {said}"
+            continue
+        status, said = apart(lambda: case.check(root))
+        yield f"after change {change} of {count}: {said}" if status else ""
+
+
+def apart(act: Callable[[], object]) -> tuple[int, str]:
+    """The exit status of a child that runs `act`, and what that gave, or the error's words."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status, said = 0, ""
+        try:
+            said = str(act())
+        except BaseException as error:
+            status, said = 1, f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode()[:4000])
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+
+
+def until(act: Callable[[Path], object], root: Path, change: int) -> int:
+    """Run `act` and end at its change of that number, from 0; how many there were when it is not reached."""
+    count = 0
+
+    def watch() -> None:
+        nonlocal count
+        if count == change:
+            os._exit(KILLED)
+        count += 1
+
+    files.watching.append(watch)
+    act(root)
+    return count
+
+
 def main(what: str, folder: str, every: str) -> None:
     """Try the cases of `stores` or `fits`."""
-    from tests.stress.ends import row
-
     cases = getattr(importlib.import_module(f"tests.stress.{what}"), CASES[what])
     for number, (name, case) in enumerate(cases.items()):
         print(json.dumps(asdict(row(name, case, Path(folder, f"{what}-{number}"), int(every)))), flush=True)

@@ -3,6 +3,7 @@ what of the memory comes back when they have left."""
 
 import asyncio
 import random
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 
 import psutil
@@ -47,7 +48,7 @@ class Waits:
         """Of every interaction."""
         return [wait for waits in self.done.values() for wait in waits]
 
-    async def timed(self, act, what: str = "") -> None:
+    async def timed(self, act: Awaitable[float], what: str = "") -> None:
         """Seconds of what a reader does, the first page without a name, unless the page never comes."""
         try:
             wait = await asyncio.wait_for(act, STUCK)
@@ -63,38 +64,36 @@ def measure(server: Server, scenario: Scenario) -> tuple[list[Row], dict]:
     numbers = asyncio.run(_measure(server, scenario, waits))
     beside = f"while a training of one thread runs in the worker (nice {numbers['nice']}, {numbers['job']})"
     who = f"{scenario.sessions} readers, one interaction each {scenario.every:g} s"
-    shown, all_ = len(numbers.pop("failures")), len(waits.opened) + len(waits.taken) + waits.stuck
+    shown, pages = len(numbers.pop("failures")), len(waits.opened) + len(waits.taken) + waits.stuck
     rows = [
-        Row("pages under load that come to their end", all_, all_ - waits.stuck, f"{who}, {beside}"),
+        Row("pages under load that come to their end", pages, pages - waits.stuck, f"{who}, {beside}"),
         _row("first pages under load", waits.opened, FIRST),
         _row("interactions under load", waits.taken, WARM),
-        Row("pages under load without a traceback", all_, all_ - shown),
+        Row("pages under load without a traceback", pages, pages - shown),
     ]
     if scenario.after:
+        before, held, after = (numbers[f"{when}_bytes"] for when in ("before", "held", "after"))
         said = (
-            f"the app holds {numbers['before_bytes'] / 1e6:.0f} MB before, {numbers['held_bytes'] / 1e6:.0f} MB with "
+            f"the app holds {before / 1e6:.0f} MB before, {held / 1e6:.0f} MB with all readers, {after / 1e6:.0f} MB "
         )
-        said += f"all readers, {numbers['after_bytes'] / 1e6:.0f} MB {scenario.after:g} s after they left"
-        back = numbers["after_bytes"] <= BACK * numbers["before_bytes"]
-        rows.append(Row("memory after load", 1, int(back), f"{said} (limit {BACK - 1:.0%} more than before)"))
+        said += f"{scenario.after:g} s after they left (limit {BACK - 1:.0%} more than before)"
+        rows.append(Row("memory after load", 1, int(after <= BACK * before), said))
     for name, taken in (("first", waits.opened), ("warm", waits.taken)):
-        numbers |= {
-            f"{name}_{word}": at(taken, share) for word, share in (("median", 0.5), ("p95", 0.95), ("longest", 1))
-        }
+        numbers |= {f"{name}_median": at(taken, 0.5), f"{name}_p95": at(taken, 0.95), f"{name}_longest": at(taken, 1)}
     longest = {what: max(taken) for what, taken in sorted(waits.done.items())}
-    return rows, vars(scenario) | numbers | {"pages": all_, "stuck": waits.stuck, "longest_by_action": longest}
+    return rows, vars(scenario) | numbers | {"pages": pages, "stuck": waits.stuck, "longest_by_action": longest}
 
 
 def _row(case: str, waits: list[float], limit: float) -> Row:
-    said = (
-        f"median {at(waits, 0.5):.2f} s, p95 {at(waits, 0.95):.2f} s (limit {limit:g} s), longest {at(waits, 1):.2f} s"
-    )
+    median, p95, longest = (f"{at(waits, share):.2f} s" for share in (0.5, 0.95, 1))
+    said = f"median {median}, p95 {p95} (limit {limit:g} s), longest {longest}"
     return Row(case, len(waits), sum(wait <= limit for wait in waits), said, at(waits, 0.95) <= limit)
 
 
-def at(waits: list[float], share: float) -> float:
+def at(waits: Iterable[float], share: float) -> float:
     """The wait that this share of all is not above."""
-    return sorted(waits)[min(len(waits) - 1, int(share * len(waits)))] if waits else float("inf")
+    waits = sorted(waits)
+    return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else float("inf")
 
 
 async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
@@ -103,21 +102,24 @@ async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
         await first.visit("train-a-router")
         await first.follow(JOB)
         await first.press("train_run")
-        worker = await _started(server)
+        for _ in range(100):  # a job starts the worker where the pages so far did without
+            if (worker := server.worker()) is not None:
+                break
+            await asyncio.sleep(0.1)
         if worker is None or "job=" not in first.query:
             raise AnalysisError("The training of the load test did not start: see the log of the app.")
         before, worked, dice = server.memory(), server.worked(), random.Random(asked.seed)
         now = asyncio.get_running_loop().time
         begun, readers = now(), [Session(server.address) for _ in range(asked.sessions)]
-        until = begun + asked.arrive + asked.seconds
-        places = [(begun + dice.uniform(0, asked.arrive), random.Random(dice.random())) for _ in readers]
-        held = asyncio.create_task(_at(until, server.memory))
-        pairs = zip(readers, places, strict=True)
-        await asyncio.gather(*(_read(reader, *place, until, asked.every, waits) for reader, place in pairs))
+        end = begun + asked.arrive + asked.seconds
+        reading = [
+            _read(reader, begun + dice.uniform(0, asked.arrive), random.Random(dice.random()), end, asked.every, waits)
+            for reader in readers
+        ]
+        *_, held = await asyncio.gather(*reading, _memory(server, end))
         worked = server.worked() - worked
-        failures = [text for reader in readers for text in reader.failures]
         alive = server.worker()
-        job = "still running at the end" if alive and alive.pid == worker.pid and _busy(alive) else "ended early"
+        running = alive is not None and alive.pid == worker.pid and _busy(alive)
         nice = worker.nice()
         await first.press("job_cancel")
         if asked.after:
@@ -125,12 +127,12 @@ async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
         after = server.memory()
     return {
         "before_bytes": before,
-        "held_bytes": await held,
+        "held_bytes": held,
         "after_bytes": after,
         "worked_seconds": worked,
         "nice": nice,
-        "job": job,
-        "failures": failures,
+        "job": "still running at the end" if running else "ended early",
+        "failures": [text for reader in readers for text in reader.failures],
         "received_bytes": sum(reader.received for reader in readers),
     }
 
@@ -150,18 +152,9 @@ async def _store(first: Session) -> None:
                     await first.choose(key, option)
 
 
-async def _started(server: Server) -> psutil.Process | None:
-    """The worker: a job starts it where the pages so far did without."""
-    for _ in range(100):
-        if (worker := server.worker()) is not None:
-            return worker
-        await asyncio.sleep(0.1)
-    return None
-
-
-async def _at(moment: float, read):
+async def _memory(server: Server, moment: float) -> int:
     await asyncio.sleep(moment - asyncio.get_running_loop().time())
-    return read()
+    return server.memory()
 
 
 async def _read(reader: Session, come: float, dice: random.Random, until: float, every: float, waits: Waits) -> None:
@@ -179,7 +172,7 @@ async def _read(reader: Session, come: float, dice: random.Random, until: float,
                 key = dice.choice(sorted(offered))
                 await waits.timed(reader.choose(key, dice.choice(offered[key])), key)
             else:
-                place = dice.choice([one for one in PAGES if one in reader.pages])
+                place = dice.choice([place for place in PAGES if place in reader.pages])
                 await waits.timed(reader.visit(place), place or "start")
             due = max(due + every, now())
         await asyncio.sleep(max(until - now(), 0))  # the page stays open

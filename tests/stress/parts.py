@@ -4,7 +4,6 @@ It drives the app from outside as a browser does, breaks what it can, and says o
 how often it held.
 """
 
-import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -14,26 +13,24 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 from analysis.commandline import commandline
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import read_json, write_text
 from analysis.runs import Result
-from tests.stress.outside import prepared, untouched
-from tests.stress.rows import Row, markdown
+from tests.stress.rows import Row, markdown, prepared, untouched
 
-PARTS = ("load", "faults", "kills", "validators", "pages", "chromium")
-MOST = {
-    "sessions": 200,
-    "seconds": 3600,
-    "arrive": 3600,
-    "after": 3600,
-    "validators": 1_000_000,
-    "pages": 100_000,
-    "chromium": 10_000,
+BOUNDS = {  # counts and seconds that may be asked for
+    "sessions": (1, 200),
+    "arrive": (0, 3600),
+    "seconds": (1, 3600),
+    "after": (0, 3600),
+    "every": (0.1, 600),
+    "validators": (1, 1_000_000),
+    "pages": (1, 100_000),
+    "chromium": (1, 10_000),
 }
-LEAST = {"arrive": 0, "after": 0}  # of the others 1
-APP = 6  # of so many inputs to validators, one goes to what the app itself judges
 
 
 def stress(
@@ -62,25 +59,33 @@ def stress(
     with the table as FILE.md beside it; rows of an earlier one whose cases were not tried now stay. Errors: BadSetting.
     """
     counts = {"sessions": sessions, "arrive": arrive, "seconds": seconds, "after": after}
-    counts |= {"validators": validators, "pages": pages, "chromium": chromium}
-    _check(parts or PARTS, counts, every)
-    chosen, rows, load = [part for part in PARTS if part in (parts or PARTS)], [], {}
+    counts |= {"validators": validators, "pages": pages, "chromium": chromium, "every": every}
+    if strange := [part for part in parts or () if part not in PARTS]:
+        raise BadSetting(f"{strange[0][:40]!r} is no part of the stress test: choose from {', '.join(PARTS)}.")
+    for name, (least, most) in BOUNDS.items():
+        if not least <= counts[name] <= most:
+            raise BadSetting(f"{name} is {counts[name]:,} and must lie between {least} and {most:,}.")
+    chosen = [part for part in PARTS if part in (parts or PARTS)]
+    rows: list[dict] = []
+    load: dict = {}
     with tempfile.TemporaryDirectory(prefix="focuscope-stress-") as folder:
         for number, part in enumerate(chosen):
             progress(number / len(chosen), part)
+            place = Path(folder, part)
+            place.mkdir()
             try:
-                for row in _part(part, Path(folder, part), counts, every, seed, load):
+                for row in PARTS[part](place, counts, seed, load):
                     rows.append(row.plain(hidden=folder))
                     progress(number / len(chosen), f"{part}: {row.case}")
             except (AnalysisError, OSError) as error:
                 rows.append(Row(f"{part} could not be tried", 1, 0, str(error)).plain())
-    command = commandline("stress", {"parts": parts, **counts, "every": every, "seed": seed})
-    about = {**counts, "every": every, "seed": seed, "parts": chosen, "command": command, **_machine()}
+    command = commandline("stress", {"parts": parts, **counts, "seed": seed})
+    about = {**counts, "seed": seed, "parts": chosen, "command": command, **_machine()}
     numbers = {"rows": [row | {"date": about["date"]} for row in rows], "load": load, "protocol": about}
     numbers = _beside(numbers, read_json(Path(output)) if output else None)
     bad = [row["case"] for row in numbers["rows"] if not row["holds"]]
-    every_row = f"{len(numbers['rows'])} cases"
-    numbers["sentence"] = f"{len(bad)} of {every_row} do not hold: {bad[0]}." if bad else f"All {every_row} hold."
+    cases = f"{len(numbers['rows'])} cases"
+    numbers["sentence"] = f"{len(bad)} of {cases} do not hold: {bad[0]}." if bad else f"All {cases} hold."
     if output:
         write_text(Path(output), json.dumps(numbers, indent=1) + "\n")
         write_text(Path(output).with_suffix(".md"), markdown(numbers["rows"]))
@@ -98,86 +103,70 @@ def _beside(numbers: dict, stored: dict | None) -> dict:
     return numbers | {"rows": [*others, *numbers["rows"]], "load": load, "earlier": protocols}
 
 
-def _check(parts: list[str], counts: dict, every: float) -> None:
-    if strange := [part for part in parts if part not in PARTS]:
-        raise BadSetting(f"{strange[0][:40]!r} is no part of the stress test: choose from {', '.join(PARTS)}.")
-    for name, value in counts.items():
-        least = LEAST.get(name, 1)
-        if not least <= value <= MOST[name]:
-            raise BadSetting(f"{name} is {value:,} and must lie between {least} and {MOST[name]:,}.")
-    if not 0.1 <= every <= 600:
-        raise BadSetting(f"The pause between interactions is {every:g} s and must lie between 0.1 and 600.")
-
-
-def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: dict) -> Iterator[Row]:
-    if part == "faults":
-        from tests.stress.faults import broken
-        from tests.stress.real import scene
-
-        yield from broken(lambda name: scene(folder / name.replace(" ", "-")))
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    if part == "kills":
-        from tests.stress.kills import CASES, tried
-
-        for what in CASES:
-            yield from tried(what, folder)
-        return
-    if part == "load":
-        from tests.stress.load import Scenario, measure
-        from tests.stress.server import served
-
-        asked = {name: counts[name] for name in ("sessions", "arrive", "seconds", "after")}
-        with served(folder, OMP_NUM_THREADS="1") as server:
-            rows, measured = measure(server, Scenario(**asked, every=every, seed=seed))
-            load.update(measured)
-            yield from [*rows, server.quiet(part)]
-        return
-    before, count = prepared(folder), counts[part]
-    yield from HOSTILE[part](folder, count, seed)
-    yield untouched(folder, before, part, count)
-
-
-def _validators(folder: Path, count: int, seed: int) -> Iterator[Row]:
-    """Straight into what judges input, in the analysis and in the app."""
-    from tests.stress import judges, validators
-
-    yield from validators.tried(count - count // APP, folder, seed)
-    if count >= APP:
-        yield from judges.tried(count // APP, seed)
-
-
-def _pages(folder: Path, count: int, seed: int) -> Iterator[Row]:
-    """Into the pages, in this process; their worker and their store are told by the environment where they live."""
-    from tests.stress.pages import tried
-
-    logging.getLogger("streamlit").setLevel(logging.ERROR)  # outside a server it warns at every run of a page
-    with _environment(FOCUSCOPE_STATE=str(folder / "state"), HF_HUB_OFFLINE="1"):
-        yield from tried(count, seed)
-
-
-def _chromium(folder: Path, count: int, seed: int) -> Iterator[Row]:
-    """In a browser, on the app in a process of its own."""
-    from tests.stress.chromium import tried
+def _load(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    from tests.stress.load import Scenario, measure
     from tests.stress.server import served
 
+    asked = {name: counts[name] for name in ("sessions", "arrive", "seconds", "every", "after")}
+    with served(folder, OMP_NUM_THREADS="1") as server:
+        rows, measured = measure(server, Scenario(**asked, seed=seed))
+        load.update(measured)
+        yield from [*rows, server.quiet("load")]
+
+
+def _faults(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    from tests.stress.faults import broken
+    from tests.stress.scene import real
+
+    yield from broken(lambda name: real(folder / name.replace(" ", "-")))
+
+
+def _kills(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    from tests.stress.kills import CASES, tried
+
+    for what in CASES:
+        yield from tried(what, folder)
+
+
+def _validators(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    from tests.stress.validators import tried
+
+    before, count = prepared(folder), counts["validators"]
+    yield from tried(count, folder, seed)
+    yield untouched(folder, before, "validators", count)
+
+
+def _pages(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    """In this process; the worker and the store of the pages are told by the environment where they live."""
+    from tests.stress.inputs import in_process
+
+    logging.getLogger("streamlit").setLevel(logging.ERROR)  # outside a server it warns at every run of a page
+    before, count = prepared(folder), counts["pages"]
+    with patch.dict(os.environ, FOCUSCOPE_STATE=str(folder / "state"), HF_HUB_OFFLINE="1"):
+        yield from in_process(count, seed)
+    yield untouched(folder, before, "pages", count)
+
+
+def _chromium(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+    """In a browser, on the app in a process of its own."""
+    from tests.stress.inputs import in_chromium
+    from tests.stress.server import served
+
+    before, count = prepared(folder), counts["chromium"]
     with served(folder) as server:
-        yield from tried(server.address, count, seed)
+        yield from in_chromium(server.address, count, seed)
         yield server.quiet("chromium")
+    yield untouched(folder, before, "chromium", count)
 
 
-HOSTILE = {"validators": _validators, "pages": _pages, "chromium": _chromium}
-
-
-@contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+PARTS: dict[str, Callable[[Path, dict, int, dict], Iterator[Row]]] = {
+    "load": _load,
+    "faults": _faults,
+    "kills": _kills,
+    "validators": _validators,
+    "pages": _pages,
+    "chromium": _chromium,
+}
 
 
 def _machine() -> dict:

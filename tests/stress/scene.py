@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from analysis.corpus import sample_texts, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs, JobStatus
 from analysis.jobs.client import STUDIES
@@ -13,6 +15,7 @@ from analysis.runs import Run, RunStore
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE = 300  # seconds for what takes a few on a quiet machine
+Asked = tuple[str, dict[str, Any]]  # a verb and its arguments
 
 
 class Broken(Exception):
@@ -30,7 +33,7 @@ def readable(said: str | None) -> None:
     hold(said and "Traceback" not in said and said.rstrip().endswith((".", "!")), f"the sentence is {said!r}")
 
 
-def until(condition: Callable[[], object], words: str, seconds: float = PATIENCE) -> object:
+def until(condition: Callable[[], Any], words: str, seconds: float = PATIENCE) -> Any:
     """The condition's value as soon as it is true; Broken with `words` when it never is."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -41,32 +44,26 @@ def until(condition: Callable[[], object], words: str, seconds: float = PATIENCE
 
 @dataclass
 class Scene:
-    """`long`, `quick`, `other` and `greedy` are (verb, arguments): a job with a checkpoint, a request whose run is
-    stored before anything breaks, another one that follows, and one that asks for much memory. `waits(status)`: whether
-    the long job is in its middle."""
+    """What is asked while something breaks. `waits(status)`: whether the long job is in its middle."""
 
     root: Path
     studies: str = STUDIES
-    long: tuple[str, dict] = ("", {})
-    quick: tuple[str, dict] = ("", {})
-    other: tuple[str, dict] = ("", {})
-    greedy: tuple[str, dict] = ("", {})
+    long: Asked = ("", {})  # a job with a checkpoint
+    quick: Asked = ("", {})  # a request whose run is stored before anything breaks
+    other: Asked = ("", {})  # one that follows
+    greedy: Asked = ("", {})  # one that asks for much memory
     waits: Callable[[JobStatus], bool] = field(default=lambda status: status.fraction > 0.1)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Jobs]:
         """A fresh client on the store, which it has as `.store`; the bundled texts are in it."""
-        store = RunStore(self.root)
-        store.samples()
-        jobs = Jobs(store, self.studies)
-        jobs.store = store
-        try:
-            yield jobs
-        finally:
-            jobs.close()
-            store.close()
+        with contextlib.closing(RunStore(self.root)) as store:
+            store.samples()
+            with contextlib.closing(Jobs(store, self.studies)) as jobs:
+                jobs.store = store
+                yield jobs
 
-    def ask(self, jobs: Jobs, request: tuple[str, dict]) -> Run:
+    def ask(self, jobs: Jobs, request: Asked) -> Run:
         """The run that answers a request, however busy the machine is."""
         return jobs.request(*request, timeout=PATIENCE)
 
@@ -83,18 +80,50 @@ class Scene:
 
     def goes_on(self, jobs: Jobs, kept: str) -> None:
         """Hold that what was stored is whole and that the next request is answered."""
-        run = jobs.store.open(kept)
-        for name in run.tables:
-            run.columns(name)
-        for name in run.arrays:
-            run.array(name)
+        whole(jobs.store.open(kept))
         hold(self.ask(jobs, self.other).id, "the next request was not answered")
 
-    def refused(self, act: Callable[[], object]) -> str:
-        """The sentence with which an act is refused."""
-        try:
-            act()
-        except AnalysisError as error:
-            readable(str(error))
-            return str(error)
-        raise Broken("it was not refused")
+    def resumes(self, jobs: Jobs, job: str, kept: str) -> str:
+        """Hold that a job was interrupted, that all goes on, and that the job does too; the sentence it was told."""
+        status = self.ended(jobs, job)
+        hold(status.state == "interrupted", f"the job is {status.state}")
+        readable(status.error)
+        self.goes_on(jobs, kept)
+        again = self.ended(jobs, jobs.resume(job))
+        hold(again.state == "done", f"the resumed job is {again.state}: {again.error}")
+        return str(status.error)
+
+
+def whole(run: Run) -> Run:
+    """Read all of a run."""
+    for name in run.tables:
+        run.columns(name)
+    for name in run.arrays:
+        run.array(name)
+    return run
+
+
+def refused(act: Callable[[], object]) -> str:
+    """The sentence with which an act is refused."""
+    try:
+        act()
+    except AnalysisError as error:
+        readable(str(error))
+        return str(error)
+    raise Broken("it was not refused")
+
+
+def real(root: Path) -> Scene:
+    """With the project's studies and the bundled model: a training with checkpoints as the long job, the groups of a
+    text as what is stored before anything breaks."""
+    texts = sorted(text_hash(text) for _, text in sample_texts().values())
+    story = text_hash(sample_texts()["story"][1])
+    training = {"model": "demo", "corpus": "+".join(texts), "steps": 3, "tokens_per_step": 512, "label": "stress"}
+    return Scene(
+        root,
+        long=("train-router", training),
+        quick=("groups", {"model": "demo", "text": story, "router": "k8-top1", "long_text": "first"}),
+        other=("inspect", {"model": "demo", "text": texts[0]}),
+        greedy=("train-router", training | {"steps": 1, "tokens_per_step": 8192, "label": "greedy"}),
+        waits=lambda status: ", step " in status.stage and status.fraction > 0.1,
+    )

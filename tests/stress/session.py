@@ -66,7 +66,8 @@ class Session:
         """One option of pills or of a segmented control."""
         state = WidgetState(id=self.widgets[key].id)
         state.string_array_value.data.append(option)
-        return await self._run(state)
+        self._states[state.id] = state
+        return await self._run()
 
     async def press(self, key: str) -> float:
         """A button."""
@@ -80,12 +81,12 @@ class Session:
                 found[key] = [option.content for option in widget.options]
         return found
 
-    async def _run(self, changed: WidgetState | None = None) -> float:
+    async def _run(self, pressed: WidgetState | None = None) -> float:
         """Send what changed and wait until the script has run to its end."""
         while not self._finished.empty():
             self._finished.get_nowait()
         began = time.perf_counter()
-        await self._send(changed)
+        await self._send(pressed)
         async with asyncio.timeout(PATIENCE):
             while await self._finished.get() != DONE:
                 pass
@@ -94,14 +95,10 @@ class Session:
             raise ConnectionError("The app ended the connection.")
         return time.perf_counter() - began
 
-    async def _send(self, changed: WidgetState | None = None, fragment: str = "") -> None:
+    async def _send(self, pressed: WidgetState | None = None, fragment: str = "") -> None:
         state = ClientState(query_string=self.query, page_script_hash=self._page, fragment_id=fragment)
         state.is_auto_rerun = bool(fragment)
-        if changed is not None and not changed.trigger_value:
-            self._states[changed.id] = changed
-        state.widget_states.widgets.extend(self._states.values())
-        if changed is not None and changed.trigger_value:
-            state.widget_states.widgets.append(changed)
+        state.widget_states.widgets.extend([*self._states.values(), *([pressed] if pressed else ())])
         await self._socket.send(BackMsg(rerun_script=state).SerializeToString())
 
     async def _listen(self) -> None:

@@ -1,6 +1,9 @@
-"""The parts of `stress` in small: every fault with quick studies, those of a worker and of a model with real ones too,
-a few hostile inputs. Those of the app stand in test_app.py."""
+"""The parts of `stress` in small: faults and kills with quick studies, those of a worker and of a model with real ones
+too, a reader without a browser, and a few hostile inputs into what judges them, into pages and in Chromium."""
 
+import asyncio
+import contextlib
+import html
 import io
 import json
 import random
@@ -11,14 +14,19 @@ import pytest
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
+from tests.conftest import all_of_them
 from tests.made.clock import Clock
-from tests.stress import deal, faults, outside, validators
-from tests.stress.bundles import hostile_bundle
+from tests.stress import chromium, faults, inputs, kills, load, rows, server, validators
+from tests.stress.hostile import MARKUP, hostile_bundle
 from tests.stress.parts import stress
-from tests.stress.scene import Scene
-from tests.stress.ways import WAYS
+from tests.stress.scene import Broken, Scene
+from tests.stress.session import Session
 
 FAKES = "tests.made.fake_studies:STUDIES"
+ALSO = ("worker killed in mid-job", "app killed in mid-job", "corrupt run folder", "worker out of memory")
+HERE = [name for name in faults.FAULTS if "model" not in name]
+REAL = ("worker killed in mid-job", "worker out of memory", "truncated safetensors of a model")
+FEW, EACH = {"stores": 12, "fits": 16}, {"stores": 1, "fits": 1}
 
 
 def scene(folder):
@@ -36,21 +44,11 @@ def scene(folder):
 
 def own_disk():
     """Whether this machine lets us make a small file system of our own."""
-    if not shutil.which("unshare"):
-        return False
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=1m tmpfs /mnt"]
-    return subprocess.run(words, capture_output=True).returncode == 0
+    return shutil.which("unshare") and subprocess.run(words, capture_output=True).returncode == 0
 
 
-ALSO = {  # what is tried every time there; here with `--all`
-    "worker killed in mid-job": "test_jobs.py",
-    "app killed in mid-job": "test_jobs.py",
-    "corrupt run folder": "test_run_damage.py",
-    "worker out of memory": "test_memory.py",
-}
-HERE = [name for name in faults.FAULTS if "model" not in name]
-
-
+# What the tests of jobs and runs try every time is tried here with `--all`.
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALSO)) for name in HERE])
 def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     if name == "full disk" and not own_disk():
@@ -59,60 +57,63 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     assert row.held == 1, row.said
 
 
+@pytest.mark.parametrize("what", kills.CASES)
+@pytest.mark.parametrize("every", [FEW, pytest.param(EACH, marks=pytest.mark.slow)], ids=["few", "each"])
+def test_whatever_is_killed_at_a_write_loses_nothing(what, every, tmp_path):
+    found = list(kills.tried(what, tmp_path, every[what]))
+    assert len(found) > 3 and all(row.tried for row in found)
+    assert not (wrong := [row for row in found if row.held < row.tried]), wrong
+    if every is EACH:
+        assert sum(row.tried for row in found) >= (200 if what == "stores" else 60)
+
+
 def test_no_hostile_input_gets_past_the_validators(tmp_path):
-    before = outside.prepared(tmp_path)
-    rows = validators.tried(20 * len(validators.JUDGES), tmp_path, seed=7)
-    assert len(rows) == len(validators.JUDGES) and all(row.held == row.tried for row in rows), rows
-    assert outside.untouched(tmp_path, before, "validators", 240).held == 240
+    before = rows.prepared(tmp_path)
+    found = validators.tried(20 * len(validators.JUDGES), tmp_path, seed=7)
+    assert len(found) == len(validators.JUDGES) and all(row.held == row.tried for row in found), found
+    assert rows.untouched(tmp_path, before, "validators", 240).held == 240
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "home/pwned", "x", "models/inside/x"])
 def test_a_file_outside_the_store_is_found(name, tmp_path):
-    before = outside.prepared(tmp_path)
+    before = rows.prepared(tmp_path)
     for own in ("state/texts/x", "server.log", "home/.streamlit/config.toml"):
         (tmp_path / own).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / own).write_text("its own")
-    assert outside.untouched(tmp_path, before, "this", 3).plain()["holds"]
+    assert rows.untouched(tmp_path, before, "this", 3).plain()["holds"]
     (tmp_path / name).write_text("pwned")
-    row = outside.untouched(tmp_path, before, "this", 3)
+    row = rows.untouched(tmp_path, before, "this", 3)
     assert (row.tried, row.held) == (3, 0) and row.said.endswith(name)
-
-
-def refuses(words):
-    def judge(dice):
-        raise BadSetting(words)
-
-    return judge
 
 
 def test_a_judge_holds_when_it_answers_or_refuses_in_a_sentence(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(deal, "now", clock)
+    monkeypatch.setattr(rows, "now", clock)
+
+    def refuses(words):
+        def judge(dice):
+            raise BadSetting(words)
+
+        return judge
 
     def waits(dice):
-        clock.seconds += deal.SLOW
+        clock.seconds += rows.SLOW
 
-    good = {"answers": lambda dice: dice.random(), "refuses": refuses("This is no text: give another one.")}
-    bad = {"reads": lambda dice: f"it is {deal.SECRET}", "mumbles": refuses("no"), "breaks": lambda dice: 1 / 0}
-    rows = {row.case: row for row in deal.judged({**good, **bad, "waits": waits}, 14, 0)}
-    assert [rows[f"validator: {name}"].tried for name in (*good, *bad, "waits")] == [3, 3, 2, 2, 2, 2]
-    assert all(rows[f"validator: {name}"].plain()["holds"] for name in good)
-    said = [rows[f"validator: {name}"].said for name in (*bad, "waits")]
-    assert [row.held for row in rows.values()] == [3, 3, 0, 0, 0, 0]
-    assert [words.split()[1] for words in said] == ["what", "the", "division", "it"], said
+    judges = {"answers": lambda dice: dice.random(), "refuses": refuses("This is no text: give another one.")}
+    judges |= {"reads": lambda dice: f"it is {rows.SECRET}", "mumbles": refuses("no"), "breaks": lambda dice: 1 / 0}
+    found = rows.judged(judges | {"waits": waits}, 14, 0)
+    assert [(row.tried, row.held) for row in found] == [(3, 3), (3, 3), (2, 0), (2, 0), (2, 0), (2, 0)]
+    assert [row.said.split()[1] for row in found[2:]] == ["what", "the", "division", "it"]
 
 
 def test_hostile_bundles_are_sound_ones_full_of_markup_and_damaged_ones(tmp_path):
-    store, dice, taken, refused = RunStore(tmp_path / "state"), random.Random(4), [], []
+    store, dice, taken, refused = RunStore(tmp_path / "state"), random.Random(4), [], set()
     for _ in range(25):
         try:
             taken += store.unbundle(io.BytesIO(hostile_bundle(dice))).new
         except AnalysisError as error:
-            refused.append(str(error))
-    words = json.dumps([store.open(run).numbers for run in taken])
-    store.close()
-    assert len(taken) > 2 and "<" in words and len(set(refused)) > 5
-    assert all(said.endswith(".") for said in refused)
+            refused.add(str(error))
+    assert len(taken) > 2 and "<" in json.dumps([store.open(run).numbers for run in taken]) and len(refused) > 5
 
 
 def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
@@ -121,36 +122,108 @@ def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
     assert stored["rows"] == made.numbers["rows"] and stored["sentence"] == f"All {len(stored['rows'])} cases hold."
     cases = [row["case"] for row in stored["rows"]]
     assert {"validator: URL parameters", "validator: run bundles"} <= set(cases) and "outside the root" in cases[-1]
-    assert (tmp_path / "table.md").read_text().count("\n") == len(stored["rows"]) + 2
-    fewer = stored | {
-        "rows": [{"case": "tried once", "tried": 1, "held": 1, "holds": True, "said": ""}, *stored["rows"]]
-    }
-    (tmp_path / "table.json").write_text(json.dumps(fewer))
+    assert (tmp_path / "table.md").read_text().count("\n") == len(cases) + 2
+    earlier = {"case": "tried once", "tried": 1, "held": 1, "holds": True, "said": ""}
+    (tmp_path / "table.json").write_text(json.dumps(stored | {"rows": [earlier, *stored["rows"]]}))
     again = stress(["validators"], validators=30, output=str(tmp_path / "table.json")).numbers
-    assert [row["case"] for row in again["rows"]] == ["tried once", *cases] and again["sentence"].startswith(
-        f"All {len(cases) + 1}"
-    )
+    assert [row["case"] for row in again["rows"]] == ["tried once", *cases]
     assert again["rows"][0]["date"] == stored["protocol"]["date"] and again["earlier"] == [stored["protocol"]]
     for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"after": -1}, {"chromium": 10**9}):
         with pytest.raises(BadSetting):
             stress(**wrong)
 
 
+def test_a_part_that_cannot_be_tried_says_why(tmp_path, monkeypatch):
+    running = server.Server("127.0.0.1:1", None, tmp_path)
+    monkeypatch.setattr(server, "served", lambda folder: contextlib.nullcontext(running))
+    monkeypatch.setattr(chromium.shutil, "which", lambda name: None)
+    (row,) = stress(["chromium"], chromium=1).numbers["rows"]
+    assert not row["holds"] and "install it" in row["said"]
+
+
+@pytest.mark.parametrize("way", inputs.WAYS)
+def test_no_hostile_input_breaks_a_page(client, way, pytestconfig):
+    dice = random.Random(11)
+    for _ in range(2 if all_of_them(pytestconfig) else 1):
+        inputs.sound(inputs.drawn(inputs.WAYS[way], dice))
+
+
+@pytest.mark.parametrize("live", [*MARKUP[:4], "<p ONCLICK='x'>", "<a href=' java\nscript:x'>", "<base href=//x>"])
+def test_live_markup_is_seen_and_words_about_it_are_none(live):
+    assert inputs.Live(f"<p>{live}</p>").found
+    words = html.escape(f"{live} javascript:x onload=x")
+    assert not inputs.Live(f"<style>p {{}}</style><p class='fs-lead'>{words}</p>").found
+
+
+def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
+    async def reads():
+        async with Session(app_server.removeprefix("http://")) as reader:
+            await reader.open()
+            assert {"", "token-groups", "kv-budgets"} <= set(reader.pages) and "text=" in reader.query
+            await reader.visit("token-groups")
+            layers = reader.options()["layer_pick"]
+            await reader.choose("layer_pick", layers[-1])
+            assert f"layer={layers[-1]}" in reader.query and reader.failures == [] and reader.received > 100_000
+            assert not reader.timers, "the page asks again and again for what nobody looks at"
+
+    asyncio.run(reads())
+
+
+def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
+    monkeypatch.setattr(load, "STUCK", 0.01)
+    waits = load.Waits()
+
+    async def reads():
+        await waits.timed(asyncio.sleep(0, 3.0))
+        await waits.timed(asyncio.sleep(0, 1.0), "routing")
+        await waits.timed(asyncio.Event().wait(), "routing")
+
+    asyncio.run(reads())
+    assert (waits.opened, waits.taken, waits.stuck) == ([3.0], [1.0], 1)
+    assert [load.at(range(100), share) for share in (0.5, 0.95, 1)] == [50, 95, 99]
+    assert load.at([], 0.95) > load.FIRST, "a page that nobody got is no quick one"
+
+
+@pytest.mark.browser
+def test_input_that_does_not_arrive_does_not_hold(page):
+    page.set_content("<h1>Silent</h1><div data-testid='stAlert'>The text is empty.</div>")
+    say = "document.body.insertAdjacentHTML('beforeend', '<p data-testid=stAlert>{}</p>')"
+    for expected in ({}, {"said": "The text is empty."}, {"taken": "0123"}):
+        with pytest.raises(Broken, match="did not arrive"):
+            inputs.arrived(page, "text", lambda: None, wait=0.5, **expected)
+    with pytest.raises(Broken, match="did not arrive"):
+        inputs.arrived(page, "text", lambda: page.evaluate(say.format("No.")), said="Another sentence.", wait=0.5)
+    inputs.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), said="No text.", wait=0.5)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "<h1>x</h1><script>window.pwned=1</script>",
+        "<h1>x</h1><iframe srcdoc='<script>window.pwned=1</script>'></iframe>",
+        "<h1>x</h1><div data-testid='stException'>x</div>",
+        "<h1>x</h1><p>Traceback (most recent call last)</p>",
+        f"<h1>x</h1><p>{inputs.FAILED} with KeyError</p>",
+        "<p>all is gone</p>",
+    ],
+)
+def test_what_hostile_input_must_not_do_is_seen(page, shown):
+    page.set_content("<h1>x</h1><p>a text of somebody</p>")
+    inputs.sound_in_tab(page)
+    page.set_content(shown)
+    with pytest.raises(Broken):
+        inputs.sound_in_tab(page)
+
+
 def all_hold(part, **counts):
     """A part of the verb itself, with the project's own studies."""
-    rows = stress([part], **counts).numbers["rows"]
-    assert rows and not (bad := [f"{row['case']}: {row['said']}" for row in rows if not row["holds"]]), bad
-
-
-REAL = (
-    "worker killed in mid-job",
-    "worker out of memory",
-    "truncated safetensors of a model",
-)  # of torch, of a training
+    found = stress([part], **counts).numbers["rows"]
+    assert found and not (bad := [f"{row['case']}: {row['said']}" for row in found if not row["holds"]]), bad
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL)  # of torch, of a training
 def test_a_fault_with_real_studies(name, monkeypatch):
     monkeypatch.setattr(faults, "FAULTS", {name: faults.FAULTS[name]})
     all_hold("faults")
@@ -165,4 +238,4 @@ def test_load_in_small():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_hostile_input_in_a_browser_in_small():
-    all_hold("chromium", chromium=len(WAYS))
+    all_hold("chromium", chromium=len(inputs.IN_BROWSER))

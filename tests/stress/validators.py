@@ -1,8 +1,7 @@
-"""Hostile input straight into everything of the analysis that judges input: each answers, or refuses in a sentence.
+"""Hostile input straight into everything that judges input, in the analysis and in the app: each answers, or refuses in
+a sentence."""
 
-What the app itself judges is tried in tests/stress/judges.py.
-"""
-
+import contextlib
 import random
 from collections.abc import Callable
 from io import BytesIO
@@ -17,10 +16,19 @@ from analysis.runs.bundle import read_bundle
 from analysis.runs.corpora import corpus_folder
 from analysis.runs.studies import policies
 from analysis.studies import STUDIES
-from tests.stress.bundles import hostile_bundle
-from tests.stress.deal import judged
-from tests.stress.hostile import CONFIG, POLICY, hostile_bytes, hostile_json, hostile_text, hostile_value
-from tests.stress.rows import Row
+from app.budgets import edits
+from app.quality import cards
+from app.selection import state
+from tests.stress.hostile import (
+    CONFIG,
+    POLICY,
+    hostile_bundle,
+    hostile_bytes,
+    hostile_json,
+    hostile_text,
+    hostile_value,
+)
+from tests.stress.rows import Row, judged
 from tests.stress.scene import hold
 
 VERBS = ("inspect", "groups", "pairs", "evaluate", "train-router", "budgets", "probe", "route")
@@ -30,11 +38,8 @@ def tried(count: int, folder: Path, seed: int = 0) -> list[Row]:
     """`count` inputs, dealt to the judges in turn, with the store `folder/state`; one row per judge."""
     for verb in VERBS:
         STUDIES[verb]  # imported here, so that no input is blamed for the seconds
-    store = RunStore(folder / "state")
-    try:
+    with contextlib.closing(RunStore(folder / "state")) as store:
         return judged(JUDGES, count, seed, store)
-    finally:
-        store.close()
 
 
 def _upload(dice: random.Random, store: RunStore) -> object:
@@ -104,6 +109,22 @@ def _bundle(dice: random.Random, store: RunStore) -> object:
     return read_bundle(store, BytesIO(hostile_bundle(dice)))
 
 
+def _url(dice: random.Random, store: RunStore) -> object:
+    session, names = {}, dice.sample(sorted(state.CONTROLS), 4)
+    params = {name: hostile_text(dice) for name in [*names, *([hostile_text(dice)] if dice.random() < 0.2 else [])]}
+    for sentence in state.read(session, params):
+        hold(len(sentence) < 400, "the sentence repeats what was sent")
+    back = state.read({}, state.address(session))
+    hold(not back, f"what was taken is not taken again: {back}")
+    return state.write(session, params)
+
+
+def _words(dice: random.Random, store: RunStore) -> object:
+    with contextlib.suppress(ValueError):  # what the page drops, with a sentence
+        edits.parse(hostile_text(dice))
+    return cards.parse(hostile_text(dice), ["focus", "csa"])
+
+
 JUDGES: dict[str, Callable[[random.Random, RunStore], object]] = {
     "uploaded texts": _upload,
     "ids and verbs": _ids,
@@ -115,4 +136,6 @@ JUDGES: dict[str, Callable[[random.Random, RunStore], object]] = {
     "config.json": _config,
     "lines to the worker": _wire,
     "run bundles": _bundle,
+    "URL parameters": _url,
+    "methods and edits in a link": _words,
 }

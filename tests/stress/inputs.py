@@ -1,0 +1,321 @@
+"""The ways in which somebody's input reaches a page: tried in this process without a browser (AppTest), on the real
+worker, and in Chromium, where it has to arrive: no input counts as held because the page never got it."""
+
+import contextlib
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from streamlit.testing.v1 import AppTest
+
+from analysis.errors import AnalysisError
+from analysis.runs import RunStore
+from app.budgets.policy import read_json
+from app.selection import state
+from tests.made.in_process import at
+from tests.stress.chromium import PATIENCE, launched
+from tests.stress.hostile import CONFIG, MARKUP, POLICY, hostile_bundle, hostile_bytes, hostile_json, hostile_text
+from tests.stress.rows import Row, deal
+from tests.stress.scene import PROJECT, hold
+
+ARRIVAL = 120.0  # seconds until the page must have answered an input
+LIVE = {"script", "img", "iframe", "object", "embed", "link", "meta", "base", "svg"}  # tags that load or run something
+FAILED = "This part of the page failed"  # how a page speaks of an error that is none of ours
+VIEWS = sorted(path.stem for path in (PROJECT / "app" / "views").glob("*.py") if path.stem != "__init__")
+TEXTS = ("start", "token_groups", "long_range_pairs", "attention_heads")
+RUNNING = "[data-testid='stApp'][data-test-script-state='running']"
+BUNDLED = POLICY | {"layers": 6, "heads": 8, "policy": [8] * 48 + [64]}  # fits the bundled model
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What somebody sends: the file `name` with `data`, or without a name `data` as typed text."""
+
+    data: bytes
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What is typed."""
+        return self.data.decode()
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way in: on one of `views`, behind the button `opens`, an upload or a box with a button, by their keys; the
+    value shows as `control` in the address. `answer(store, sent)`: what the app must take, or refuse, of this input;
+    None where only the worker can tell."""
+
+    make: Callable[[random.Random], Sent]
+    views: tuple[str, ...]
+    control: str
+    opens: str
+    upload: str = ""
+    box: str = ""
+    button: str = ""
+    answer: Callable[[RunStore, Sent], str] | None = None
+
+
+def _typed(dice: random.Random) -> str:
+    """A hostile text as a browser can send it: without half characters."""
+    text = hostile_text(dice) if dice.random() < 0.6 else dice.choice(MARKUP)
+    return text.encode("utf-8", "replace").decode()[:1500]
+
+
+def _line(dice: random.Random) -> Sent:
+    name = re.sub(r"[\r\n]", "", _typed(dice))[:200]
+    return Sent(f"{name}x".encode() if name.strip() == "demo" else name.encode())  # `demo` is in use already
+
+
+def _file(dice: random.Random, data: bytes) -> Sent:
+    return Sent(data, _typed(dice).replace("/", "_").replace("\0", "")[:60] or "x")
+
+
+def _config(dice: random.Random) -> Sent:
+    data = hostile_json(dice, CONFIG)[:4000].encode("utf-8", "replace")
+    return _file(dice, data) if dice.random() < 0.5 else Sent(data)
+
+
+def _uploaded(store: RunStore, sent: Sent) -> str:
+    name = str(sent.name).replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")  # as a browser's form sends it
+    return store.put_bytes(sent.data, name)
+
+
+def _named(store: RunStore, sent: Sent) -> str:
+    raise AnalysisError(sent.text.strip()[:60] or "is not the name of a model")
+
+
+def _policy(store: RunStore, sent: Sent) -> str:
+    read_json(sent.data)  # the worker judges it further
+    return ""
+
+
+WAYS: dict[str, Way | None] = {
+    "links": None,  # the values in the address of a page
+    "uploaded texts": Way(
+        lambda dice: _file(dice, hostile_bytes(dice)), TEXTS, "text", "Text:", upload="upload_", answer=_uploaded
+    ),
+    "pasted texts": Way(
+        lambda dice: Sent(" ".join(_typed(dice) for _ in range(dice.randrange(1, 5))).encode()),
+        TEXTS,
+        "text",
+        "Text:",
+        box="paste_",
+        button="read_paste",
+        answer=lambda store, sent: store.put_bytes(sent.data, "The pasted text"),
+    ),
+    "model names": Way(_line, ("start",), "model", "Model: demo", box="model_name", button="load_model", answer=_named),
+    "policies": Way(
+        lambda dice: Sent(hostile_json(dice, BUNDLED).encode("utf-8", "replace"), "policy.json"),
+        ("kv_budgets",),
+        "budget_policy",
+        "Upload",
+        upload="budget_upload_",
+        answer=_policy,
+    ),
+    "config.json": Way(
+        _config,
+        ("is_it_worth_it",),
+        "shape",
+        "Use your own config.json",
+        upload="config_upload_",
+        box="config_paste_",
+        button="read_config",
+    ),
+    "names of routers": Way(
+        lambda dice: Sent(_line(dice).text[:16].encode()),
+        ("train_a_router",),
+        "train_label",
+        "",
+        box="train_label",
+    ),
+    "run bundles": Way(
+        lambda dice: _file(dice, hostile_bundle(dice)),
+        ("runs",),
+        "run",
+        "Bring in a bundle",
+        upload="runs_upload_",
+        answer=lambda store, sent: store.unbundle(BytesIO(sent.data)).new[0],
+    ),
+}
+IN_BROWSER = {name: way for name, way in WAYS.items() if name != "names of routers"}
+
+
+def in_process(count: int, seed: int = 0) -> list[Row]:
+    """`count` inputs, each to a page of its own in this process; one row per way in."""
+    dice = random.Random(seed)
+
+    def attempt(way: Way | None) -> None:
+        app = drawn(way, dice)
+        sound(app)
+        failed = [element.value for element in app.error if FAILED in element.value]
+        hold(not failed, str(failed[:1]))
+
+    return deal("page", WAYS, count, attempt)
+
+
+def drawn(way: Way | None, dice: random.Random) -> AppTest:
+    """The page after one input."""
+    if way is None:
+        names = dice.sample(sorted(state.CONTROLS), dice.randrange(1, 5))
+        return at(f"views/{dice.choice(VIEWS)}.py", **{name: _typed(dice) for name in names}).run()
+    app, sent = at(f"views/{dice.choice(way.views)}.py").run(), way.make(dice)
+    if sent.name is not None:
+        app.file_uploader(key=f"{way.upload}0").upload(sent.name, sent.data)
+        return app.run()
+    key = f"{way.box}0" if way.box.endswith("_") else way.box
+    next(box for kind in ("text_area", "text_input") for box in app.get(kind) if box.key == key).set_value(sent.text)
+    return app.button(key=way.button).click().run() if way.button else app.run()
+
+
+class Live(HTMLParser):
+    """`found`: what of some HTML would load or run something. Words that only speak of markup are none."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A tag, judged by its name, the names of its attributes and where they lead."""
+        for name, value in attrs:
+            if name.startswith("on") or re.sub(r"[\s\0]", "", value or "").lower().startswith("javascript:"):
+                self.found.append(f"<{tag} {name}={value}>")
+        if tag in LIVE:
+            self.found.append(f"<{tag}>")
+
+
+def sound(app: AppTest) -> None:
+    """Hold that a page shows no exception, no traceback, and no live markup that somebody else wrote."""
+    hold(not app.exception, f"an exception box: {[box.message for box in app.exception]}")
+    shown = [element.value for kind in ("error", "warning", "info", "markdown", "caption") for element in app.get(kind)]
+    hold("Traceback" not in " ".join(map(str, shown)), "a traceback")
+    for element in app.html:
+        hold(not (live := Live(element.value).found), f"live markup: {live[:1]}")
+    hold(app.title, "the page has no title any more")
+
+
+def in_chromium(address: str, count: int, seed: int = 0) -> list[Row]:
+    """`count` inputs on the app that answers at `address` (host:port), each in a fresh tab; one row per way in.
+    AnalysisError without a browser."""
+    dice = random.Random(seed)
+    with launched() as browser:
+        return deal("chromium", IN_BROWSER, count, lambda way: _in_tab(browser, address, way, dice))
+
+
+def _in_tab(browser, address: str, way: Way | None, dice: random.Random) -> None:
+    """One input in a tab of its own; Broken when it did not arrive, or did what it must not."""
+    alerts, outside, refused = [], [], []
+    with contextlib.closing(browser.new_page()) as tab:
+        tab.set_default_timeout(PATIENCE)
+        tab.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+        tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url, address) else None)
+        tab.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
+        if way is None:
+            _link(tab, f"http://{address}", dice)
+        else:
+            _send(tab, f"http://{address}", way, dice)
+        settle(tab)
+        hold(not alerts, f"a script of the input said {alerts[:1]}")
+        hold(not refused, f"only the security policy kept a script of the input from running: {refused[:1]}")
+        hold(not outside, f"it asked {outside[:1]}")
+        sound_in_tab(tab)
+
+
+def _link(tab, address: str, dice: random.Random) -> None:
+    """Values in a link, one of them of a control that does not exist, so that there is always something to be said."""
+    link = {name: _typed(dice)[:400] for name in dice.sample(sorted(state.CONTROLS), dice.randrange(1, 5))}
+    link[f"no_control_{_typed(dice)[:20]}"] = _typed(dice)[:100]
+    tab.goto(f"{address}/{_place(dice.choice(VIEWS))}?{urlencode(link)}")
+    settle(tab)
+    captions = letters(" ".join(tab.get_by_test_id("stCaptionContainer").all_inner_texts()))
+    for sentence in state.read({}, link):
+        hold(letters(sentence) in captions, f"the page does not say: {sentence[:80]!r}")
+
+
+def _send(tab, address: str, way: Way, dice: random.Random) -> None:
+    sent = way.make(dice)
+
+    def act() -> None:
+        if sent.name is not None:
+            file = {"name": sent.name, "mimeType": "text/plain", "buffer": sent.data}
+            tab.locator(f"[class*='st-key-{way.upload}'] input[type='file']").set_input_files(file)
+            return
+        tab.locator(f"[class*='st-key-{way.box}'] :is(textarea, input)").fill(sent.text)
+        tab.locator(f".st-key-{way.button} button").click()
+
+    tab.goto(f"{address}/{_place(way.views[0])}")
+    settle(tab)
+    tab.get_by_role("button", name=way.opens).first.click()
+    arrived(tab, way.control, act, **(_judged(way.answer, sent) if way.answer else {}))
+
+
+def _place(view: str) -> str:
+    return "" if view == "start" else view.replace("_", "-")
+
+
+def _judged(answer: Callable[[RunStore, Sent], str], sent: Sent) -> dict[str, str]:
+    """What the app must answer, by the same act on a store that is thrown away: `taken` or `said`."""
+    with tempfile.TemporaryDirectory(prefix="focuscope-judged-") as folder:
+        try:
+            return {"taken": answer(RunStore(Path(folder)), sent)}
+        except AnalysisError as error:
+            return {"said": str(error)}
+
+
+def settle(tab) -> None:
+    """Wait until the script has run to its end, twice over: one run may ask for the next."""
+    tab.locator("h1").first.wait_for()
+    for _ in range(2):
+        tab.wait_for_timeout(300)
+        tab.locator(RUNNING).wait_for(state="detached")
+
+
+def arrived(tab, name: str, act: Callable, said: str = "", taken: str = "", wait: float = ARRIVAL) -> None:
+    """Do something on a settled page and hold that the page answers: with a new box that says `said`, or with the value
+    `taken` of the control `name` in the address; where neither is known before, with any new box or any other value."""
+
+    def value() -> str | None:
+        return parse_qs(urlsplit(tab.url).query).get(name, [None])[0]
+
+    settle(tab)
+    boxes, before = tab.get_by_test_id("stAlert").all_inner_texts(), value()
+    act()
+    end = time.monotonic() + wait
+    while True:
+        new = [box for box in tab.get_by_test_id("stAlert").all_inner_texts() if box not in boxes]
+        if said and any(letters(said) in letters(box) for box in new):
+            return
+        if taken and value() == taken or not said and not taken and (new or value() != before):
+            return
+        wanted = f"{said[:80]!r}" if said else f"{name}={taken or '...'}"
+        hold(time.monotonic() < end, f"the input did not arrive: {wanted} was to come, not {name}={value()}, {new[:1]}")
+        tab.wait_for_timeout(200)
+
+
+def letters(text: str) -> str:
+    """The plain letters and digits of a text: what every way of writing it on a page keeps."""
+    return "".join(sign for sign in text if sign.isascii() and sign.isalnum())
+
+
+def sound_in_tab(tab) -> None:
+    """Hold that a page shows its title, no exception and no traceback, and that no script of the input ran in it."""
+    hold(not any(frame.evaluate("window.pwned") for frame in tab.frames), "a script of the input ran")
+    hold(tab.get_by_test_id("stException").count() == 0, "an exception box")
+    shown = tab.locator("body").inner_text()
+    for words in ("Traceback", FAILED):
+        hold(words not in shown, words)
+    hold(tab.locator("h1").count() >= 1, "the page has no title any more")
+
+
+def _leaves(url: str, address: str) -> bool:
+    kind, _, rest = url.partition("://")
+    return kind in ("http", "https", "ws", "wss") and rest.split("/")[0] != address
