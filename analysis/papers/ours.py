@@ -5,8 +5,9 @@ Nothing measured is written here: a `Number` says where it stands in a stored st
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from analysis.commandline import commandline
 
@@ -17,162 +18,158 @@ MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "cannot hold",
     "the printed text is damaged",
 )
-SHAPES = ("bench", "worth")  # verbs that read no weights
+SHAPES = ("bench", "worth")  # commands that read no weights
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
-TRAINED = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)\b")  # these read a trained router
-FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
+READS_ROUTER = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)\b")
+FOLDS: dict[str, Callable[[list], float]] = {"median": statistics.median, "largest": max, "count": len}
 
 
 @dataclass(frozen=True)
 class Number:
-    """One number of ours: what it `says`, and its `path`, keys and, where a list stands, the values that choose one of
-    its rows. `study` names the stored study; without one the number stands in the run of the row's own job. `column`:
-    the paper's column that prints the same quantity of the same kind of thing, if there is one. `unit` is one of UNITS:
-    `share` is a fraction shown in per cent, `change` one with its sign. `fold`: one of FOLDS, where a list stands of
-    numbers, or of lists of them. `ends` begins the names of the interval's ends, `low` and `high`, where the number's
-    own name does not.
-    """
+    """Where one number of ours is stored."""
 
-    says: str
-    path: tuple
-    unit: str = "ppl"
-    column: str = ""
-    study: str = ""
-    fold: str = ""
-    ends: str | None = None
+    says: str  # what it is, for a reader
+    path: tuple[Any, ...]  # keys of what is stored and, where a list stands, the values that choose one of its rows
+    unit: str = "ppl"  # one of UNITS: `share` is a fraction shown in per cent, `change` one with its sign
+    column: str = ""  # the paper's column that prints the same quantity of the same kind of thing
+    study: str = ""  # the stored study; without one the number stands in the run of the row's own job
+    fold: str = ""  # one of FOLDS, where a list of numbers stands, or of lists of them
+    ends: str | None = None  # begins the names of the interval's ends, `low` and `high`, where its own name does not
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number that was found, with its 95% interval, its standard error and the items it is of, where they are
-    stored."""
+    """A number that is stored."""
 
     number: Number
     value: float
-    low: float | None = None
+    low: float | None = None  # of its 95% interval
     high: float | None = None
-    stderr: float | None = None
-    items: int | None = None
+    stderr: float | None = None  # of a score
+    items: int | None = None  # that a score is of
 
 
 @dataclass(frozen=True)
 class Job:
-    """How a row is measured: `verb` and `args`, for a button and for the command; without a verb the command alone, as
-    it is `said`. A page fills in `model`, and `text` or `corpus` where the verb takes one; `more` is what only the
-    command says. `adds`: options of a study, each with the values without which its grid would lack the row."""
+    """How a row is measured: by a button, and by the command that says the same."""
 
-    verb: str = ""
-    args: dict = field(default_factory=dict)
-    more: dict = field(default_factory=dict)
+    verb: str = ""  # without one there is the command alone, as `said`
+    args: dict[str, Any] = field(default_factory=dict)  # a page fills in `model`, and `text` or `corpus`
+    more: dict[str, Any] = field(default_factory=dict)  # what only the command says
     said: str = ""
-    adds: dict = field(default_factory=dict)
+    adds: dict[str, Any] = field(default_factory=dict)  # option of a study -> values that the row needs in its grid
 
-    def again(self, protocol: Mapping) -> "Job":
+    def again(self, protocol: Mapping[str, Any]) -> "Job":
         """The job of a study that makes what is stored with this protocol again, and the row too where its grid lacks
-        it: what it was asked for stands in the protocol alone, and a second record of it has been wrong before."""
+        it. What was asked for stands in the protocol alone: a second record of it has been wrong before."""
         asked = dict(protocol.get("asked", {})) | ({"seed": protocol["seed"]} if protocol.get("seed") else {})
         for name in self.adds.keys() & asked.keys():
-            listed = asked[name].split(",") if isinstance(asked[name], str) else asked[name]
-            every = list(dict.fromkeys([*listed, *self.adds[name]]))
-            asked[name] = ",".join(every) if isinstance(asked[name], str) else every
+            joined = isinstance(asked[name], str)
+            values = list(dict.fromkeys([*(asked[name].split(",") if joined else asked[name]), *self.adds[name]]))
+            asked[name] = ",".join(values) if joined else values
         return replace(self, args=self.args | {name: asked[name] for name in asked if name not in self.args})
 
     @property
     def command(self) -> str:
         """The command line that measures the row, on the story or on a folder DIR."""
-        return self.said or commandline(self.verb, {n: v or FILLED.get(n) for n, v in (self.args | self.more).items()})
+        args = {name: value or FILLED.get(name) for name, value in (self.args | self.more).items()}
+        return self.said or commandline(self.verb, args)
 
 
 def commands(command: str, model: str) -> list[str]:
     """The commands that lead to a number on a model, in their order: first the training of the router that the last
     one reads, if it reads one. A model without routers takes them all. `model` is put in where none is named."""
-    first, found = [], TRAINED.match(command)
-    if found:
-        first = [commandline("train-router", {"corpus": "DIR", "groups": int(found[1]), "top": int(found[2])})]
-    named = re.search(r"--model (\S+)", command)
+    training = []
+    if router := READS_ROUTER.match(command):
+        args = {"corpus": "DIR", "groups": int(router[1]), "top": int(router[2])}
+        training = [commandline("train-router", args)]
     if command.split()[3] in SHAPES:
-        return [*first, command]
-    said = f" --model {named[1] if named else model}"
-    return [*(one + said for one in first), command if named else command + said]
+        return [*training, command]
+    named = re.search(r"--model (\S+)", command)
+    option = f" --model {named[1] if named else model}"
+    return [*(line + option for line in training), command if named else command + option]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A place on a page that shows what a row is about: the page's address, what a reader calls it, its controls."""
+    """A place on a page that shows what a row is about."""
 
-    page: str
-    label: str
-    controls: dict = field(default_factory=dict)
+    page: str  # its address; empty for Start
+    label: str  # what a reader calls it
+    controls: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What stands beside one printed row. `cannot`: why the row as printed cannot hold, with the number of the
-    `finding`; `damaged`: what of the printed text at hand is lost, which is no fault of the paper's; `needs`: what is
-    missing where nothing is measured."""
+    """What stands beside one printed row."""
 
     job: Job
     panel: Panel
     numbers: tuple[Number, ...] = ()
-    needs: str = ""
-    cannot: str = ""
-    damaged: str = ""
-    finding: int | None = None
+    needs: str = ""  # what is missing where nothing is measured
+    cannot: str = ""  # why the row as printed cannot hold
+    damaged: str = ""  # what of the printed text at hand is lost, which is no fault of the paper's
+    finding: int | None = None  # the number of the finding that explains `cannot`
 
 
-Found = Callable[[Number, Beside], Mapping | None]  # the stored numbers that a number stands in, or None
+Lookup = Callable[[Number, Beside], Mapping[str, Any] | None]  # the stored numbers that a number stands in, or None
 
 
-def reading(number: Number, stored: Mapping | None) -> Reading | None:
+def reading(number: Number, stored: Mapping[str, Any] | None) -> Reading | None:
     """The number in what is stored, or None where it is not there. The interval is `KEY_low` and `KEY_high`; a score, a
     `value`, has its `stderr` and `items`."""
-    at, inside = stored, {}
+    place: Any = stored
+    holder: Any = {}
     for step in number.path:
-        inside = at
-        at = _row(at, step) if isinstance(step, Mapping) else _entry(at, step)
-        if at is None:
+        holder = place
+        place = _row(place, step) if isinstance(step, Mapping) else _entry(place, step)
+        if place is None:
             return None
-    if number.fold and isinstance(at, Sequence) and (listed := _flat(at)):
-        at = FOLDS[number.fold](listed)
-    if isinstance(at, bool) or not isinstance(at, (int, float)):
+    if number.fold and isinstance(place, Sequence) and (values := list(_flat(place))):
+        place = FOLDS[number.fold](values)
+    if isinstance(place, bool) or not isinstance(place, (int, float)):
         return None
     begin = f"{number.path[-1]}_" if number.ends is None else number.ends
-    low, high = (_entry(inside, f"{begin}{end}") for end in ("low", "high"))
-    score = (_entry(inside, "stderr"), _entry(inside, "items")) if number.path[-1] == "value" else ()
-    return Reading(number, float(at), low, high, *score)
+    low, high = (_entry(holder, f"{begin}{end}") for end in ("low", "high"))
+    score = (_entry(holder, "stderr"), _entry(holder, "items")) if number.path[-1] == "value" else ()
+    return Reading(number, float(place), low, high, *score)
 
 
-def readings(beside: Beside, found: Found) -> list[Reading]:
+def readings(beside: Beside, lookup: Lookup) -> list[Reading]:
     """Every number of ours that is stored for a row."""
-    read = (reading(number, found(number, beside)) for number in beside.numbers)
-    return [one for one in read if one is not None]
+    stored = (reading(number, lookup(number, beside)) for number in beside.numbers)
+    return [number for number in stored if number is not None]
 
 
-def state(beside: Beside, known: Sequence[Reading], printed: Iterable[str]) -> str:
+def state(beside: Beside, stored: Sequence[Reading], columns: Iterable[str]) -> str:
     """One of STATES, for a row that prints these columns. It is measured where a number of ours stands beside one of
-    them, and related where only other quantities are known. A row that cannot hold, or whose text is
-    damaged, stays so, whatever is measured."""
+    them, and related where only other quantities are stored. A row that cannot hold, or whose text is damaged, stays
+    so, whatever is measured."""
     if beside.cannot or beside.damaged:
         return CANNOT_HOLD if beside.cannot else DAMAGED
-    if {one.number.column for one in known} & set(printed):
+    if {number.number.column for number in stored} & set(columns):
         return MEASURED
-    return RELATED if known else NOT_MEASURED
+    return RELATED if stored else NOT_MEASURED
 
 
-def _flat(listed: Sequence) -> list:
+def _flat(values: Iterable) -> Iterator[float]:
     """The numbers of a list, or of lists in it."""
-    return [value for one in listed for value in (_flat(one) if isinstance(one, list) else [one])]
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        else:
+            yield value
 
 
-def _row(rows: object, wanted: Mapping) -> Mapping | None:
+def _row(rows: object, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if not isinstance(rows, Sequence) or isinstance(rows, str):
         return None
     return next((row for row in rows if all(row.get(name) == value for name, value in wanted.items())), None)
 
 
-def _entry(holder: object, name: object) -> object:
+def _entry(holder: object, name: Any) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(name)
-    places = isinstance(holder, Sequence) and isinstance(name, int) and name < len(holder)
-    return holder[name] if places else None
+    in_range = isinstance(holder, Sequence) and isinstance(name, int) and name < len(holder)
+    return holder[name] if in_range else None

@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from analysis.papers.findings import Finding, findings
+from analysis.papers.beside import Finding, findings
 from analysis.papers.ours import commands, readings
 from app.papers import row, words
-from app.papers.found import LIVE, Stored, arguments
+from app.papers.lookup import LIVE, Lookup, arguments
 from app.ui import jobs, widgets
 
 
-def show(stored: Stored) -> None:
+def show(lookup: Lookup) -> None:
     """All of them, two beside each other; those that are measured live come last, into their places."""
     st.header("Eleven findings about the papers", anchor=False)
     places = []
@@ -19,24 +19,23 @@ def show(stored: Stored) -> None:
                 st.subheader(f"{finding.number}. {finding.title}", anchor=False)
                 widgets.prose(finding.says, "more")
                 places.append((st.container(), finding))
-    for place, finding in sorted(places, key=lambda one: one[1].beside.job.verb in LIVE):
+    for place, finding in sorted(places, key=lambda item: item[1].beside.job.verb in LIVE):
         with place, widgets.guarded():
-            stored.measure(finding.beside.job)
-            _numbers(finding, stored)
+            lookup.measure(finding.beside.job)
+            _numbers(finding, lookup)
 
 
-def _numbers(finding: Finding, stored: Stored) -> None:
-    ours = readings(finding.beside, stored)
-    for one in ours:
-        widgets.prose(f"{one.number.says}: {words.measured(one)}", "quiet")
-    if ours:
-        for about in stored.protocols(finding.beside, [one.number for one in ours]):
-            widgets.prose(f"Measured: {words.made(about)}", "quiet")
-    if finding.beside.numbers:
-        told = ", then ".join(commands(stored.job(finding.beside).command, st.session_state["model"]))
-        widgets.prose(f"Made by: {told}" if ours else f"Not measured here yet: {told}", "quiet")
-    job = finding.beside.job
+def _numbers(finding: Finding, lookup: Lookup) -> None:
+    beside, job = finding.beside, finding.beside.job
+    ours = readings(beside, lookup)
+    for reading in ours:
+        widgets.prose(f"{reading.number.says}: {words.measured(reading)}", "quiet")
+    for protocol in lookup.protocols(beside, [reading.number for reading in ours]):
+        widgets.prose(f"Measured: {words.made(protocol)}", "quiet")
+    if beside.numbers:
+        lines = ", then ".join(commands(lookup.job(beside).command, st.session_state["model"]))
+        widgets.prose(f"Made by: {lines}" if ours else f"Not measured here yet: {lines}", "quiet")
     if not ours and job.verb in LIVE and (args := arguments(job)) is not None:
         jobs.run_button("Measure it here", job.verb, args, f"finding_{finding.number}_run")
-    row.sources(finding.beside, stored)
-    row.link(finding.beside.panel)
+    row.sources(beside, lookup)
+    row.link(beside.panel)

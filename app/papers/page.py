@@ -5,7 +5,7 @@ from collections import Counter
 import streamlit as st
 
 from analysis.papers import PAPERS
-from analysis.papers.beside import beside, printed
+from analysis.papers.beside import Key, beside, printed
 from analysis.papers.ours import (
     CANNOT_HOLD,
     DAMAGED,
@@ -19,7 +19,7 @@ from analysis.papers.ours import (
 )
 from app import cached
 from app.papers import words
-from app.papers.found import Stored
+from app.papers.lookup import Lookup
 from app.selection import state
 from app.ui import painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
@@ -33,26 +33,26 @@ COLUMNS = {
     "printed": tables.Column("printed", wrap=True),
     "here": tables.Column("here", wrap=True),
 }
-Known = dict[tuple[str, str, str], tuple[str, list[Reading]]]
+States = dict[Key, tuple[str, list[Reading]]]  # printed row -> its state, and what is measured of it
 
 
-def known(stored: Stored) -> Known:
-    """(paper, table, row) -> its state, and what is measured of it, of every printed row."""
-    found = {}
-    for key, one in beside().items():
-        ours = readings(one, stored)
-        found[key] = state_of(one, ours, [cell.column for cell in printed()[key]]), ours
-    return found
+def states(lookup: Lookup) -> States:
+    """The state of every printed row."""
+    rows = {}
+    for key, here in beside().items():
+        ours = readings(here, lookup)
+        rows[key] = state_of(here, ours, [cell.column for cell in printed()[key]]), ours
+    return rows
 
 
-def answer(found: Known) -> None:
+def answer(rows: States) -> None:
     """How many rows are measured here, and what that means."""
-    counts = Counter(row_state for row_state, _ in found.values())
-    model = st.session_state["model"]
+    counts = Counter(row_state for row_state, _ in rows.values())
     widgets.prose(
-        f"Of {len(found)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
-        f"{model} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured here, "
-        f"{counts[CANNOT_HOLD]} cannot hold as printed, and of {counts[DAMAGED]} the printed text at hand is damaged."
+        f"Of {len(rows)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
+        f"{st.session_state['model']} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured "
+        f"here, {counts[CANNOT_HOLD]} cannot hold as printed, and of {counts[DAMAGED]} the printed text at hand is "
+        "damaged."
     )
     widgets.prose(
         "The papers used other models and other texts, so their numbers stand beside ours without a common scale.",
@@ -60,19 +60,19 @@ def answer(found: Known) -> None:
     )
 
 
-def overview(found: Known) -> None:
+def overview(rows: States) -> None:
     """Rows of every paper by state."""
-    counts = Counter((key[0], row_state) for key, (row_state, _) in found.items())
+    counts = Counter((paper, row_state) for (paper, _, _), (row_state, _) in rows.items())
     papers = list(reversed(PAPERS))
-    shown = [words.SHORT[paper] for paper in papers]
-    sizes = {one: [counts[paper, one] for paper in papers] for one in STATES}
+    names = [words.SHORT[paper] for paper in papers]
+    sizes = {name: [counts[paper, name] for paper in papers] for name in STATES}
     data = [
-        bars(one, size, shown, COLOURS[one], f"%{{y}}, {one}: %{{x}} rows", orientation="h")
-        for one, size in sizes.items()
+        bars(name, size, names, COLOURS[name], f"%{{y}}, {name}: %{{x}} rows", orientation="h")
+        for name, size in sizes.items()
     ]
     widgets.chart(
         figure(data, "printed rows", "", height=270, barmode="stack"),
-        {"paper": shown} | sizes,
+        {"paper": names} | sizes,
         title="Rows by paper",
         key="papers_overview",
         alt=f"Printed rows of every paper: {', '.join(STATES)}",
@@ -80,41 +80,42 @@ def overview(found: Known) -> None:
     )
 
 
-def rows(found: Known) -> tuple[str, str, str]:
+def table(rows: States) -> Key:
     """The chosen paper's rows as a table; returns the one that is looked at."""
-    chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.segmented_control("Paper", list(PAPERS), format_func=words.SHORT.get, key="paper", required=True)
         st.segmented_control("State", [EVERY, *STATES], key="paper_state", required=True)
-    mine = [key for key in found if key[0] == chosen["paper"]]
-    widgets.settled("paper_row", [None, *range(len(mine))], None)
-    listed = [key for key in mine if chosen["paper_state"] in (EVERY, found[key][0])]
+    paper, wanted = st.session_state["paper"], st.session_state["paper_state"]
+    of_paper = [key for key in rows if key[0] == paper]
+    listed = [key for key in of_paper if wanted in (EVERY, rows[key][0])]
+    widgets.settled("paper_row", [None, *range(len(of_paper))], None)
+    chosen = st.session_state["paper_row"]
+    looked_at = next((key for key in listed if rows[key][0] != NOT_MEASURED), (listed or of_paper)[0])
+    if chosen is not None and of_paper[chosen] in (listed or of_paper):
+        looked_at = of_paper[chosen]
     if not listed:
         widgets.prose("No row of this paper is in this state.", "quiet")
+        return looked_at
     values = {
         "table": [key[1] for key in listed],
         "row": [key[2] for key in listed],
         "printed": [words.row_printed(printed()[key]) for key in listed],
-        "here": [words.row_measured(found[key][1]) or words.NOTHING for key in listed],
-        "state": [found[key][0] for key in listed],
+        "here": [words.row_measured(rows[key][1]) or words.NOTHING for key in listed],
+        "state": [rows[key][0] for key in listed],
     }
-    first = next((key for key in listed if found[key][0] != NOT_MEASURED), (listed or mine)[0])
-    at = chosen["paper_row"]
-    looked_at = first if at is None or mine[at] not in (listed or mine) else mine[at]
-    if listed:
-        tables.table(
-            COLUMNS,
-            values,
-            key="papers_rows",
-            identity=f"{chosen['paper']}.{chosen['paper_state']}.{len(listed)}",
-            label="Printed rows; choose one to look at it",
-            selected=listed.index(looked_at),
-            on_row=lambda: _take(listed, mine),
-        )
-        widgets.numbers(values, f"papers-{chosen['paper']}", "papers_numbers")
+    tables.table(
+        COLUMNS,
+        values,
+        key="papers_rows",
+        identity=f"{paper}.{wanted}.{len(listed)}",
+        label="Printed rows; choose one to look at it",
+        selected=listed.index(looked_at),
+        on_row=lambda: _choose(listed, of_paper),
+    )
+    widgets.numbers(values, f"papers-{paper}", "papers_numbers")
     return looked_at
 
 
-def _take(listed: list, mine: list) -> None:
+def _choose(listed: list[Key], of_paper: list[Key]) -> None:
     if row := painted.picked("papers_rows", listed):
-        state.choose(st.session_state, paper_row=mine.index(row))
+        state.choose(st.session_state, paper_row=of_paper.index(row))

@@ -1,5 +1,8 @@
 """Printed and measured numbers in words."""
 
+from typing import Any
+
+from analysis.claims import signed
 from analysis.papers.cells import Cell
 from analysis.papers.ours import CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
 
@@ -18,12 +21,13 @@ LOOK = {  # state -> icon and colour of its badge
     DAMAGED: (":material/broken_image:", "gray"),
 }
 NOTHING = "–"
+ATTACHED = ("%", "K", "M", "B", "x")  # units that stand at their number without a space
 
 
 def printed(cell: Cell) -> str:
     """A printed number with its unit."""
     value = f"{cell.value:,g}" if isinstance(cell.value, float) else cell.value
-    return f"{value}{'' if cell.unit in ('%', 'K', 'M', 'B', 'x') else ' '}{cell.unit}".strip()
+    return f"{value}{cell.unit}" if cell.unit in ATTACHED else f"{value} {cell.unit}".strip()
 
 
 def row_printed(cells: list[Cell]) -> str:
@@ -37,43 +41,55 @@ def doubtful(cell: Cell) -> bool:
 
 
 def value(number: float, unit: str) -> str:
-    """A number of ours as it is read."""
-    if unit == "share":
-        return f"{number:.1%}"
-    if unit == "change":
-        return f"{number:+.1%}".replace("-", "−")
-    if unit in ("nats", "points"):
-        return (f"{number:+.4f} nats" if unit == "nats" else f"{100 * number:+.1f} points").replace("-", "−")
-    if unit == "x":
-        return f"{number:.2f} times"
-    if unit in ("tokens", "keys"):
-        return f"{number:,.0f} {unit}"
-    return f"{number:.2f}" if unit == "ppl" else f"{number:,.3g}"
+    """A number of ours as it is read, in one of `ours.UNITS`."""
+    match unit:
+        case "share":
+            return f"{number:.1%}"
+        case "change":
+            return signed(number, ".1%")
+        case "nats":
+            return f"{signed(number)} nats"
+        case "points":
+            return f"{signed(100 * number, '.1f')} points"
+        case "x":
+            return f"{number:.2f} times"
+        case "tokens" | "keys":
+            return f"{number:,.0f} {unit}"
+        case "ppl":
+            return f"{number:.2f}"
+        case _:
+            return f"{number:,.3g}"
 
 
-def measured(one: Reading) -> str:
+def measured(reading: Reading) -> str:
     """A number of ours with its 95% interval, its standard error and its items, where they are stored."""
-    said = value(one.value, one.number.unit)
-    if one.low is not None and one.high is not None:
-        said = f"{said} ({value(one.low, one.number.unit)} to {value(one.high, one.number.unit)})"
-    said += "" if one.stderr is None else f", standard error {value(one.stderr, one.number.unit)}"
-    return said + ("" if one.items is None else f", {one.items:,} items")
+    unit = reading.number.unit
+    words = value(reading.value, unit)
+    if reading.low is not None and reading.high is not None:
+        words += f" ({value(reading.low, unit)} to {value(reading.high, unit)})"
+    if reading.stderr is not None:
+        words += f", standard error {value(reading.stderr, unit)}"
+    return words if reading.items is None else f"{words}, {reading.items:,} items"
 
 
-def row_measured(known: list[Reading], most: int = 2) -> str:
+def row_measured(readings: list[Reading], most: int = 2) -> str:
     """The first numbers of ours in one line."""
-    said = [f"{one.number.says}: {value(one.value, one.number.unit)}" for one in known[:most]]
-    more = len(known) - most
-    return "; ".join(said) + (f"; {more} more" if more > 0 else "")
+    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:most]]
+    more = [f"{len(readings) - most} more"] if len(readings) > most else []
+    return "; ".join(words + more)
 
 
-def made(about: dict) -> str:
+def made(protocol: dict[str, Any]) -> str:
     """On what and when numbers were measured."""
-    facts = [f"model {about['model']}" if about.get("model") else "", about.get("corpus")]
-    facts += [f"windows of {about['window']:,} tokens" if about.get("window") else ""]
-    facts += [f"device {about['device']}" if about.get("device") else "", about.get("dtype")]
-    facts += [
-        f"torch {about['versions']['torch']}" if about.get("verb") == "pitfalls" and about.get("versions") else ""
+    window, torch = protocol.get("window"), protocol.get("versions", {}).get("torch")
+    facts = [
+        protocol.get("model") and f"model {protocol['model']}",
+        protocol.get("corpus"),
+        window and f"windows of {window:,} tokens",
+        protocol.get("device") and f"device {protocol['device']}",
+        protocol.get("dtype"),
+        # Its numbers are about torch's own kernels.
+        f"torch {torch}" if protocol.get("verb") == "pitfalls" and torch else None,
+        str(protocol.get("date", ""))[:10],
     ]
-    facts += [str(about.get("date", ""))[:10]]
     return " · ".join(fact for fact in facts if fact)

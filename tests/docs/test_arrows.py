@@ -132,7 +132,7 @@ ONLY_IN = {
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]
-LIGHT += ["analysis.studies.worth.worth"]
+LIGHT += ["analysis.studies.worth.worth", "analysis.claims", "analysis.papers.beside", "analysis.runs.stored"]
 
 
 @cache

@@ -32,9 +32,6 @@ def noted(paper, kind) -> set[tuple[str, str, str]]:
     }
 
 
-# --- what stands there --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "paper, count, names",
     [
@@ -67,12 +64,8 @@ def test_no_cell_stands_twice_and_each_says_how_it_was_measured():
 
 def test_words_stay_words_and_numbers_become_numbers():
     texts = {cell.value for cell in papers.find() if isinstance(cell.value, str)}
-    assert {"±1.2", "10-16", "30-80", "150+", "~50", "✓", "✗", "Periodic", "WikiText", "No"} <= texts
+    assert {"±1.2", "10-16", "150+", "✓", "Periodic"} <= texts
     assert value(CSA, "table 1", "Pythia 410M, 1024, WikiText", "Per-position max Δ") == 0.13
-    assert value(FOCAL, "table 4", "400M", "Learning Rate") == 0.004
-
-
-# --- cells that everybody quotes ----------------------------------------------------------------------------------
 
 
 def test_focus_speed_ups_by_length():
@@ -83,42 +76,10 @@ def test_focus_speed_ups_by_length():
     assert all("H100-80GB" in cell.protocol and cell.unit == "x" for cell in papers.find("focus", "table 6"))
 
 
-@pytest.mark.parametrize(
-    "paper, table, row, column, number",
-    [
-        ("focus", "table 1", "Focus (ours)", "PPL", 36.2),
-        ("focus", "table 1", "Routing Trans.", "PPL", 37.4),
-        ("focus", "table 2", "LLaMA-2 70B", "PIQA", 82.4),
-        ("focus", "table 3", "LoRA (r=4)", "LAMBADA", -2.1),
-        ("focus", "table 4", "+ LoRA (r=4, lr=5e-5)", "LAMBADA", 56.0),
-        ("focus", "table 5", "GPT-2 124M, Focus FT", "PPL", 30.3),
-        ("focus", "table 10", "SparQ (mean realloc.)", "PPL", 48.3),
-        ("focus", "section 3.4", "7B from scratch, Focus (K=4)", "PPL", 13.82),
-        ("focus", "section 4", "Softmax + balance loss", "Full fine-tuning: Dominance", 99.4),
-        ("focus", "appendix D", "Subtraction in logsumexp space", "Cosine similarity", 0.79),
-        (FOCAL, "table 1", "Baseline", "Average", 55.83),
-        (FOCAL, "table 1", "Focal Attn (Constant)", "Average", 58.02),
-        (FOCAL, "table 1", "Focal Attn (Learned)", "Average", 56.71),
-        (FOCAL, "figure 2", "Focal Attn", "Fewer parameters at the baseline's accuracy", 42),
-        (CSA, "table 1", "GPT-2 small (124M), 1024, WikiText", "% of dense reads", 5.7),
-        (CSA, "section routing", "query and norm zeroed", "Pearson", 0.905),
-        (GWR, "table 1", "GWR Linear (Ours)", "Gap Closure", 63.6),
-        (GWR, "table 2", "Mean", "Gap Closure", 69.8),
-        (GWR, "figure 2", "ℓ=128", "Gap Closure", 80.3),
-        (SUMMARY, "table 1", "Focal Attn (Constant)", "Average", 73.61),
-    ],
-)
-def test_known_cells(paper, table, row, column, number):
-    assert value(paper, table, row, column) == number
-
-
 def test_csa_loses_the_last_bin_first():
     found = rows(CSA, "section per-position")
     last = {row["% of dense reads"]: row["Last bin (positions 945-1008) Δ"] for row in list(found.values())[:3]}
     assert last == {5.7: "±1.2", 3.5: 19, 2.0: 99}
-
-
-# --- arithmetic inside the tables ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,41 +144,20 @@ def test_csa_speed_up_is_amdahls():
     assert value(CSA, "section procedure", "GPT-2 small", "Policy size") == 12 * 12 + 1
 
 
-# --- the doubts stand on exactly their cells ----------------------------------------------------------------------
-
-
-def test_impossible_and_duplicated_cells():
+def test_damaged_and_duplicated_cells_are_noted_where_they_stand():
+    """A dominance below 1/K cannot be; two printed averages of different things are one number."""
     assert noted("focus", "damaged") == {("table 9", "Sinkhorn iters=5", "Dominance (full FT)")}
-    assert noted("focus", "impossible") == noted("focus", "duplicated") == noted(FOCAL, "impossible") == set()
-    learned, constant = "Focal Attn (Learned)", ("t=0.4", "t=0.4 (from scratch)")
-    assert noted(FOCAL, "duplicated") == {("table 1", learned, name) for name in ("LAMBADA", "Winogrande")} | {
-        ("table 2", row, "LAMBADA") for row in constant
-    }
-    assert value(FOCAL, "table 1", learned, "LAMBADA") == value(FOCAL, "table 1", learned, "Winogrande")
-    assert len({value(FOCAL, "table 2", row, "LAMBADA") for row in constant}) == 1
+    assert value("focus", "table 9", "Sinkhorn iters=5", "Dominance (full FT)") < 100 / 8
+    duplicated = noted(FOCAL, "duplicated")
+    values = {table: {value(FOCAL, *cell) for cell in duplicated if cell[0] == table} for table, _, _ in duplicated}
+    assert len(duplicated) == 4 and {table: len(same) for table, same in values.items()} == {"table 1": 1, "table 2": 1}
 
 
-def test_what_is_not_reconciled():
-    default = {
-        ("table 9", row, f"Dominance ({when})")
-        for row in ("K=8", "w=128", "τ=0.1", "Sinkhorn iters=10")
-        for when in ("centroid", "full FT")
-    }
-    assert noted("focus", "not reconciled") == default | {
-        ("table 1", "Focus (ours)", "Params"),
-        ("table 1", "Focus (ours)", "PPL"),
-        ("table 2", "GPT-2 124M", "PG-19 PPL Focus"),
-        ("table 3", "Centroids (d_s=16)", "PPL"),
-        ("table 10", "Focus (ours)", "PPL"),
-        ("section 2", "d_s=16", "PPL"),
-        ("table 7", "GPT-2 124M, top-k=2", "PPL"),
-        ("table 7", "GPT-2 124M, top-k=3", "PPL"),
-        ("table 7", "GPT-2 124M, top-k=4 (full)", "PPL"),
-        ("table 2", "Mistral 7B", "PG-19 PPL pretrained"),
-        ("section 3.5", "1,024", "Full attn"),
-        ("table 1", "Full attention FT", "PPL"),
-        ("table 5", "GPT-2 124M, Full attention FT", "PPL"),
-    }
+def test_a_perplexity_with_a_note_that_it_is_not_reconciled_is_printed_with_another_value():
+    """GPT-2 with Focus is 36.2, 34.2, 34.5 and 41.3 in different tables."""
+    unclear = noted("focus", "not reconciled")
+    focus = {value("focus", *cell) for cell in unclear if cell[2] in ("PPL", "PG-19 PPL Focus")}
+    assert {36.2, 34.2, 34.5, 41.3} <= focus and len(unclear) == 21
     assert not any(noted(paper, "not reconciled") for paper in papers.PAPERS if paper != "focus")
 
 

@@ -9,10 +9,8 @@ import pytest
 from analysis.cli.asked import asked
 from analysis.cli.options import parser
 from analysis.cli.plan import plan
-from analysis.papers.beside import beside
-from analysis.papers.findings import findings
+from analysis.papers.beside import beside, findings, made, measuring
 from analysis.papers.ours import readings
-from analysis.papers.places import made, measuring
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import cells
 

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,12 +70,3 @@ def test_find_refuses_names_that_do_not_exist():
         papers.find("focus", "table 11")
     with pytest.raises(BadSetting):
         papers.tables("../papers/focus")
-
-
-def test_nothing_heavy_is_loaded():
-    script = (
-        "import sys, analysis.papers; analysis.papers.find('focus');"
-        "print(*(name for name in ('torch', 'pandas', 'numpy', 'transformers') if name in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.split() == [], done.stdout + done.stderr

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis.papers import PAPERS
-from analysis.papers.beside import printed
-from analysis.papers.findings import findings
+from analysis.papers.beside import findings, printed
 from analysis.papers.ours import STATES
-from app.papers import found
+from app.papers import lookup
 from tests.app.heads.test_heads import figures, opened
 from tests.made.in_process import markup, part
 from tests.made.training import put_studies
@@ -90,10 +89,10 @@ def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
     app.button(key="papers_run").click().run()
     job = made.states["0123456789ab"]
     assert job.verb == "bench" and (job.args["groups"], job.args["lengths"][0]) == (4, 1024)
-    monkeypatch.setattr(found, "corpora", lambda: [])
+    monkeypatch.setattr(lookup, "corpora", lambda: [])
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "put a folder of texts into models_cache/corpora" in markup(app)
-    monkeypatch.setattr(found, "corpora", lambda: ["novels"])
+    monkeypatch.setattr(lookup, "corpora", lambda: ["novels"])
     put_studies(made.store, **{"top-k4-top1": K4})
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     app.button(key="papers_run").click().run()

@@ -9,7 +9,7 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.kernels.merge import merge
-from analysis.papers.findings import collisions
+from analysis.papers.beside import collisions
 from analysis.statistics.states import States
 from analysis.studies.context import Context
 from analysis.studies.grids import pitfalls as room
