@@ -7,9 +7,9 @@ FOCUSCOPE_MODELS=demo,owner/name names the models that may be asked for, with or
 import os
 from dataclasses import dataclass, replace
 
+from analysis.commands import COMMANDS
 from analysis.errors import BadModel, BadSetting, BadText
 from analysis.places import plain_name
-from analysis.studies.registry import VERBS
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Limits:
     def allows(self, verb: str) -> bool:
         """Whether a verb may be asked for: in a shared demo only one of the registry that changes nothing which others
         see and does not take the machine for itself."""
-        known = VERBS.get(verb)
-        return not self.demo or (known is not None and not known.changes and not known.exclusive)
+        return not self.demo or (verb in COMMANDS and COMMANDS[verb].in_a_demo())
 
     def check(self, verb: str, args: dict) -> None:
         """Refuse what is not allowed here. Errors: BadSetting for a verb, BadModel for a model."""

@@ -6,15 +6,15 @@ differ goes into CHANGELOG.md.
 """
 
 import hashlib
-import inspect
 import json
 import sys
 from pathlib import Path
 
-from analysis.cli.signatures import parameters
+from analysis.cli.options import fields
+from analysis.commands import COMMANDS
 from analysis.files import write_json
 from analysis.studies import describe
-from analysis.studies.registry import STORED, VERBS
+from analysis.studies.registry import STORED
 from app.selection.control import to_url
 from app.selection.controls import CONTROLS
 
@@ -26,14 +26,14 @@ CACHE = ROOT / "models_cache"
 def surfaces() -> dict[str, dict]:
     """Surface -> name -> what stands there now, as plain data."""
     studies = {f"study {name}": (("study", name), STORED[name]) for name in STORED}
-    verbs = {verb: ((verb, None), VERBS[verb]) for verb in VERBS if verb != "study"}
+    verbs = {verb: ((verb, None), command) for verb, command in COMMANDS.items() if verb != "study"}
     return {
         "pages": {path.stem.replace("_", "-"): "page" for path in sorted((ROOT / "app" / "views").glob("*.py"))},
         "controls": {name: None if one.default is None else to_url(one.default) for name, one in CONTROLS.items()},
         "options": {
-            f"{command} {name}": _default(one.default)
+            f"{command} {name}": "required" if one.needed else one.default
             for command, (asked, _) in (verbs | studies).items()
-            for name, one in parameters(*asked).items()
+            for name, one in fields(*asked).items()
         },
         "versions": {command: verb.version for command, (_, verb) in (verbs | studies).items()},
         "settings": {
@@ -83,11 +83,6 @@ def differences(before: dict[str, dict], now: dict[str, dict]) -> list[str]:
             elif old[name] != new[name]:
                 lines.append(f"{surface}: {name} was {old[name]} and is {new[name]}")
     return lines
-
-
-def _default(value: object) -> object:
-    """A default as JSON holds it; a required option has none to compare."""
-    return "required" if value is inspect.Parameter.empty else json.loads(json.dumps(value, default=repr))
 
 
 def main(arguments: list[str]) -> int:

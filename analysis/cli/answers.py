@@ -12,14 +12,15 @@ from pathlib import Path
 
 from analysis.answer import returned, schema as schema_of_class
 from analysis.cli.shown import SHAPES, answer
+from analysis.commands import COMMANDS
 from analysis.errors import BadSetting
 from analysis.files import read_json
 from analysis.places import CACHE
 from analysis.runs import Result
 from analysis.runs.folder import read_run
 from analysis.runs.run import without_model
-from analysis.studies import function
-from analysis.studies.registry import STORED, VERBS, of_file
+from analysis.studies import NAMED
+from analysis.studies.registry import STORED, of_file
 
 FORMAT = "https://json-schema.org/draft/2020-12/schema"
 KEPT = Path(__file__).with_suffix(".json")
@@ -31,8 +32,8 @@ UNKNOWN = "Not known: no answer of this kind is kept."
 def schema(of: str, name: str = "") -> Result:
     """The JSON Schema of the answer of verb `of`, of the study `name` where it is `study`. numbers: `schema`.
     Errors: BadSetting for a word that is no verb."""
-    if of not in VERBS:
-        raise BadSetting(f"{of[:40]!r} is no verb; there are: {', '.join(VERBS)}.")
+    if of not in COMMANDS:
+        raise BadSetting(f"{of[:40]!r} is no verb; there are: {', '.join(COMMANDS)}.")
     if name and (of != "study" or name not in STORED):
         raise BadSetting(f"{name[:40]!r} is no study; `study` knows: {', '.join(STORED)}.")
     return without_model("schema", {"schema": schema_of(of, name)})
@@ -41,8 +42,9 @@ def schema(of: str, name: str = "") -> Result:
 def schema_of(verb: str, name: str = "") -> dict:
     """The schema, draft 2020-12. More names may stand beside those it knows; a number, a word or a yes or no may be
     null where there is none."""
-    known = STORED[name] if name else VERBS[verb]
-    typed = returned(function(known))
+    known = STORED[name] if name else COMMANDS[verb]
+    function = NAMED[name] if name else known.function()
+    typed = returned(function)
     if typed and verb not in SHAPES:
         made = schema_of_class(typed)
     elif seen := answers().get(f"study {name}" if name else verb):
@@ -50,7 +52,7 @@ def schema_of(verb: str, name: str = "") -> dict:
     else:
         made = (read_json(KEPT) or {}).get(verb, {"type": "object", "$comment": UNKNOWN})
     made = made | {"properties": made.get("properties", {}) | {"protocol": _of_protocols()}}
-    head = {"$schema": FORMAT, "title": known.title, "description": getdoc(function(known)) or ""}
+    head = {"$schema": FORMAT, "title": known.title, "description": getdoc(function) or ""}
     return head | made | {"required": sorted({*made.get("required", []), "protocol"})}
 
 

@@ -1,21 +1,18 @@
 """What was asked for: the words of a command line as the arguments of a function, and the function called with them."""
 
-import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from inspect import Parameter
 from pathlib import Path
+from typing import Any
 
-from analysis.cli.options import takes_methods
-from analysis.cli.signatures import parameters
+from analysis.cli.options import fields, takes_methods
+from analysis.commands import COMMANDS
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
+from analysis.declaration import TEXTS, Field
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result
-from analysis.studies import function
-from analysis.studies.registry import STORED, VERBS
-
-TEXTS = ("text", "texts", "against")
+from analysis.studies import NAMED
 
 
 @dataclass
@@ -32,32 +29,30 @@ class Asked:
     said: list[str] = field(default_factory=list)
 
     @property
-    def known(self) -> dict[str, Parameter]:
-        """The parameters of what was asked for."""
-        return parameters(self.verb, self.study)
+    def known(self) -> dict[str, Field]:
+        """The fields of what was asked for."""
+        return fields(self.verb, self.study)
 
     @property
-    def usual(self) -> dict:
+    def usual(self) -> dict[str, Any]:
         """The arguments that have a default, at it."""
-        return {name: one.default for name, one in self.known.items() if one.default is not Parameter.empty}
+        return {name: one.default for name, one in self.known.items() if not one.needed}
 
     @property
-    def resolved(self) -> dict:
+    def resolved(self) -> dict[str, Any]:
         """Every argument, those that were not given at their default."""
         return self.usual | self.arguments
 
     def run(self, progress: Callable[[float, str], None]) -> Result:
-        """Call the function. Errors: those of the study, all AnalysisError."""
-        called = function(STORED[self.study] if self.study else VERBS[self.verb])
-        needs = inspect.signature(called).parameters
-        brought = {"progress": progress} if "progress" in needs else {}
-        if "context" in needs and needs["context"].default is Parameter.empty:
-            from analysis.studies.context import Context
+        """Compute it. Errors: those of the study, all AnalysisError."""
+        from analysis.studies.context import Context
 
-            brought["context"] = Context(progress=progress, device=self.device, state=self.state, browser=False)
-            for name, text in self.texts.values():
-                brought["context"].add_text(name, text)
-        return called(**self.arguments, **brought)
+        context = Context(progress=progress, device=self.device, state=self.state, browser=False)
+        for name, text in self.texts.values():
+            context.add_text(name, text)
+        if self.study is not None:
+            return NAMED[self.study](**self.arguments, context=context)
+        return COMMANDS[self.verb](**self.arguments).compute(context=context, progress=progress)
 
 
 def asked(given: dict) -> Asked:

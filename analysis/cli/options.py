@@ -1,21 +1,21 @@
-"""The parser of the command line: the options of a verb are the parameters of its function, read when it is asked for.
+"""The parser of the command line: the options of a command are its declared fields.
 
-An option that was not given is not passed on, so that the function's own default holds.
+An option that was not given is not passed on, so that the declared default holds.
 """
 
 import argparse
 import contextlib
 import io
 import shlex
-from inspect import Parameter
 from pathlib import Path
 
-from analysis.cli import words
-from analysis.cli.signatures import explained, parameters
-from analysis.commandline import FLAGS, METHODS, PROGRAM, option, word
+from analysis.commands import COMMANDS
+from analysis.declaration import METHODS, PROGRAM, TEXTS, Field, fields_of, in_words, nested
 from analysis.errors import AnalysisError, BadSetting
 from analysis.package import version
-from analysis.studies.registry import STORED, VERBS
+from analysis.runs.arguments import parameters
+from analysis.studies import NAMED
+from analysis.studies.registry import STORED
 
 SHARED = ("model", "seed")  # of every verb, used or not
 
@@ -46,18 +46,18 @@ class _VerbParser(_Parser):
 
 
 def parser(about: str) -> argparse.ArgumentParser:
-    """The parser of every verb: `verb` and what was given to it, named as the parameters of its function."""
+    """The parser of every verb: `verb` and what was given to it, named as its fields."""
     made = _Parser(prog=PROGRAM, description=about)
     made.add_argument("--version", action="version", version=f"focuscope {version()}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
-    for verb, known in VERBS.items():
-        own = verbs.add_parser(verb, help=known.help, description=known.help, argument_default=argparse.SUPPRESS)
+    for verb, command in COMMANDS.items():
+        own = verbs.add_parser(verb, help=command.title, description=command.title, argument_default=argparse.SUPPRESS)
         if verb != "study":
             own.asked = (verb, None)
             continue
         names = own.add_subparsers(dest="name", required=True, metavar="NAME", parser_class=_VerbParser)
         for name, study in STORED.items():
-            one = names.add_parser(name, help=study.help, description=study.help, argument_default=argparse.SUPPRESS)
+            one = names.add_parser(name, help=study.title, description=study.title, argument_default=argparse.SUPPRESS)
             one.asked = (verb, name)
     return made
 
@@ -75,18 +75,27 @@ def parsed(line: str) -> dict:
         raise BadSetting(said.getvalue().strip()) from None
 
 
+def fields(verb: str, study: str | None = None) -> dict[str, Field]:
+    """What can be asked of a verb, or of the study that `study NAME` runs, by name."""
+    if study is None:
+        return {one.name: one for one in fields_of(COMMANDS[verb])}
+    every = {one.name: one for one in fields_of(COMMANDS["study"])}
+    return {one.name: one if one.declared.help else every[one.name] for one in parameters(NAMED[study])}
+
+
 def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None:
-    """What a verb takes, named as its parameters, and what every verb takes."""
-    known = parameters(verb, study)
-    for name, parameter in known.items():
-        if name not in SHARED and not (study is not None and name == "name"):
-            _add(sub, verb, parameter, explained(verb, study, name))
-    sub.add_argument("--model", metavar="MODEL", help=words.explained(verb, "model"))
-    sub.add_argument("--seed", type=int, metavar="N", help=words.explained(verb, "seed"))
+    """What a verb takes, named as its fields, and what every verb takes."""
+    known = fields(verb, study)
+    for one in known.values():
+        if one.name not in SHARED:
+            _add(sub, one)
+    sub.add_argument("--model", metavar="MODEL", help=fields("inspect")["model"].declared.help)
+    sub.add_argument("--seed", type=int, metavar="N", help=fields("groups")["seed"].declared.help)
     if takes_methods(known):
-        for name, read in (("router", str), ("policy", words.nested)):
+        for name, read in (("router", str), ("policy", nested)):
             if name not in known:
-                sub.add_argument(f"--{name}", type=read, metavar=name.upper(), help=words.explained(verb, name))
+                about = fields("groups" if name == "router" else "budgets")[name].declared.help
+                sub.add_argument(f"--{name}", type=read, metavar=name.upper(), help=about)
     about = "a method's setting"
     sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help=about)
     about = "fitted state (default: models_cache/state, then what came with the model)"
@@ -98,34 +107,29 @@ def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None
     sub.add_argument("--json", action="store_true", default=False, help=about)
 
 
-def takes_methods(known: dict[str, Parameter]) -> str | None:
-    """The parameter that names methods with their settings, or None."""
-    found = [name for name in METHODS if name in known]
-    kinds = [words.kind(known[name].annotation, known[name].default) for name in found]
-    return next((name for name, kind in zip(found, kinds, strict=True) if dict in kind), None)
+def takes_methods(known: dict[str, Field]) -> str | None:
+    """The field that names methods with their settings, or None."""
+    return next((name for name in METHODS if name in known and dict in (known[name].kind, known[name].item)), None)
 
 
-def _add(sub: argparse.ArgumentParser, verb: str, parameter: Parameter, about: str) -> None:
-    name, default = parameter.name, parameter.default
-    kind, item = words.kind(parameter.annotation, default)
-    read = words.reader(kind, item)
-    if (usage := word(verb, name)) is not None:
-        listed = "*" if usage.startswith("[") else "+"
-        count = listed if usage.endswith(("...", "...]")) else "?" if usage.startswith("[") else None
+def _add(sub: argparse.ArgumentParser, one: Field) -> None:
+    declared, about, word = one.declared, one.declared.help, one.declared.word
+    if word:
+        several = "*" if word.startswith("[") else "+"
+        count = several if word.endswith(("...", "...]")) else "?" if word.startswith("[") else None
         kept = {} if count is None else {"nargs": count}
-        sub.add_argument(name, metavar=usage.strip("[.]"), type=item or read, help=about, **kept)
-    elif name in FLAGS:
-        for value, flag in FLAGS[name].items():
-            sub.add_argument(flag, dest=name, action="store_const", const=value, help=words.HELP[flag])
-    elif kind is bool:
-        flag = {"dest": name, "action": argparse.BooleanOptionalAction}
-        sub.add_argument(f"--{name.replace('_', '-')}", help=f"{about} (default: {'yes' if default else 'no'})", **flag)
-    elif name == "against":
-        sub.add_argument(option(verb, name), dest=name, nargs="+", metavar="TEXT", help=about)
+        sub.add_argument(one.name, metavar=word.strip("[.]"), type=one.item or one.read(), help=about, **kept)
+    elif declared.flags:
+        for value, (flag, meaning) in declared.flags.items():
+            sub.add_argument(flag, dest=one.name, action="store_const", const=value, help=meaning)
+    elif one.kind is bool:
+        flag = {"dest": one.name, "action": argparse.BooleanOptionalAction}
+        shown = f"{about} (default: {'yes' if one.default else 'no'})"
+        sub.add_argument(f"--{one.name.replace('_', '-')}", help=shown, **flag)
+    elif one.name in TEXTS and one.kind is list:
+        sub.add_argument(one.option, dest=one.name, nargs="+", metavar="TEXT", help=about)
     else:
-        plain = default is not Parameter.empty and default not in (None, "") and "(default:" not in about
-        about = f"{about} (default: {default})" if plain else about
-        names = ["-o", "--output"] if name == "output" else [option(verb, name)]
-        required = default is Parameter.empty
-        shown = words.shown(kind, item, name)
-        sub.add_argument(*names, dest=name, type=read, metavar=shown, required=required, help=about)
+        names = ["-o", "--output"] if one.name == "output" else [one.option]
+        shown = f"{about} (default: {in_words(one.default)})" if one.shows_default else about
+        required = one.needed
+        sub.add_argument(*names, dest=one.name, type=one.read(), metavar=one.metavar, required=required, help=shown)

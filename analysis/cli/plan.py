@@ -12,8 +12,7 @@ from analysis.runs import Price, RunStore
 from analysis.runs.due import counted, predicted
 from analysis.runs.price import predict
 from analysis.runs.studies import study_files, study_folders
-from analysis.studies import function
-from analysis.studies.registry import STORED
+from analysis.studies import NAMED
 
 QUICK = 120.0  # seconds that a quick check of a stored study takes at most, on a quiet machine
 PASSES = 3  # forward passes that one step of training is worth
@@ -25,7 +24,8 @@ def plan(asked: Asked) -> dict:
     arguments = asked.resolved
     with contextlib.closing(RunStore()) as store:
         if asked.study is None:
-            stored = _run(store, asked.verb, asked)
+            answer = store.find(asked.verb, request_of(asked))
+            stored = answer.id if answer is not None else None
             price = predicted(store, asked.verb, arguments, counted(store, arguments)[0])
         else:
             path = _file(store, asked)
@@ -45,20 +45,9 @@ def lines(planned: dict) -> str:
     return "\n".join([*said, f"{planned['price']['said']}.", stored])
 
 
-def _run(store: RunStore, verb: str, asked: Asked) -> str | None:
-    """The id of the run that answers, whichever of its arguments were spelled out when it was asked for."""
-    usual = asked.usual
-    wanted = usual | request_of(asked)
-    for row in store.search(verb=verb):
-        run = store.open(row.id)
-        if usual | run.request == wanted and (found := store.find(verb, run.request)) is not None:
-            return found.id
-    return None
-
-
 def _file(store: RunStore, asked: Asked) -> Path | None:
     """The file of a stored study of this name, in the named state or else where pages look."""
-    study, given = function(STORED[asked.study]), asked.resolved
+    study, given = NAMED[asked.study], asked.resolved
     name = (study.file or study.name).format(**given)
     folders = [asked.state / "studies"] if asked.state else []
     if not folders and (revision := places.revision(given["model"], places.CACHE)):

@@ -1,17 +1,16 @@
-"""`docs/commands.md`: every verb and named study with its options, generated from the registry and the signatures."""
+"""`docs/commands.md`: every command and stored study with its options, generated from their declarations."""
 
-from inspect import Parameter
+import sys
 from pathlib import Path
 
-from analysis.cli import words
-from analysis.cli.options import SHARED, takes_methods
-from analysis.cli.signatures import explained, parameters
-from analysis.commandline import FLAGS, option, word
+from analysis.cli.options import SHARED, fields, takes_methods
+from analysis.commands import COMMANDS
+from analysis.declaration import Field, in_words
 from analysis.files import write_json, write_whole
 from analysis.jobs.client import keep
 from analysis.runs.run import Result, without_model
 from analysis.studies import STUDIES, describe
-from analysis.studies.registry import STORED, VERBS, Verb
+from analysis.studies.registry import STORED
 from analysis.take.schema import schema
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
@@ -27,43 +26,48 @@ def commands(output: str = "") -> Result:
         write_json(SCHEMA, schema())
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")
-    return without_model("commands", {"path": str(path), "verbs": list(VERBS)})
+    return without_model("commands", {"path": str(path), "verbs": list(COMMANDS)})
 
 
 def document() -> str:
-    """The page, Markdown."""
+    """The page, Markdown: one section for each module of commands."""
     parts = [Path(__file__).with_name("commands.md").read_text(encoding="utf-8").rstrip()]
-    for verb, known in VERBS.items():
+    heading = ""
+    for verb, command in COMMANDS.items():
+        room = (sys.modules[command.__module__].__doc__ or "").strip().removesuffix(".")
+        parts += [f"## {room}"] if room != heading else []
+        heading = room
         if verb != "study":
-            parts += _section("##", verb, None, known)
+            note = "" if command.in_a_demo() else "A shared demo refuses it."
+            parts += _section(verb, None, command.title, note)
             continue
-        parts += ["## study NAME", f"{known.title}. Each name has options of its own."]
-        for name, one in STORED.items():
-            parts += _section("###", verb, name, one)
+        parts += ["### study NAME", f"{command.title}. Each name has options of its own."]
+        for name, study in STORED.items():
+            parts += _section(verb, name, study.title, "A shared demo refuses it.")
     return "\n\n".join(parts) + "\n"
 
 
-def _section(mark: str, verb: str, study: str | None, known: Verb) -> list[str]:
-    parts = parameters(verb, study)
-    usages = [usage for name in parts if name != "name" or not study if (usage := word(verb, name))]
-    line = " ".join(["python -m analysis", verb, *([study] if study else []), *usages])
-    said = [f"{mark} {f'study {study}' if study else verb}", f"{known.title}.", f"```\n{line}\n```"]
-    rows = [_row(verb, study, one) for name, one in parts.items() if name not in SHARED and not word(verb, name)]
+def _section(verb: str, study: str | None, title: str, note: str) -> list[str]:
+    known = fields(verb, study)
+    words = [one.declared.word for one in known.values() if one.declared.word]
+    name = f"study {study}" if study else verb
+    usage = " ".join(["python -m analysis", name, *words])
+    rows = [_row(one) for one in known.values() if one.name not in SHARED and not one.declared.word]
     table = ["| option | default | meaning |", "|---|---|---|", *rows]
-    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(parts) else []
-    notes += ["A shared demo refuses it."] if known.changes or known.exclusive else []
-    return [*said, *(["\n".join(table)] if rows else []), *([" ".join(notes)] if notes else [])]
+    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(known) else []
+    notes += [note] if note else []
+    parts = [f"{'####' if study else '###'} {name}", f"{title}.", f"```\n{usage}\n```"]
+    return [*parts, *(["\n".join(table)] if rows else []), *([" ".join(notes)] if notes else [])]
 
 
-def _row(verb: str, study: str | None, parameter: Parameter) -> str:
-    name, default = parameter.name, parameter.default
-    kind, item = words.kind(parameter.annotation, default)
-    if name in FLAGS:
-        return "\n".join(f"| `{flag}` |  | {words.HELP[flag]} |" for flag in FLAGS[name].values())
-    if kind is bool:
-        plain = name.replace("_", "-")
-        shown, usual = f"--{plain}`, `--no-{plain}", f"--{'' if default else 'no-'}{plain}"
+def _row(one: Field) -> str:
+    if one.declared.flags:
+        return "\n".join(f"| `{flag}` |  | {meaning} |" for flag, meaning in one.declared.flags.values())
+    if one.kind is bool:
+        plain = one.name.replace("_", "-")
+        option, default = f"--{plain}`, `--no-{plain}", f"--{'' if one.default else 'no-'}{plain}"
     else:
-        shown = f"{option(verb, name)} {words.shown(kind, item, name)}"
-        usual = "needed" if default is Parameter.empty else "" if default in (None, "") else str(default)
-    return f"| `{shown}` | {f'`{usual}`' if usual not in ('', 'needed') else usual} | {explained(verb, study, name)} |"
+        option = f"{one.option} {one.metavar}"
+        default = "" if one.needed or one.default in (None, "") else in_words(one.default)
+    shown = "needed" if one.needed else f"`{default}`" if default else ""
+    return f"| `{option}` | {shown} | {one.declared.help} |"

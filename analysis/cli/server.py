@@ -7,18 +7,18 @@ import threading
 from pathlib import Path
 
 from analysis.cli.answers import schema_of
-from analysis.cli.asked import TEXTS, Asked, asked
-from analysis.cli.options import parsed
+from analysis.cli.asked import Asked, asked
+from analysis.cli.options import fields, parsed
 from analysis.cli.plan import plan
 from analysis.cli.shown import answer, dumped
-from analysis.cli.signatures import parameters
+from analysis.commands import COMMANDS
 from analysis.corpus import sample_texts
+from analysis.declaration import TEXTS
 from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.package import installs, version
 from analysis.places import CACHE, locate
 from analysis.runs import Result
 from analysis.runs.run import without_model
-from analysis.studies.registry import VERBS
 
 MOST_SECONDS = 600  # of a price, or the run is refused
 MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once
@@ -33,8 +33,8 @@ ABOUT = (
 def reading() -> dict[str, str]:
     """The verbs that are offered, with what they say: they read texts, change nothing that others see and do not take
     the machine for themselves."""
-    kept = {verb: one for verb, one in VERBS.items() if one.study and not (one.changes or one.exclusive or one.stored)}
-    return {verb: one.help for verb, one in kept.items() if {"text", "texts"} & set(parameters(verb))}
+    offered = {verb: command for verb, command in COMMANDS.items() if command.of_worker() and command.in_a_demo()}
+    return {verb: command.title for verb, command in offered.items() if {"text", "texts"} & set(fields(verb))}
 
 
 class Desk:

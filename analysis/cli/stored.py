@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 from analysis.cli.asked import Asked
+from analysis.commands import COMMANDS
 from analysis.errors import AnalysisError
 from analysis.places import CACHE, locate, plain_name
 from analysis.runs import Result, RunStore
-from analysis.studies.registry import VERBS
 
 
 def request_of(asked: Asked) -> dict:
@@ -25,8 +25,8 @@ def request_of(asked: Asked) -> dict:
 def store(asked: Asked, result: Result, seconds: float) -> str | None:
     """Store the result of a command whose runs a page shows; the id of the run, None where there is none. Why it could
     not be stored is said on standard error: the result itself is sound."""
-    known = VERBS[asked.verb]
-    if not (known.study and known.page) or known.stored:
+    command = COMMANDS[asked.verb]
+    if not (command.of_worker() and command.page) or command.stored:
         return None
     protocol = result.numbers["protocol"]
     revision = None if "other_model" in asked.arguments else protocol.get("revision")
@@ -36,7 +36,7 @@ def store(asked: Asked, result: Result, seconds: float) -> str | None:
             for name, text in asked.texts.values():
                 runs.put_text(text, name)
             key = runs.key(asked.verb, request)
-            if known.exclusive and runs.has(key) and not runs.open(key).marks.pinned:
+            if command.exclusive and runs.has(key) and not runs.open(key).marks.pinned:
                 runs.discard(key)  # times differ from run to run, and the new ones are those that were printed
             return runs.put(asked.verb, request, result, protocol, seconds, revision).id
     except (AnalysisError, OSError) as error:

@@ -16,9 +16,8 @@ from analysis.errors import AnalysisError, BadSetting, Busy
 from analysis.jobs import Jobs
 from analysis.jobs.client import STUDIES
 from analysis.runs import Result, Run, RunStore
-from analysis.studies import NAMED, STUDIES as VERBS
+from analysis.studies import NAMED, PARTS, STUDIES as VERBS
 from analysis.studies.context import Context
-from analysis.studies.registry import SHARED
 
 MOST = 1000  # parts
 LOOK = 0.25  # seconds between two looks at the jobs
@@ -47,8 +46,9 @@ def spread(
 
 
 def share_out(jobs: Jobs, store: RunStore, verb: str, args: dict, progress: Callable[[float, str], None]) -> Result:
-    """A study of SHARED, here, whose parts the workers compute as it asks for them, round by round. Stored parts are
-    not computed again; when the study is done they go. Errors: those of the study; AnalysisError for a part."""
+    """A study that hands out parts of its own, here: the workers compute them as it asks for them, round by round.
+    Stored parts are not computed again; when the study is done they go. Errors: those of the study; AnalysisError for
+    a part."""
     made: dict[str, None] = {}
 
     def others(part: str, requests: list[dict], tell: Callable[[float, str], None]) -> list[dict]:
@@ -94,7 +94,7 @@ def spread_command(
     that hands out parts of its own, such as `search`. Errors: BadSetting."""
     if study not in VERBS and study not in NAMED:
         raise BadSetting(f"There is no study {study[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
-    shared = not over and study in SHARED
+    shared = not over and f"{study}-part" in PARTS
     name, values = ("", []) if shared else _over(over)
     offered = "PARTS" if shared else "STUDIES" if study in VERBS else "NAMED"
     studies = STUDIES.replace("STUDIES", offered)

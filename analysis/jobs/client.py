@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analysis.canonical import canonical
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import read_json, write_json
 from analysis.jobs.keeper import HUNG, Keeper, Tell
@@ -18,7 +19,7 @@ from analysis.jobs.table import JobStatus, JobTable
 from analysis.limits import limits
 from analysis.runs import Run, RunStore
 from analysis.runs.brought import upload
-from analysis.runs.keys import canonical, check_verb
+from analysis.runs.keys import check_verb
 
 STUDIES = "analysis.studies:STUDIES"
 ROOT = Path(__file__).resolve().parents[1]
@@ -211,7 +212,6 @@ def keep(described: dict[str, Any]) -> None:
 def sources() -> str:
     """Twelve digits that name the files in which methods and verbs are written."""
     read = hashlib.sha256()
-    named = (ROOT / "studies" / name for name in ("registry.py", "verbs.csv"))
-    for path in (*sorted(ROOT.glob("methods/*.py")), *named):
+    for path in sorted((*ROOT.glob("methods/*.py"), *ROOT.glob("commands/*.py"))):
         read.update(path.read_bytes().replace(b"\r\n", b"\n"))
     return read.hexdigest()[:12]

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from analysis.canonical import parsed
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.files import change, draft
 from analysis.runs.arrival import DRAFT, arrive, check_room
 from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
-from analysis.runs.keys import SCHEMA, SCHEMAS, is_id, parsed
+from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
 from analysis.runs.proof import prove
 from analysis.runs.run import Damaged, Marks, Run, checked_link, now, write_marks
 from analysis.runs.shelf import room

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.answer import Answer
+from analysis.canonical import canonical, parsed, plain_numbers
 from analysis.errors import BadSetting
 from analysis.files import change, write_text
-from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, parsed, plain_numbers
+from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, check_verb
 from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, now, read_marks
 
 MANIFEST = "manifest.json"
@@ -53,6 +54,7 @@ def write_run(folder: Path, asked: Asked, result: Result | Answer, protocol: dic
         "version": asked.version,
         "revision": asked.revision,
         "request": asked.request,
+        "defaults": asked.defaults,
         "created": now(),
         "seconds": float(seconds),
         "protocol": plain_numbers(protocol, "protocol"),
@@ -118,13 +120,13 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
 
 def _asked(manifest: dict[str, Any]) -> Asked:
     """What the run of a manifest answers."""
-    verb, request = manifest["verb"], manifest["request"]
+    verb, request = check_verb(manifest["verb"]), canonical(manifest["request"])
     if manifest["schema"] == 1:
         return Asked(verb, request, 0)
     version, revision = manifest["version"], manifest["revision"]
     if type(version) is not int or version < 1 or not (revision is None or isinstance(revision, str)):
         raise Damaged("its manifest does not say which program and weights made it")
-    return Asked(verb, request, version, revision)
+    return Asked(verb, request, version, revision, manifest.get("defaults"))
 
 
 def _write_table(path: Path, table: Any) -> None:

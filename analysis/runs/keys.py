@@ -1,24 +1,17 @@
 """What a run answers: a request, by one version of a verb, about certain weights. Its id is made of all of them: equal
 requests get equal ids, in whatever order arguments come."""
 
-import hashlib
-import json
-import math
 import re
-from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 
 from analysis import places
+from analysis.canonical import canonical
+from analysis.command import SCHEMA, Command, at_default, hashed
+from analysis.commands import COMMANDS
 from analysis.errors import BadSetting
-from analysis.studies.registry import VERBS
 
-SCHEMA = 2  # of a manifest; 1 knew neither version nor revision
 SCHEMAS = (1, SCHEMA)  # that can be read
-MAX_REQUEST_CHARACTERS = 16_384
-MAX_DEPTH = 6
-DIGITS = 30  # of a whole number: the operations of the largest trainings have 27, and no float holds 310
-LARGEST = 10**DIGITS
 _ID = re.compile(r"[0-9a-f]{12}")
 _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -49,128 +42,67 @@ def request_key(verb: object, request: object, version: int, revision: str | Non
     versions. BadSetting for anything JSON cannot say.
     """
     asked = [check_verb(verb), canonical(request)]
-    said = [SCHEMA, *asked, version, revision] if version else [1, *asked]
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def canonical(request: object) -> dict[str, Any]:
-    """`request` (dict of arguments) in the one spelling that is hashed and stored."""
-    if not isinstance(request, dict):
-        raise BadSetting(f"A request is a set of named arguments, but a {type(request).__name__} was given.")
-    clean = {name: _canonical(value, str(name), MAX_DEPTH) for name, value in _named(request, "request")}
-    size = len(json.dumps(clean))
-    if size > MAX_REQUEST_CHARACTERS:
-        raise BadSetting(
-            f"The request has {size:,} characters and the limit is {MAX_REQUEST_CHARACTERS:,}: "
-            "store the text first and name it by its hash."
-        )
-    return clean
-
-
-def _canonical(value: Any, where: str, depth: int) -> Any:
-    value = _from_numpy(value)
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise BadSetting(f"{where} holds half of a character (a lone surrogate): enter it again.") from None
-        return value
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return _bounded(value, where)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadSetting(f"{where} is {value}, and only finite numbers are accepted.")
-        return int(value) if value == int(value) and abs(value) < LARGEST else value
-    if depth == 0:
-        raise BadSetting(f"{where} is nested deeper than {MAX_DEPTH} levels: pass plain values.")
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item, where, depth - 1) for item in value]
-    if isinstance(value, dict):
-        return {name: _canonical(item, f"{where}.{name}", depth - 1) for name, item in _named(value, where)}
-    raise BadSetting(f"{where} is a {type(value).__name__}, and a request holds only text, numbers, lists and names.")
-
-
-def parsed(text: str | bytes) -> Any:
-    """JSON that may come from elsewhere. Errors: ValueError, also for what is no number and for what passes LARGEST."""
-    return json.loads(text, parse_constant=_no_number, parse_int=_whole)
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)
-
-
-def _whole(digits: str) -> int:
-    if len(digits.removeprefix("-")) > DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits")
-    return int(digits)
-
-
-def plain_numbers(value: Any, where: str = "numbers") -> Any:
-    """A study's numbers as strict JSON: numpy scalars and arrays become numbers and lists.
-
-    JSON knows neither NaN nor infinity: both are stored as null, which every reader shows as "not defined".
-    """
-    value = _from_numpy(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return _bounded(value, where)
-    if isinstance(value, (list, tuple)):
-        return [plain_numbers(item, where) for item in value]
-    if isinstance(value, dict):
-        return {name: plain_numbers(item, f"{where}.{name}") for name, item in _named(value, where)}
-    raise BadSetting(f"{where} is a {type(value).__name__}, which a stored result cannot hold.")
-
-
-def _bounded(value: int, where: str) -> int:
-    if abs(value) >= LARGEST:
-        raise BadSetting(f"{where} is a whole number of more than {DIGITS} digits: give one that is smaller.")
-    return value
-
-
-def _from_numpy(value: Any) -> Any:
-    """Python's own type for a numpy scalar or array, seen by its shape so that numpy need not be imported here."""
-    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
-
-
-def _named(mapping: Mapping[Any, Any], where: str) -> ItemsView[str, Any]:
-    for name in mapping:
-        if not isinstance(name, str):
-            raise BadSetting(f"{where} has the name {name!r}, and names are text.")
-    return mapping.items()
+    return hashed([SCHEMA, *asked, version, revision] if version else [1, *asked])
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request and what answers it: the `version` of its verb (0: of before versions were counted) and the `revision`
-    of the weights, joined by "+" for two models; None where those of one are not on this disk."""
+    """A request and what answers it.
+
+    `request` is in its canonical form. `version` of its verb; 0: of before versions were counted. `revision` of the
+    weights, joined by "+" for two models; None where those of one are not on this disk. `defaults`: the arguments that
+    have their default, which do not count for the id, so that an option that a command gets later changes none; None of
+    runs from before that, whose whole request counts.
+    """
 
     verb: str
     request: dict[str, Any]
     version: int
     revision: str | None = None
+    defaults: dict[str, Any] | None = None
 
     @property
     def key(self) -> str:
         """The id of the run that answers."""
-        return request_key(self.verb, self.request, self.version, self.revision)
+        return self._key(self._identity, self.revision)
 
     @property
     def question(self) -> str:
         """The id without the weights."""
-        return request_key(self.verb, self.request, self.version)
+        return self._key(self._identity, None)
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The ids of the runs that answer: `key`, and the one of runs from before defaults were left out."""
+        return self.key, self._key(self.request, self.revision)
+
+    @property
+    def questions(self) -> tuple[str, str]:
+        """`keys` without the weights."""
+        return self.question, self._key(self.request, None)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        usual = self.defaults or {}
+        return {name: value for name, value in self.request.items() if name not in usual or usual[name] != value}
+
+    def _key(self, identity: dict[str, Any], revision: str | None) -> str:
+        content = [self.verb, identity]
+        return hashed([SCHEMA, *content, self.version, revision] if self.version else [1, *content])
 
 
-def asked_now(verb: str, request: dict[str, Any]) -> Asked:
+def asked_now(verb: str | Command, request: dict[str, Any] | None = None) -> Asked:
     """A request as it stands with this program and the weights on this disk. BadSetting for one that cannot be."""
-    known, clean = VERBS.get(check_verb(verb)), canonical(request)
+    asked = verb.spelled if isinstance(verb, Command) else canonical(request)
+    return _asked(verb.verb if isinstance(verb, Command) else check_verb(verb), asked)
+
+
+def _asked(verb: str, clean: dict[str, Any]) -> Asked:
+    known = COMMANDS.get(verb)
     model = clean.get("model") or "demo"
     names = dict.fromkeys(map(str, (model, clean.get("other_model") or model)))
     found = [places.revision(name, places.CACHE) for name in names]
     revision = None if None in found else "+".join(filter(None, found))
-    return Asked(verb, clean, known.version if known else 1, revision)
+    if known is None:
+        return Asked(verb, clean, 1, revision)
+    return Asked(verb, clean, known.version, revision, at_default(known, clean))

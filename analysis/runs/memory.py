@@ -3,47 +3,39 @@
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.command import Command
+
 FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
 HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
 STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
 OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
 FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
-LOOKS = (
-    "start",
-    "report",
-    "statistics",
-    "head",
-    "head-tokens",
-    "alike",
-    "pairs",
-    "temperature",
-    "route-visit",
-)  # keep queries, keys
-SCORED = ("evaluate", "equal-budget", "reads-text", "reads-sweep", "cap-sweep", "lost-keys", "temperature-curve")
 LOGITS = 2  # tensors [T, vocabulary] that are compared
 OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 
 
-def held(verb: str, args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False) -> int:
+def held(
+    command: type[Command], args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False
+) -> int:
     """Bytes at the peak of a request that reads so many tokens; `card`: the numbers of the verb `model`. `found`: the
     reading of an earlier page serves it, so that the model reads nothing."""
     width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
-    window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if verb in SCORED else tokens)
+    window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if command.scores else tokens)
     if found:
         return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
-    if verb == "fit-router":
+    if command.verb == "fit-router":
         inputs = 4 * FITTED_ON * layers * width
         return FIXED + inputs + FITTED_IN * of_token(item, width, card.get("inner"))
     total = FIXED + window * of_token(item, width, card.get("inner"))
-    if verb in LOOKS:
+    if command.looks:
         of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
         whole = layers * of_layer
         total += whole if whole <= STATES_BYTES else of_layer
         total += OF_TOKEN_AND_LAYER * tokens * layers
-    if verb in ("ablate", "head-split"):  # the estimate keeps what every layer computed for the way back
+    if command.gradient:  # the estimate keeps what every layer computed for the way back
         total += (layers - 1) * window * of_token(item, width, card.get("inner"))
         total += OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
-    if verb in SCORED:
+    if command.scores:
         total += LOGITS * item * window * card.get("vocabulary", 0)
     return total
 

@@ -1,9 +1,8 @@
 """What an action will cost, predicted from what it cost on this machine before, and how far off that was."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -16,27 +15,6 @@ FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
 PATIENT = 60  # seconds from which a smaller scope stands beside the button
 LONG = 600  # seconds of a long job that are said to be too many
-REPEATED = {  # verb -> its arguments of which every entry reads the text once more
-    "evaluate": ("methods",),
-    "equal-budget": ("methods",),
-    "calibrate": ("caps",),
-    "cap-sweep": ("caps",),
-    "reads-sweep": ("shares",),
-    "reads-text": ("shares",),
-}
-ABLATED = 4  # plain passes of `ablate` beside those without heads
-TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
-EXACT = 8  # heads whose exact passes follow its estimate where none are named
-
-
-class Shape(NamedTuple):
-    """Of a model: its layers, and the heads of each."""
-
-    layers: int
-    heads: int
-
-
-SMALLEST = Shape(1, 1)  # where nothing is known of a model
 
 
 @dataclass(frozen=True)
@@ -95,36 +73,6 @@ class Price:
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"
         return None
-
-
-def work(verb: str, request: Mapping[str, object], tokens: int, shape: Shape = SMALLEST) -> int:
-    """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it. Of `ablate` and
-    `temperature-curve` the passes over them, by a model of this shape."""
-    if verb == "ablate":
-        passes = _ablated(request, shape.layers * shape.heads)
-    elif verb == "temperature-curve":
-        passes = _tempered(request, shape.layers)
-    else:
-        lists = (request.get(name) for name in REPEATED.get(verb, ()))
-        passes = 1 + sum(len(given) for given in lists if isinstance(given, list))
-    return max(int(tokens), 1) * passes
-
-
-def _ablated(request: Mapping[str, object], heads: int) -> int:
-    """Plain passes that `ablate` is worth: the estimate with its gradient, all heads, and those without some."""
-    asked, together = request.get("heads") or "top", [request.get(name) for name in ("together", "others")]
-    if asked == "top":
-        exact = request.get("exact")
-        return ABLATED + (exact if isinstance(exact, int) and exact else EXACT)
-    return ABLATED + (heads if asked == "all" else sum(map(bool, together)) or len(str(asked).split(",")))
-
-
-def _tempered(request: Mapping[str, object], layers: int) -> int:
-    """Passes of `temperature-curve`: dense, each temperature of all layers but 1, each of one layer in every layer, and
-    one set for all layers."""
-    given, alone, own = (request.get(name) for name in ("t", "layers", "by_layer"))
-    everywhere = sum(t != 1 for t in given) if isinstance(given, list) else TEMPERATURES
-    return 1 + everywhere + (layers * len(alone) if isinstance(alone, list) else 0) + bool(own)
 
 
 def usual(work: float) -> float:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from analysis.answer import Answer
+from analysis.command import SMALLEST, Command, Shape
+from analysis.commands import COMMANDS
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
 from analysis.files import clear, sweep, write_bytes
@@ -19,7 +21,7 @@ from analysis.runs.bundle import Arrived, read_bundle, write_bundle
 from analysis.runs.folder import read_run
 from analysis.runs.keys import asked_now, check_id, check_verb
 from analysis.runs.notes import Notes
-from analysis.runs.price import RECENT, SMALLEST, Price, Shape, predict, usual, work
+from analysis.runs.price import RECENT, Price, predict, usual
 from analysis.runs.run import Marks, Result, Run, checked_link, read_marks
 from analysis.runs.search import Forgotten, Row, named, surplus
 from analysis.runs.shelf import Shelf, room
@@ -67,22 +69,21 @@ class RunStore:
         sweep(self.root, ".tmp-*.json-*", ".tmp-damage.log-*", "outdated/.tmp-*")
 
     @staticmethod
-    def key(verb: str, request: Request) -> str:
+    def key(verb: str | Command, request: Request | None = None) -> str:
         """The id of the run that answers `verb` with the arguments `request` by today's program and weights."""
         return asked_now(verb, request).key
 
-    def find(self, verb: str, request: Request) -> Run | None:
+    def find(self, verb: str | Command, request: Request | None = None) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
         set aside and counts as none, so that it is computed anew; `damaged()` tells. Who asks shares the run with
         others, so it is not to be changed."""
         asked = asked_now(verb, request)
-        found = self._answer(asked.key)
-        if found is None and asked.revision is None:
-            own = [row.id for row in self._own.rows() if row.question == asked.question]
-            ids = [*own, *self._example_questions.get(asked.question, ())]
-            found = next((run for run in map(self._answer, ids) if run is not None), None)
-        return found
+        ids = list(asked.keys)
+        if asked.revision is None:
+            ids += [row.id for row in self._own.rows() if row.question in asked.questions]
+            ids += [key for question in asked.questions for key in self._example_questions.get(question, ())]
+        return next((run for run in map(self._answer, ids) if run is not None), None)
 
     def put(
         self,
@@ -278,13 +279,12 @@ class RunStore:
         `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `shape` of the model."""
         past = self.past(verb, model)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
+        workload = COMMANDS.get(verb, Command).workload
         done = [
-            (took, work(verb, asked, size if counted else 1, shape))
-            for took, size, asked in past
-            if size or not counted
+            (took, workload(asked, size if counted else 1, shape)) for took, size, asked in past if size or not counted
         ]
         done = [one for one in done if alike(*one)]
-        size = work(verb, request or {}, tokens if counted or not past else 1, shape)
+        size = workload(request or {}, tokens if counted or not past else 1, shape)
         return predict(done, size, bytes, guess)
 
     def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:

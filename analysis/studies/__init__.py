@@ -1,33 +1,23 @@
-"""The verbs: plain arguments in, one Result out. The pages, the worker and the command line all call these.
+"""The studies: plain arguments in, one result out. The pages, the worker and the command line all call these.
 
 Importing this package is cheap; torch comes with the first study.
 """
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 
-from analysis.errors import BadSetting
-from analysis.studies.registry import SHARED, STORED, VERBS, Verb
-
-
-def function(verb: Verb) -> Callable:
-    """The function of a verb, its module imported. Errors: BadSetting where the lab or the tests are not installed."""
-    try:
-        return getattr(importlib.import_module(verb.module), verb.function)
-    except ModuleNotFoundError as error:
-        if not f"{verb.module}.".startswith(f"{error.name}."):
-            raise
-        raise BadSetting(f"{verb.module} is not installed: run it in a checkout of Focuscope's repository.") from None
+from analysis.command import full_place, imported
+from analysis.commands import COMMANDS
+from analysis.studies.registry import PART, STORED
 
 
 class _Studies(Mapping):
     """verb -> function, imported when first asked for."""
 
-    def __init__(self, places: dict[str, Verb]) -> None:
+    def __init__(self, places: dict[str, str]) -> None:
         self._places = places
 
     def __getitem__(self, verb: str) -> Callable:
-        return function(self._places[verb])
+        return imported(*self._places[verb].split(":"))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -36,9 +26,9 @@ class _Studies(Mapping):
         return len(self._places)
 
 
-STUDIES = _Studies({name: verb for name, verb in VERBS.items() if verb.study})
-NAMED = _Studies(STORED)
-PARTS = _Studies(dict(SHARED.values()))
+STUDIES = _Studies({verb: command.full_place() for verb, command in COMMANDS.items() if command.of_worker()})
+NAMED = _Studies({name: study.full_place() for name, study in STORED.items()})
+PARTS = _Studies({"search-part": full_place(PART)})
 
 
 def describe() -> dict[str, dict]:

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from analysis.commands import COMMANDS
 from analysis.corpus import Tokens, notes, text_hash, tokenize
+from analysis.declaration import fields_of
 from analysis.errors import BadSetting
 from analysis.files import clear, locked, read_json, sweep, write_json
 from analysis.models.tokenizer import Unloaded, unloaded
 from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
-from analysis.studies import STUDIES
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -235,7 +235,7 @@ def read(
 
 def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
     """Whether a study used the router, policy or method `name` because its request names none."""
-    taken = signature(STUDIES[verb]).parameters if verb in STUDIES else {}
+    taken = {one.name: one for one in fields_of(COMMANDS[verb])} if verb in COMMANDS else {}
     asked = [*(request.get("methods") or []), request.get("method")]
     if "methods" in taken and request.get("methods") is None:
         return kind == "method" or USUAL[kind] == name  # of all methods there are

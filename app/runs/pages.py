@@ -5,13 +5,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import streamlit as st
 
-from analysis.commandline import SPELLED
+from analysis.commands import COMMANDS
+from analysis.declaration import fields_of
 from analysis.runs import Run
-from analysis.studies.registry import STORED, VERBS
+from analysis.studies.registry import STORED
 from app.selection import state
 
 VIEWS = Path(__file__).resolve().parents[1] / "views"
-# Arguments that the command line spells in their own way are no controls: a bucket router is no router of the page.
 OTHER_NAMES = {"min_distance": "distance", "t": "softmax", "factor": None, "top": None}
 
 
@@ -24,10 +24,13 @@ def link(run: Run) -> dict | None:
     if known is None:
         return None
     page, tab = known
-    controls = {}
+    controls, declared = {}, {}
+    if run.verb in COMMANDS:
+        declared = {one.name: one.declared for one in fields_of(COMMANDS[run.verb])}
     for name, value in run.request.items():
-        own_meaning = SPELLED.get((run.verb, name), {}).get("option")  # not that of the control of this name
-        control = None if own_meaning else OTHER_NAMES.get(name, name)
+        # An argument that the command line spells in its own way is no control of its name.
+        control = OTHER_NAMES.get(name, name) if name not in declared or not declared[name].option else None
+        control = declared[name].alias or control if name in declared else control
         if control in state.CONTROLS and _fits(control, value):
             controls[control] = state.to_url(value)
     if run.verb == "pairs" and _fits("top", run.request.get("top")):
@@ -40,7 +43,7 @@ def shows(verb: str, request: dict | None = None) -> tuple[str, dict[str, str]] 
     """(address, control of its tab) of the page that shows the runs of a verb, or of the named study that a request of
     `study` asks for; None where no page does."""
     name = (request or {}).get("name")
-    known = STORED.get(name) if verb == "study" else VERBS.get(verb)
+    known = STORED.get(str(name)) if verb == "study" else COMMANDS.get(verb)
     if known is None or not known.page:
         return None
     address = urlsplit(known.page)

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from analysis.studies.registry import STORED, VERBS
+from analysis.commands import COMMANDS
+from analysis.studies.registry import STORED
 
 MAIN = {  # verb -> the table and column that answer its question; of any other the first column with numbers
     "statistics": ("heads", "entropy"),
@@ -76,7 +77,7 @@ WHO = ("title", "label", "side", "name", "method")  # keys of a row that say wha
 
 def kind(verb: str, request: dict | None = None) -> str:
     """What runs of a verb are called; of a named study its own title."""
-    known = STORED.get(str((request or {}).get("name"))) if verb == "study" else VERBS.get(verb)
+    known = STORED.get(str((request or {}).get("name"))) if verb == "study" else COMMANDS.get(verb)
     return known.brief if known else verb
 
 

@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from analysis.commands import COMMANDS
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.limits import limits
 from analysis.runs import Price
 from analysis.runs.price import spell
-from analysis.studies.registry import STORED, VERBS
+from analysis.studies.registry import STORED
 from app import cached
 from app.selection import state
 from app.ui import asking, chips, offers, widgets
@@ -172,7 +173,7 @@ def _live(job_ids: list[str]) -> None:
 
 def called(job: JobStatus) -> str:
     """What a job does, in words: the registry's title of its verb, or of the named study it runs."""
-    known = STORED.get(str(job.args.get("name"))) if job.verb == "study" else VERBS.get(job.verb)
+    known = STORED.get(str(job.args.get("name"))) if job.verb == "study" else COMMANDS.get(job.verb)
     return known.brief if known else job.verb
 
 

@@ -7,8 +7,8 @@ import pytest
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
+from analysis.commands import COMMANDS
 from analysis.runs import Result, RunStore
-from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import charts
 from app.ui.jobs import progress_words
@@ -254,7 +254,7 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
     monkeypatch.setattr(client, "active", lambda session=None: [job for job in jobs if session])
     app = opened(job=jobs[1].id)
     shown = [bar.proto.text.partition(" (")[0].partition(":")[0] for bar in app.get("progress")]
-    assert shown == [VERBS[verb].brief for verb in ("bench", "launch")]
+    assert shown == [COMMANDS[verb].brief for verb in ("bench", "launch")]
     cancelled = []
     monkeypatch.setattr(client, "cancel", cancelled.append)
     app.button(key=f"job_cancel_{jobs[0].id}").click().run()

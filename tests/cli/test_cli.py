@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 from analysis.__main__ import main
 from analysis.cli.answers import schema_of
 from analysis.cli.options import parser
+from analysis.commands import COMMANDS
 from analysis.corpus import sample_texts
 from analysis.package import version
-from analysis.studies.registry import VERBS
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -220,7 +220,7 @@ def test_endless_standard_input_is_not_read_to_its_end(call, monkeypatch):
 
 
 def test_every_verb_has_help(capsys):
-    for verb in VERBS:
+    for verb in COMMANDS:
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0 and ("baselines" if verb == "study" else "--json") in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Options come from signatures: what was not given is not passed on, and what was given comes back from its command."""
+"""Options come from declarations, and what was given to a command comes back from the line that is written of it."""
 
 import inspect
 import os
@@ -9,17 +9,17 @@ import sys
 import pytest
 
 from analysis.__main__ import main
-from analysis.cli import words
 from analysis.cli.asked import asked
-from analysis.cli.options import parser, takes_methods
-from analysis.cli.signatures import explained, parameters
-from analysis.commandline import FLAGS, commandline, word
+from analysis.cli.options import fields, parser, takes_methods
+from analysis.command import imported
+from analysis.commandline import commandline
+from analysis.commands import COMMANDS
+from analysis.declaration import Field
 from analysis.errors import BadSetting
-from analysis.studies import NAMED, STUDIES, function
-from analysis.studies.registry import STORED, VERBS, Verb
+from analysis.studies.registry import STORED
 
-ASKED = [(verb, None) for verb in VERBS if verb != "study"] + [("study", name) for name in STORED]
-TOLD = {  # parameters whose words are read further: what is said, and what the function gets
+ASKED = [(verb, None) for verb in COMMANDS if verb != "study"] + [("study", name) for name in STORED]
+READ = {  # fields whose words are read further: what is said, and what the function gets
     "over": "seed=0,1",
     "config": "owner/name",
     "text": "story",
@@ -36,68 +36,58 @@ def read(command: str) -> dict:
     return vars(PARSER.parse_args(shlex.split(command)[3:]))
 
 
-def samples(verb: str, name: str, parameter: inspect.Parameter) -> list:
-    """Values of a parameter's kind, odd ones among them."""
-    kind, item = words.kind(parameter.annotation, parameter.default)
-    if kind is list and item is not dict:
-        many = {int: [[3], [-1, 20], []], float: [[0.1, 1e-5], [-2.5]], str: [["a", "b c"]]}[item]
-        return many[:1] if word(verb, name) else [many[0], *many[1:]]
-    if kind is list:
+def samples(one: Field) -> list:
+    """Values of a field's kind, odd ones among them."""
+    if one.kind is list and one.item is not dict:
+        many = {int: [[3], [-1, 20], []], float: [[0.1, 1e-5], [-2.5]], str: [["a", "b c"]]}[one.item]
+        return many[:1] if one.declared.word else many
+    if one.kind is list:
         return [METHODS, [METHODS[1], METHODS[1] | {"settings": {"window": 8}}], [CSA]]
-    if kind is dict:
-        return [METHODS[1]] if name == "method" else [{"budgets": [[1, 2]], "name": "it's"}]
-    if name in FLAGS:
-        return list(FLAGS[name])
-    return {
-        int: [0, 7, -1],
-        float: [0.1, 1e-5, 1 / 3, 2.0],
-        bool: [True, False],
-        str: [TOLD[name]] if name in TOLD else ["k8-top1", "two words", "it's; $HOME"],
-    }[kind]
+    if one.kind is dict:
+        return [METHODS[1]] if one.name == "method" else [{"budgets": [[1, 2]], "name": "it's"}]
+    if one.declared.flags:
+        return list(one.declared.flags)
+    words = [READ[one.name]] if one.name in READ else ["k8-top1", "two words", "it's; $HOME"]
+    return {int: [0, 7, -1], float: [0.1, 1e-5, 1 / 3, 2.0], bool: [True, False], str: words}[one.kind]
 
 
-def is_needed(verb: str, parameter: inspect.Parameter) -> bool:
+def is_needed(one: Field) -> bool:
     """Whether a command without it is refused by the parser."""
-    usage = word(verb, parameter.name)
-    return parameter.default is parameter.empty if usage is None else not usage.startswith("[")
+    return one.needed if not one.declared.word else not one.declared.word.startswith("[")
 
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
 def test_every_argument_comes_back_from_its_command(verb, study):
-    known = parameters(verb, study)
-    needed = {name: samples(verb, name, one)[0] for name, one in known.items() if is_needed(verb, one)}
+    known = fields(verb, study)
+    needed = {name: samples(one)[0] for name, one in known.items() if is_needed(one)}
     needed |= {"name": study} if study else {}
-    everything = {name: samples(verb, name, one)[0] for name, one in known.items()}
+    assert set(read(commandline(verb, needed))) & {*known, "name"} == set(needed), "what is not given is not passed"
+    everything = {name: samples(one)[0] for name, one in known.items()}
     for name, one in known.items():
-        for value in samples(verb, name, one) if name != "name" or not study else []:
+        for value in samples(one) if name != "name" or not study else []:
             for given in (needed | {name: value}, everything | needed | {name: value}):
-                told = read(commandline(verb, given))
+                parsed = read(commandline(verb, given))
                 if (methods := takes_methods(known)) in given:
                     files = {"text", "texts", "tasks"}
-                    told |= asked({key: value for key, value in told.items() if key not in files}).arguments
-                assert {key: told[key] for key in given} == given, (methods, commandline(verb, given))
+                    parsed |= asked({key: value for key, value in parsed.items() if key not in files}).arguments
+                assert {key: parsed[key] for key in given} == given, (methods, commandline(verb, given))
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_declaration_and_the_function_that_computes_it_have_the_same_defaults(verb):
+    """As long as functions of the studies take keywords, they have defaults of their own."""
+    real = inspect.signature(COMMANDS[verb].function()).parameters
+    if "request" in real or verb == "study":
+        return
+    for name, one in fields(verb).items():
+        default = inspect.Parameter.empty if one.needed else one.default
+        assert default == real[name].default and type(default) is type(real[name].default), name
+    assert set(real) - set(fields(verb)) <= {"context", "progress"}
 
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
-def test_what_is_not_given_is_not_passed(verb, study):
-    known = parameters(verb, study)
-    needed = {name: samples(verb, name, one)[0] for name, one in known.items() if is_needed(verb, one)}
-    needed |= {"name": study} if study else {}
-    assert set(read(commandline(verb, needed))) & {*known, "name"} == set(needed)
-
-
-@pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
-def test_the_source_and_the_function_say_the_same_and_every_word_is_explained(verb, study):
-    place = STORED[study] if study else VERBS[verb]
-    if place.study:
-        assert function(place) is (NAMED[study] if study else STUDIES[verb])
-    real = inspect.signature(function(place)).parameters
-    for name, one in parameters(verb, study).items():
-        assert one.default == real[name].default and type(one.default) is type(real[name].default), name
-        kinds = [words.kind(x.annotation, x.default) for x in (one, real[name])]
-        assert kinds[0] == kinds[1], name
-        assert explained(verb, study, name) or name in ("content", "long_text", "name"), f"{name} has no help"
-    assert set(real) - set(parameters(verb, study)) <= {"context", "progress", "options"}
+def test_every_option_is_explained(verb, study):
+    assert all(one.declared.help or one.declared.flags for one in fields(verb, study).values())
 
 
 def test_help_of_a_verb_loads_nothing_heavy():
@@ -126,22 +116,21 @@ def test_counting_tokens_loads_no_weights():
 
 
 def test_the_bundled_studies_run_at_the_sizes_they_document():
-    told = read("python -m analysis study focal-temperatures --seed 1")
-    made = asked(told)
+    made = asked(read("python -m analysis study focal-temperatures --seed 1"))
     assert made.arguments == {"seed": 1}
     assert (made.resolved["length"], made.resolved["steps"], made.resolved["tokens_per_step"]) == (512, 500, 2048)
     assert asked(read("python -m analysis study calibration")).resolved["windows"] == 16
 
 
 def test_a_setting_names_its_method():
-    told = asked(read("python -m analysis evaluate story --set focus.window=64 --router k4-top1")).arguments
+    given = asked(read("python -m analysis evaluate story --set focus.window=64 --router k4-top1")).arguments
     focus = {"name": "focus", "settings": {"window": 64}, "router": "k4-top1"}
-    assert told["methods"] == [{"name": "dense", "settings": {}}, focus]
-    told = asked(read("python -m analysis time-method story --set quest.pages=8")).arguments
-    assert told["method"] == {"name": "quest", "settings": {"pages": 8}}
+    assert given["methods"] == [{"name": "dense", "settings": {}}, focus]
+    given = asked(read("python -m analysis time-method story --set quest.pages=8")).arguments
+    assert given["method"] == {"name": "quest", "settings": {"pages": 8}}
     assert "methods" not in asked(read("python -m analysis evaluate story")).arguments
 
 
 def test_a_test_tool_without_the_tests_is_refused_in_a_sentence():
     with pytest.raises(BadSetting, match=r"^tests\.not_there\.parts is not installed: run it in a checkout"):
-        function(Verb("tests.not_there.parts:stress", "x"))
+        imported("tests.not_there.parts", "stress")

@@ -6,8 +6,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.cli.asked import asked
+from analysis.cli.options import fields
 from analysis.cli.plan import plan
-from analysis.cli.signatures import parameters
 from analysis.commandline import commandline
 from analysis.runs import Result, RunStore
 from tests.cli.test_options import ASKED, is_needed, read, samples
@@ -50,7 +50,7 @@ def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
 def test_every_verb_has_a_plan(verb, study):
-    known = parameters(verb, study)
-    needed = {name: samples(verb, name, one)[0] for name, one in known.items() if is_needed(verb, one)}
+    known = fields(verb, study)
+    needed = {name: samples(one)[0] for name, one in known.items() if is_needed(one)}
     said = plan(asked(read(commandline(verb, needed | ({"name": study} if study else {})))))
     assert set(said["arguments"]) == {*known, *(["name"] if study else [])} and said["price"]["seconds"] > 0

@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from analysis.__main__ import main
 from analysis.cli.answers import KEPT, UNKNOWN, answers, read_off, schema_of
+from analysis.commands import COMMANDS
 from analysis.files import read_json
-from analysis.studies.registry import STORED, VERBS
+from analysis.studies.registry import STORED
 from tests.made.answers import ASKED, home, printed
 
 # They need a network, folders of their own, hours or other runs, or change what they are asked about.
@@ -39,7 +40,7 @@ def test_an_answer_keeps_what_is_read_off_the_others(verb):
 
 
 def test_every_verb_has_a_schema(capsys):
-    for verb in VERBS:
+    for verb in COMMANDS:
         made = schema_of(verb)
         Draft202012Validator.check_schema(made)
         assert made["title"] and "protocol" in made["required"]

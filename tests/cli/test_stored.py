@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from analysis.__main__ import main
+from analysis.commands import COMMANDS
 from analysis.corpus import text_hash
 from analysis.runs import RunStore
-from analysis.studies.registry import VERBS
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -85,7 +85,7 @@ def test_a_method_is_taken_along_without_a_run(home, capsys):
 )
 def test_every_protocol_holds_the_run_or_none(protocol, words, stored):
     run = protocol(*words)["run"]
-    assert (run is not None) == stored == bool(VERBS[words[0]].page)
+    assert (run is not None) == stored == bool(COMMANDS[words[0]].page)
     if stored:
         with closing(RunStore()) as store:
             assert store.open(run).verb == words[0]

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from analysis.command import Shape
+from analysis.commands import COMMANDS
+from analysis.commands.temperature import TEMPERATURES
 from analysis.probes.named import LENGTH
-from analysis.runs.due import MADE, predicted
+from analysis.runs.due import predicted
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, TEMPERATURES, Shape, predict, spell, together, work
+from analysis.runs.price import FIRST_SECONDS, predict, spell, together
 from analysis.studies.heads.names import TEXTS
 from analysis.studies.temperature.curve import ALL_LAYERS
 from tests.made.stored_runs import ASK, PROTOCOL, result
@@ -155,7 +158,7 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
     """Of a model of 6 million parameters a token costs 0.24 ms in a pass, at 5e10 operations a second, and 2.72 ms in a
     reading of its heads; what the reader's text holds does not matter to names."""
     price = {verb: predicted(store, verb, {"model": "demo"}, 2000, card()).seconds for verb in ("names", "ablate")}
-    assert MADE["names"] == 2 * TEXTS * LENGTH
+    assert COMMANDS["names"].made_tokens == 2 * TEXTS * LENGTH
     assert price["names"] == pytest.approx(FIRST_SECONDS + 3072 * (0.00272 + 15 * 0.00024))
     assert price["ablate"] == pytest.approx(FIRST_SECONDS + 2000 * (4 + 8) * 0.00024)
 
@@ -173,7 +176,7 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
 )
 def test_ablation_costs_by_the_passes_that_were_asked_for(asked, passes):
     """Four more: the estimate with its gradient is worth three, and one is of all heads."""
-    assert work("ablate", asked, 100, Shape(6, 8)) == 100 * (4 + passes)
+    assert COMMANDS["ablate"].workload(asked, 100, Shape(6, 8)) == 100 * (4 + passes)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_ablation_costs_by_the_passes_that_were_asked_for(asked, passes):
 def test_temperatures_cost_by_the_passes_that_the_study_makes(asked, passes):
     """One set for all layers is one pass however many layers, one temperature of one layer is a pass in each of them,
     and a temperature of 1 is the dense pass. With none named, all but 1 are read."""
-    assert work("temperature-curve", asked, 100, Shape(6, 8)) == 100 * passes
+    assert COMMANDS["temperature-curve"].workload(asked, 100, Shape(6, 8)) == 100 * passes
     assert sum(t != 1 for t in ALL_LAYERS) == TEMPERATURES
 
 
@@ -248,17 +251,21 @@ def test_after_three_runs_nine_of_ten_predictions_are_within_a_factor_of_one_and
     ],
 )
 def test_the_memory_of_a_request_is_predicted_within_a_quarter(verb, tokens, taken):
-    assert held(verb, {}, tokens, qwen(2)) == pytest.approx(taken * 1e6, rel=0.25)
+    assert held(COMMANDS[verb], {}, tokens, qwen(2)) == pytest.approx(taken * 1e6, rel=0.25)
 
 
 def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
     whole = qwen(24)
-    assert held("statistics", {}, 32_768, whole) < 10e9, "32k tokens on the 0.5B shape"
-    assert held("statistics", {}, 65_536, whole) - held("statistics", {}, 32_768, whole) < 1e9, "windows one by one"
-    half = held("head", {}, 8000, whole | {"dtype": "bfloat16"})
-    assert half < held("head", {}, 8000, whole) < 2.1 * half
-    assert held("groups", {}, 2218, whole, found=True) < held("groups", {}, 2218, whole) / 4
-    compared = held("evaluate", {"window": 512}, 2218, whole) - held("evaluate", {"window": 256}, 2218, whole)
+    assert held(COMMANDS["statistics"], {}, 32_768, whole) < 10e9, "32k tokens on the 0.5B shape"
+    assert held(COMMANDS["statistics"], {}, 65_536, whole) - held(COMMANDS["statistics"], {}, 32_768, whole) < 1e9, (
+        "windows one by one"
+    )
+    half = held(COMMANDS["head"], {}, 8000, whole | {"dtype": "bfloat16"})
+    assert half < held(COMMANDS["head"], {}, 8000, whole) < 2.1 * half
+    assert held(COMMANDS["groups"], {}, 2218, whole, found=True) < held(COMMANDS["groups"], {}, 2218, whole) / 4
+    compared = held(COMMANDS["evaluate"], {"window": 512}, 2218, whole) - held(
+        COMMANDS["evaluate"], {"window": 256}, 2218, whole
+    )
     assert compared > 2 * 4 * 256 * 151_936, "the logits of both passes"
 
 

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 
 from analysis import places
+from analysis.commands import COMMANDS
 from analysis.runs import RunStore
 from analysis.runs.keys import asked_now, request_key
-from analysis.studies.registry import VERBS
 from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
 
 OTHER = {**ASK, "model": "mine"}
@@ -62,7 +61,7 @@ def test_the_other_model_of_a_comparison_counts_too(store, models):
 
 def test_a_result_of_an_older_program_is_not_found_and_stays_listed(store, monkeypatch):
     old = put(store, value=1.0)
-    monkeypatch.setitem(VERBS, "groups", replace(VERBS["groups"], version=VERBS["groups"].version + 1))
+    monkeypatch.setattr(COMMANDS["groups"], "version", COMMANDS["groups"].version + 1)
     assert store.find("groups", ASK) is None and store.open(old.id) == old
     assert put(store, value=2.0).id != old.id and len(store.list()) == 2
     assert store.find("groups", ASK).numbers["value"] == 2.0

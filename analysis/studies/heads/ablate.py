@@ -8,13 +8,14 @@ import pandas as pd
 import torch
 
 from analysis.claims import signed
+from analysis.commands.heads import EXACT
 from analysis.errors import BadSetting
 from analysis.kernels.parts import now
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.models import Model
 from analysis.probes.ablation import WAYS, Passes, estimated
 from analysis.runs import Result
-from analysis.runs.price import EXACT, spell
+from analysis.runs.price import spell
 from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.text.states import check_head, scope, windows_of
 from analysis.studies.text.text import token_table

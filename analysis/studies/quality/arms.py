@@ -14,12 +14,11 @@ from analysis.studies.context import Context
 from analysis.studies.quality.equal_budget import FIELDS, ladder
 from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
-from analysis.studies.registry import SHARED
 from analysis.studies.text.held_out import ids_hash
 from analysis.studies.text.scoring import score_window
 
 STEPS = (5, 10, 15, 25, 35, 50, 75)  # per cent of the keys that are kept or read, or of a rule's own scale
-PART = SHARED["search"][0]  # what a reader asks of another worker
+PART = "search-part"  # what a reader asks of another worker
 
 
 @dataclass

@@ -32,6 +32,7 @@ import pandas as pd
 
 from analysis.commandline import commandline
 from analysis.corpus import text_hash
+from analysis.declaration import field, fields_of
 from analysis.errors import BadSetting, Cancelled
 from analysis.files import read_json, write_json
 from analysis.metrics.intervals import SEEDS
@@ -54,7 +55,7 @@ PORTIONS = ("rows", "rates", "widths", "seeds")  # options that choose among pie
 
 def option(default: Any, help: str) -> Any:
     """A field that is an option of the command line."""
-    return dataclasses.field(default=default, metadata={"help": help})
+    return field(default, help)
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Study:
     @property
     def help(self) -> dict[str, str]:
         """What each of its own options says of itself."""
-        return {one.name: one.metadata["help"] for one in dataclasses.fields(self.sizes)}
+        return {one.name: one.declared.help for one in fields_of(self.sizes)}
 
     def __call__(
         self, *, context: Context, output: str | None = None, work: str | None = None, quick: bool = False, **given: Any

@@ -4,9 +4,10 @@ import io
 import json
 from types import SimpleNamespace
 
+from analysis.commands import COMMANDS
 from analysis.runs import Run, RunStore
 from analysis.runs.compare import configuration
-from analysis.studies.registry import STORED, VERBS
+from analysis.studies.registry import STORED
 from app import cached
 from app.runs import pages, words
 from app.selection import state
@@ -164,7 +165,7 @@ def test_a_run_opens_on_its_page_with_every_control(client):
 
 
 def test_every_kind_of_run_has_a_page_that_is_there():
-    shown = {verb: pages.shows(verb) for verb in VERBS} | {
+    shown = {verb: pages.shows(verb) for verb in COMMANDS} | {
         name: pages.shows("study", {"name": name}) for name in STORED
     }
     assert all(shown[name] for name in STORED) and shown["evaluate"] and shown["runs"] is None
@@ -212,7 +213,7 @@ def test_a_link_to_a_run_that_is_gone_says_so(client):
 
 def test_a_price_over_the_limit_offers_less(client):
     key = client.store.put_text("word " * 900, "long.txt")
-    for seed in range(2):
+    for seed in (1, 2):
         args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
         made = STUDIES["groups"](args, "some words")
         client.store.put("groups", args, made, {"tokens": 100, "model": "demo"}, 100.0)

@@ -7,12 +7,12 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from analysis.commands import COMMANDS
 from analysis.errors import AnalysisError, BadModel, BadSetting
 from analysis.jobs import Jobs, runner
 from analysis.limits import DEMO, OPEN, Limits, limits
 from analysis.runs import RunStore
 from analysis.studies import STUDIES
-from analysis.studies.registry import VERBS
 from app.serve import sharing
 from app.serve.headers import headers
 from tests.made.in_process import PATIENCE, in_chip, opened
@@ -48,7 +48,7 @@ def test_a_demo_refuses_models_verbs_and_long_texts():
 
 def test_a_demo_allows_only_what_the_registry_says_leaves_nothing_and_takes_no_machine():
     allowed = {verb for verb in STUDIES if DEMO.allows(verb)}
-    assert allowed == {verb for verb in STUDIES if not (VERBS[verb].changes or VERBS[verb].exclusive)}
+    assert allowed == {verb for verb in STUDIES if COMMANDS[verb].in_a_demo()}
     assert not allowed & {"study", "time-method", "topk-cost", "route-time", "route", "finetune", "calibrate"}
     assert {"inspect", "model", "start", "groups", "pairs", "evaluate", "worth", "head"} <= allowed
     assert not DEMO.allows("a-verb-of-tomorrow") and OPEN.allows("a-verb-of-tomorrow")

@@ -3,8 +3,8 @@
 import pytest
 import streamlit as st
 
+from analysis.commands import COMMANDS
 from analysis.runs import Price
-from analysis.studies.registry import VERBS
 from app import cached
 from app.budgets import calibrate, cap
 from app.probes import asked as probes
@@ -39,7 +39,7 @@ def test_a_room_offers_less_of_its_own_work(monkeypatch, smaller, asked, offered
 
 
 def test_the_kit_knows_no_verb():
-    known = {verb for verb in VERBS if "-" in verb} | {"evaluate", "calibrate", "probe", "launch", "bench"}
+    known = {verb for verb in COMMANDS if "-" in verb} | {"evaluate", "calibrate", "probe", "launch", "bench"}
     for name in ("offers", "tabs", "fields", "widgets", "tables", "reading", "stored"):
         text = (ROOT / "app" / "ui" / f"{name}.py").read_text(encoding="utf-8")
         assert not [verb for verb in known if f'"{verb}"' in text], name

@@ -5,8 +5,7 @@ import shlex
 
 import pytest
 
-from analysis.cli.options import parser
-from analysis.cli.signatures import parameters
+from analysis.cli.options import fields, parser
 from analysis.corpus import sample_texts
 from analysis.places import CACHE
 from analysis.runs.again import command_of
@@ -53,7 +52,7 @@ def test_two_requests_of_one_page_stand_in_one_drawer(client):
 def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
     runs = [read_run(manifest.parent) for manifest in (CACHE / "demo" / "examples").glob("*/manifest.json")]
     for run in [run for run in runs if run.verb == verb]:
-        usual = {name: one.default for name, one in parameters(verb).items()}
+        usual = {name: one.default for name, one in fields(verb).items()}
         given = usual | read(command_of(run))
         left = {"made", "text", "texts", "methods", "config"}
         wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}

@@ -1,0 +1,31 @@
+"""Every command by its verb, found by walking the modules of this package: a new command is one class in one of them.
+
+Importing this loads no torch: the app, the command line and the worker read the same declarations.
+"""
+
+import importlib
+import pkgutil
+
+from analysis.command import Command
+from analysis.errors import BadSetting
+
+
+def _declared() -> dict[str, type[Command]]:
+    """The commands of every module, in the order in which they are declared there."""
+    commands: dict[str, type[Command]] = {}
+    for found in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{found.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Command) and value.__module__ == module.__name__:
+                commands[value.verb] = value
+    return commands
+
+
+COMMANDS = _declared()
+
+
+def request(verb: str, arguments: object) -> Command:
+    """The request of a verb with plain arguments. Errors: BadSetting."""
+    if verb not in COMMANDS:
+        raise BadSetting(f"There is no command {str(verb)[:40]!r}; there are: {', '.join(COMMANDS)}.")
+    return COMMANDS[verb].from_arguments(arguments)

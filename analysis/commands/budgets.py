@@ -1,0 +1,162 @@
+"""Key budgets per head (Calibrated Sparse Attention)."""
+
+from analysis.command import Command, OfModel, OfText, OfTexts, long_text, seed, window
+from analysis.declaration import field
+
+
+class Calibrate(OfTexts):
+    """A budget of keys for every head, and the smallest cap that changes no position (Calibrated Sparse Attention)."""
+
+    place = "budgets.calibrate:calibrate"
+    page = "/kv-budgets?budgets=calibrate"
+    version = 3
+    changes = True
+    repeated_by = ("caps",)
+
+    against: list[str] | None = field(None, "texts to measure on (default: the second half of the texts)")
+    window: int | None = window()
+    tokens: int = field(16384, "most tokens on each side", alias="budget_tokens")
+    mass: float = field(0.9, "share of a head's attention that its rank must hold", alias="budget_mass")
+    min_pos: int = field(0, "first position that counts towards a rank", alias="budget_min_pos")
+    beta: float = field(1.0, "total key budget, as a multiple of the sum of the heads' ranks", alias="budget_beta")
+    total: int | None = field(None, "total key budget of all heads, instead of --beta")
+    reads: float | None = field(None, "give every method as many keys as this share of the causal pairs")
+    shared: str = field(
+        "ranks",
+        "what the keys are shared out by: ranks, or ablation (the rise of the loss without a head)",
+        alias="budget_shared",
+    )
+    floor: int = field(2, "fewest keys a head may read", alias="budget_floor")
+    caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
+    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share")
+    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share")
+    name: str = field("policy", "name under which the policy is stored")
+    corpus: str = field("", "a folder of texts")
+    seed: int = seed()
+    output: str | None = field(None, "file or folder to write")
+
+
+class CapSweep(OfTexts):
+    """A policy under several caps, against dense attention by position, on texts it was not calibrated on."""
+
+    place = "budgets.cap_sweep:cap_sweep"
+    page = "/kv-budgets?budgets=cap"
+    version = 3
+    repeated_by = ("caps",)
+    scores = True
+
+    policy: dict | str | None = field(
+        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
+    )
+    caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
+    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share")
+    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share")
+    window: int | None = window()
+    tokens: int = field(16384, "most tokens on each side")
+    seed: int = seed()
+
+
+class ReadsSweep(OfTexts):
+    """Ever fewer keys by the ranks of a policy: the mean and the worst positions."""
+
+    place = "budgets.reads_sweep:reads_sweep"
+    page = "/kv-budgets?budgets=reads"
+    version = 3
+    repeated_by = ("shares",)
+    scores = True
+
+    policy: str | None = field(
+        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
+    )
+    shares: list[float] | None = field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
+    window: int | None = window()
+    tokens: int = field(16384, "most tokens on each side")
+    seed: int = seed()
+
+
+class ReadsText(OfText):
+    """One text read with ever fewer keys, token by token, with the key that the worst token lost."""
+
+    place = "budgets.reads_text:reads_text"
+    page = "/kv-budgets?budgets=reads"
+    version = 3
+    repeated_by = ("shares",)
+    scores = True
+
+    policy: str | None = field(
+        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
+    )
+    shares: list[float] | None = field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
+    window: int | None = window()
+    long_text: str = long_text()
+    seed: int = seed()
+
+
+class Budgets(OfModel):
+    """The budgets of a policy, with changes by hand, and what they read."""
+
+    place = "budgets.edited:budgets"
+    page = "/kv-budgets?budgets=map"
+    version = 2
+
+    policy: dict | str | None = field(
+        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
+    )
+    window: int | None = window()
+
+
+class Calibrations(OfModel):
+    """Agreement of two stored policies, for example from two corpora."""
+
+    place = "budgets.edited:calibrations"
+    page = "/kv-budgets?budgets=calibrate"
+
+    policy: str = field("policy", "name of a stored policy")
+    other: str = field("", "the router to compare with")
+    total: int | None = field(None, "total key budget of all heads, instead of --beta")
+
+
+class LostKeys(OfText):
+    """Keys that a token lost to a policy: for the token hurt most, or for one you name."""
+
+    place = "budgets.lost_keys:lost_keys"
+    page = "/kv-budgets?budgets=reads"
+    scores = True
+
+    policy: dict | str | None = field(
+        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
+    )
+    cap: int | None = field(None, "most keys a head may read (default: the policy's cap)")
+    position: int | None = field(None, "position of the token (default: the token that is hurt most)")
+    window: int | None = window()
+    long_text: str = long_text()
+    top: int = field(20, "number of keys to list")
+
+
+class ImportPolicy(OfModel):
+    """A policy of budgets from a JSON file, checked against the model and stored."""
+
+    place = "budgets.policies:import_policy"
+    page = "/kv-budgets?budgets=map"
+    changes = True
+
+    text: str = field("", "the file that holds the policy", word="[FILE.json]")
+    name: str = field("uploaded", "name under which the policy is stored")
+    policy: dict | list | None = field(None, "the policy itself, as JSON")
+
+
+class TopkCost(Command):
+    """Speed of the top-k kernels on this machine, against dense attention and the masked pass (Calibrated Sparse
+    Attention)."""
+
+    place = "speed.topk_cost:topk_cost"
+    page = "/kv-budgets?budgets=cost"
+    exclusive = True
+
+    lengths: list[int] | None = field(None, "lengths in tokens, one or several")
+    keys: int = field(64, "number of keys every query reads")
+    heads: int = field(8, "number of query heads")
+    head_dim: int = field(64, "dimensions of a head")
+    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)")
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
+    seed: int = seed()

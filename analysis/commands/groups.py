@@ -1,0 +1,137 @@
+"""Learned groups of tokens (Focus)."""
+
+from analysis.command import OfModel, OfText, long_text, router, seed
+from analysis.declaration import field
+
+
+class Groups(OfText):
+    """What the learned groups hold in a text (Focus, section 5)."""
+
+    place = "groups.contents:groups"
+    page = "/token-groups"
+    readings = 0.5
+    served = {"shuffled": False, "seed": 0}
+
+    router: str = router()
+    seed: int = seed()
+    shuffled: bool = field(True, "also read the text with its tokens shuffled, as a control")
+    long_text: str = long_text()
+
+
+class Umap(OfText):
+    """The routing vectors of a layer on a map."""
+
+    place = "groups.contents:umap"
+    page = "/token-groups"
+
+    router: str = router()
+    layer: int = field(0, "number of the layer")
+    seed: int = seed()
+    long_text: str = long_text()
+
+
+class Pairs(OfText):
+    """The strongest far-apart pairs of one group, with null controls."""
+
+    place = "groups.pairs:pairs"
+    page = "/long-range-pairs"
+    version = 2
+    readings = 1.4
+    served = {"shuffled": False, "seed": 0, "layer": None, "group": None, "head": None, "content": True}
+    looks = True
+
+    router: str = router()
+    min_distance: int = field(128, "fewest tokens between query and key", alias="distance")
+    top: int = field(100, "number of pairs to list", alias="top")
+    layer: int | None = field(None, "show only this layer", alias="layer")
+    group: int | None = field(None, "show only this group", alias="group")
+    head: int | None = field(None, "show only this head", alias="head")
+    content: bool = field(True, "", alias="content", flags={False: ("--all-words", "keep function words too")})
+    seed: int = seed()
+    shuffled: bool = field(True, "also read the text with its tokens shuffled, as a control")
+    long_text: str = long_text()
+
+
+class Compare(OfText):
+    """Agreement of two routers on which tokens belong together, after their groups are matched."""
+
+    place = "groups.compare:compare"
+    page = "/token-groups"
+
+    router: str = router()
+    other: str = field("k8-top2", "the router to compare with")
+    other_model: str = field("", "the model of the other router (default: the same model)")
+    seed: int = seed()
+    long_text: str = long_text()
+
+
+class GroupControls(OfText):
+    """Groups layer by layer beside random centroids and k-means (Focus, section 5)."""
+
+    place = "groups.compare:group_controls"
+    page = "/token-groups"
+
+    router: str = router()
+    seed: int = seed()
+    long_text: str = long_text()
+
+
+class Balance(OfText):
+    """How Sinkhorn balances the groups of a text, step by step."""
+
+    place = "groups.balance:balance"
+    page = "/train-a-router"
+
+    router: str = router()
+    temperature: float = field(0.1, "temperature of the assignment to groups", alias="balance_temperature")
+    iterations: int = field(10, "number of Sinkhorn iterations", alias="balance_iterations")
+
+
+class FitRouter(OfModel):
+    """A Focus router without training, in seconds."""
+
+    place = "groups.routers:fit_router"
+    page = "/token-groups"
+    version = 2
+    changes = True
+
+    groups: int = field(8, "number of groups K")
+    top: int = field(1, "number of groups each token belongs to")
+    window: int = field(128, "number of recent tokens that are always read")
+    seed: int = seed()
+    measure: bool = field(
+        False, "also measure perplexity on the bundled story: dense attention, this router, random centroids"
+    )
+
+
+class TrainRouter(OfModel):
+    """Training of a Focus router, the model frozen; resumes when stopped."""
+
+    place = "training.train_router:train_focus_router"
+    page = "/train-a-router"
+    version = 2
+    changes = True
+    exclusive = True
+
+    corpus: str = field("", "a folder of texts")
+    steps: int = field(300, "number of training steps", alias="train_steps")
+    groups: int = field(8, "number of groups K", alias="train_groups")
+    top: int = field(1, "number of groups each token belongs to", alias="train_top")
+    window: int = field(16, "number of recent tokens that are always read", alias="train_window")
+    n_sink: int = field(4, "number of first tokens that are always read", alias="train_sinks")
+    rate: float = field(0.001, "learning rate", alias="train_rate")
+    tokens_per_step: int = field(2048, "tokens in one training step", alias="train_tokens")
+    seed: int = field(0, "seed of everything random", alias="train_seed")
+    output: str | None = field(None, "file or folder to write")
+    phase: int = field(1, "1 trains the router, 2 trains a copy of the model with it", alias="train_phase")
+    base_rate: float = field(0.0001, "learning rate of the model in phase 2", alias="train_base_rate")
+    reading: str = field(
+        "soft", "how the gate is applied: soft, straight_through, or hard (phase 2 only)", alias="train_reading"
+    )
+    gate: str = field("log", "form of the gate: log, literal or centred", alias="train_gate")
+    balance: str = field("sinkhorn", "how group sizes are balanced: sinkhorn or softmax", alias="train_balance")
+    temperature: float = field(0.1, "temperature of the assignment to groups", alias="train_temperature")
+    iterations: int = field(10, "number of Sinkhorn iterations", alias="train_iterations")
+    d_s: int = field(16, "dimensions of the routing vectors", alias="train_size")
+    similarity: str = field("dot", "scores of tokens and centroids: dot, or cosine, which leaves lengths out")
+    label: str = field("", "added to the router's name, to tell it from other routers")

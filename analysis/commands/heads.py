@@ -1,0 +1,159 @@
+"""What the heads of a model read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.command import SMALLEST, OfModel, OfText, Shape, long_text, seed
+from analysis.declaration import field
+
+ESTIMATE = 4  # plain passes of `ablate` beside those without heads
+EXACT = 8  # heads whose exact passes follow its estimate
+
+
+class Statistics(OfText):
+    """Entropy, rank, sink, window, distance and far reading of every head's attention, exact, with a label."""
+
+    place = "heads.head:statistics"
+    page = "/attention-heads"
+    version = 3
+    readings = 0.7
+    served = {"mass": 0.9, "window": 128, "without_first": False}
+    looks = True
+
+    mass: float = field(0.9, "share of a head's attention that its rank must hold")
+    window: int = field(128, "tokens that count as the window, the query included")
+    without_first: bool = field(False, "leave the first token out and renormalise")
+    seed: int = seed()
+    long_text: str = long_text()
+
+
+class Head(OfText):
+    """One head on a text: what a token reads, by distance and by query."""
+
+    place = "heads.head:head"
+    page = "/attention-heads"
+    version = 2
+    readings = 0.6
+    served = {"part": 0}
+    looks = True
+
+    layer: int = field(0, "number of the layer")
+    head: int = field(0, "number of the head")
+    query: int | None = field(None, "position of the query in the window (default: the last token)")
+    rows: list[int] | None = field(None, "first and last query of the tile to show exactly")
+    columns: list[int] | None = field(None, "first and last key of the tile to show exactly")
+    top: int = field(20, "number of keys to list")
+    without_first: bool = field(False, "leave the first token out and renormalise")
+    mass: float = field(0.9, "share of a head's attention that its rank must hold")
+    window: int = field(128, "tokens that count as the window, the query included")
+    part: int = field(0, "number of the window of the text")
+    long_text: str = long_text()
+
+
+class HeadTexts(OfModel):
+    """Where in a corpus every head does what it does: queries of each tenth, tokens and pairs with lift."""
+
+    place = "heads.texts:head_texts"
+    page = "/attention-heads?over_texts=yes"
+    readings = 0.7
+
+    corpus: str = field("", "a folder of texts (default: the bundled samples)")
+    tokens: int = field(16384, "tokens of the corpus to read, from all its texts alike")
+    queries: int = field(2048, "number of queries drawn from them")
+    work: str | None = field(None, "folder of readings from which a stopped run goes on")
+    seed: int = seed()
+
+
+class Readers(OfText):
+    """Who reads one token: each head's strongest later reader of it, and what all later tokens give."""
+
+    place = "heads.readers:readers"
+    page = "/"
+
+    token: int = field(0, "number of the token in the text, counted from 0")
+    top: int = field(100, "number of heads to list")
+    min_distance: int = field(1, "fewest tokens from the token to a later one that reads it")
+    long_text: str = long_text()
+
+
+class HeadTokens(OfText):
+    """One head token by token: what each reads most, and which later tokens read it most."""
+
+    place = "heads.tokens:head_tokens"
+    page = "/attention-heads"
+    readings = 0.4
+    served = {"part": 0}
+    looks = True
+
+    layer: int = field(0, "number of the layer")
+    head: int = field(0, "number of the head")
+    top: int = field(5, "number of keys and readers of each token")
+    without_first: bool = field(False, "leave the first token out and renormalise")
+    part: int = field(0, "number of the window of the text")
+    long_text: str = long_text()
+
+
+class Alike(OfText):
+    """Heads that read like one head: the Jensen-Shannon likeness of their attention on a text."""
+
+    place = "heads.alike:alike"
+    page = "/attention-heads?alike=yes"
+    readings = 0.6
+    served = {"part": 0}
+    looks = True
+
+    layer: int = field(0, "number of the layer")
+    head: int = field(0, "number of the head")
+    top: int = field(10, "number of heads to list")
+    without_first: bool = field(False, "leave the first token out and renormalise")
+    part: int | None = field(0, "number of the window of the text")
+    long_text: str = long_text()
+
+
+class Ablate(OfText):
+    """Which head a text needs: what its loss is without each, estimated for all and exact for some."""
+
+    place = "heads.ablate:ablate"
+    page = "/attention-heads"
+    version = 2
+    readings = 0.0
+    passes = 1.0
+    gradient = True
+
+    heads: str = field("top", "top, all, or a list of layer.head such as 3.6,2.1")
+    by: str = field("zero", "what a head's output becomes: zero, mean or resample")
+    exact: int = field(EXACT, "number of heads whose exact passes follow the estimate")
+    together: bool = field(False, "one pass without all listed heads")
+    others: bool = field(False, "one pass without all heads but the listed ones")
+    part: int | None = field(0, "number of the window of the text")
+    long_text: str = long_text()
+    seed: int = seed()
+
+    @classmethod
+    def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:
+        """Passes over the text: the estimate with its gradient, all heads, and those without some."""
+        heads, exact = arguments.get("heads") or "top", arguments.get("exact")
+        if heads == "top":
+            without = exact if isinstance(exact, int) and exact else EXACT
+        elif heads == "all":
+            without = shape.layers * shape.heads
+        else:
+            together = bool(arguments.get("together")) + bool(arguments.get("others"))
+            without = together or len(str(heads).split(","))
+        return max(int(tokens), 1) * (ESTIMATE + without)
+
+
+class Names(OfModel):
+    """Names of heads by published definitions: previous token, induction, retrieval and others, with a null, confirmed
+    by ablation or not."""
+
+    place = "heads.names:names"
+    page = "/attention-heads?named=yes"
+    readings = 1.0
+    passes = 15.0
+    made_tokens = 3072
+
+    sequences: int = field(6, "number of made texts of each kind")
+    confirm: int = field(3, "heads of each name that are taken away")
+    by: str = field("zero", "what a head's output becomes: zero, mean or resample")
+    seed: int = seed()

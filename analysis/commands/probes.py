@@ -1,0 +1,62 @@
+"""Long-context tests and benchmarks."""
+
+from analysis.command import OfModel, OfText, methods, router, seed
+from analysis.declaration import field
+
+
+class Probe(OfModel):
+    """Long-context probes: can a method find one thing in a long text, at any depth and length."""
+
+    place = "probes.probe:probe"
+    page = "/long-context-tests"
+
+    text: str = field("", "text in which things are hidden (default: story)")
+    probes: list[str] | None = field(None, "tasks such as uuid_needle,json,labels (default: all)")
+    methods: list[dict] | None = field(
+        None, "methods such as dense,focus,streaming_llm (default: all)", option="--method"
+    )
+    lengths: list[int] | None = field(None, "lengths in tokens, one or several")
+    depths: list[float] | None = field(
+        None, "where the fact is placed, from 0 (beginning) to 1 (end) (default: five depths)"
+    )
+    examples: list[int] | None = field(None, "numbers of labelled examples (default: 4,16,64)")
+    items: int = field(16, "number of questions in each cell", alias="probe_items")
+    choices: int = field(4, "number of candidate answers; chance is one in this many", alias="probe_choices")
+    too_long: str = field(
+        "refuse", "what to do with a prompt that is too long: refuse, or cut its beginning and count it"
+    )
+    rope: str = field("as_trained", "positions: as_trained, longer, dynamic_ntk or base", alias="probe_rope")
+    factor: float = field(2.0, "read texts up to this many times the context")
+    base: float = field(500000.0, "base of the rotary embedding, with --rope base")
+    seed: int = seed()
+
+
+class Benchmark(OfModel):
+    """Tasks of lm-evaluation-harness on local files: scores of methods, item by item against dense."""
+
+    place = "benchmarks.benchmark:benchmark"
+    page = "/long-context-tests?tests_tab=files"
+    version = 2
+    exclusive = True
+
+    tasks: list[str] | None = field(None, "a task of the papers, or a task of the harness itself", word="[TASK...]")
+    methods: list[dict] | None = methods()
+    data: str = field("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
+    shots: int | None = field(
+        None, "number of examples in a prompt (default: the task's own number)", alias="benchmark_shots"
+    )
+    items: int | None = field(None, "only the first so many questions")
+    question: str = field(
+        "sparse", "how the question is read: sparse (set-up A) or dense (set-up B)", alias="benchmark_question"
+    )
+    seed: int = seed()
+
+
+class Pitfalls(OfText):
+    """Two pitfalls on a model's own heads: merging sums of exponentials, and finding keys by hashing."""
+
+    place = "grids.pitfalls:pitfalls"
+    version = 2
+
+    router: str = router()
+    seed: int = seed()

@@ -1,0 +1,190 @@
+"""Methods against dense attention."""
+
+from analysis.command import Command, OfModel, OfText, OfTexts, long_text, methods, seed, window
+from analysis.declaration import field
+
+
+class Evaluate(OfText):
+    """What reading less does to the predictions of a text: methods against dense."""
+
+    place = "quality.evaluate:evaluate"
+    page = "/quality-vs-speed"
+    version = 3
+    readings = 0.0
+    passes = 2.0
+    repeated_by = ("methods",)
+    scores = True
+
+    methods: list[dict] | None = methods()
+    window: int | None = window()
+    seed: int = seed()
+    long_text: str = long_text()
+
+
+class EqualBudget(OfText):
+    """Settings at which all methods read the same number of keys."""
+
+    place = "quality.equal_budget:equal_budget"
+    page = "/quality-vs-speed?tab=equal"
+    version = 2
+    readings = 0.0
+    passes = 3.0
+    repeated_by = ("methods",)
+    scores = True
+
+    methods: list[dict] | None = methods()
+    share: float = field(0.25, "share of the causal pairs that is read")
+    attended: float | None = field(None, "average number of keys a query reads, instead of --share")
+    window: int | None = window()
+    long_text: str = long_text()
+    windows: int = field(1, "number of windows of the text in which reads are counted")
+    seed: int = seed()
+
+
+class Continuation(OfTexts):
+    """What follows a prompt whose KV cache was compressed once, or whose blocks were read in part: loss, keys and
+    bytes."""
+
+    place = "quality.continuation:continuation"
+    page = "/quality-vs-speed?quality_saves=memory"
+    version = 3
+    readings = 0.0
+    passes = 1.0
+
+    methods: list[dict] | None = field(None, "methods, by comma (default: all that shrink the KV cache)")
+    prefix: int | None = field(
+        None,
+        "tokens that are read before the cut (default: as many as the model's context allows)",
+        alias="quality_prefix",
+    )
+    continuation: int = field(256, "tokens after the cut that are scored")
+    cuts: int = field(4, "stretches of each text")
+    ratios: list[float] | None = field(None, "shares of the keys to remove, one row each, such as 0.25,0.5,0.75,0.9")
+    share: float | None = field(None, "share of the KV cache to keep or of the blocks to read")
+    question: str = field("", "a question between prefix and continuation: compressed before it is known, and after")
+    second: str = field("", "a second question on the cache that was compressed for the first")
+    seed: int = seed()
+
+
+class Search(OfTexts):
+    """Search for a setting: the smallest budget that loses less than a given share, over methods and settings."""
+
+    place = "quality.search:search"
+    page = "/quality-vs-speed?quality_saves=memory"
+    version = 3
+
+    saves: str = field("memory", "what the methods save: memory or prefill")
+    methods: list[dict] | None = methods()
+    lose: float = field(0.05, "the most that perplexity may rise, as a share: 0.05 is five per cent")
+    prefix: int | None = field(None, "tokens that are read before the cut (default: 1024, or as many as fit)")
+    continuation: int = field(128, "tokens after the cut that are scored")
+    cuts: int = field(32, "stretches of text, half of which choose and half report")
+    seed: int = seed()
+
+
+class Take(Command):
+    """A setting of a stored run to take along: policy, tensors and one Python file for transformers, as a zip."""
+
+    place = "take.take:take"
+
+    run: str = field(
+        help="the 12-digit name of a stored run (`run` in the protocol of an answer, listed by `runs`), or a method to "
+        "take along unmeasured",
+        word="RUN",
+    )
+    method: dict | None = field(None, "which method of the run, where it is about several")
+    output: str = field("", "file or folder to write")
+    model: str | None = field(
+        None, "demo, a Hugging Face id, or a local folder; precision and device may follow, as in NAME@bfloat16@cuda:1"
+    )
+
+
+class SparseConfig(OfTexts):
+    """Skip softmax for serving stacks: a sparse_attention_config for config.json, calibrated on texts, or options of
+    TensorRT-LLM."""
+
+    place = "take.sparse_config:sparse_config"
+
+    output: str = field("", "FILE.json, a part of config.json, or FILE.yaml, options of TensorRT-LLM")
+    prefill: float = field(0.5, "share of a prompt's blocks to leave out")
+    decode: float = field(0.5, "share of the blocks to leave out for each token after the prompt")
+    lengths: list[int] | None = field(
+        None, "lengths of the windows in tokens (default: a quarter, a half and the whole of the context)"
+    )
+    dense: list[int] | None = field(None, "layers that stay dense, counted from 0")
+    block: int = field(128, "queries and keys of a block of the serving kernel")
+
+
+class FitMethod(OfModel):
+    """Fitting of a method to texts: magicpig, routing_transformer or focal_learned."""
+
+    place = "ready.fitted:fit_method"
+    changes = True
+
+    method: str = field("", "magicpig, routing_transformer or focal_learned", word="METHOD")
+    texts: list[str] | None = field(
+        None, "text files (default: the bundled samples except the story)", word="[TEXT...]"
+    )
+    clusters: int = field(16, "number of clusters of routing_transformer")
+    steps: int = field(300, "number of training steps")
+    seed: int = seed()
+
+
+class ImportHeads(OfModel):
+    """Scores of heads for DuoAttention from a file: full_attention_heads.tsv, or layer-head scores as JSON."""
+
+    place = "ready.head_lists:import_heads"
+    changes = True
+
+    table: str = field(
+        help="a line of scores for each layer, one of each key-value head, or a JSON object {layer-head: [score]}",
+        word="FILE.tsv|FILE.json",
+    )
+
+
+class ExportHeads(OfModel):
+    """Scores of heads of DuoAttention as a file: full_attention_heads.tsv with its config.json, or layer-head scores
+    as JSON."""
+
+    place = "ready.head_lists:export_heads"
+    changes = True
+
+    output: str = field(help="file or folder to write")
+    n_sink: int = field(16, "first tokens that a head without retrieval keeps")
+    window: int = field(64, "last tokens that a head without retrieval keeps")
+
+
+class HeadSplit(OfText):
+    """Which heads DuoAttention lets keep every key, beside what a text is estimated to lose without each."""
+
+    place = "ready.head_split:head_split"
+    page = "/quality-vs-speed?quality_saves=memory"
+    version = 2
+    readings = 0.0
+    passes = 3.0
+    gradient = True
+
+    ratio: float = field(0.5, "share of the key-value heads that keep sinks and a window only")
+    by: str = field("zero", "what a head's output becomes: zero, mean or resample")
+    part: int = field(0, "number of the window of the text")
+    long_text: str = long_text()
+
+
+class Generate(OfText):
+    """Generation from a prompt, dense beside up to two methods: tokens, times, bytes held, what was read and what was
+    gone."""
+
+    place = "generate.generate:generate"
+    page = "/generate"
+    version = 2
+    readings = 0.0
+    passes = 2.0
+
+    methods: list[dict] | None = methods()
+    question: str = field("", "a question behind the text", alias="generate_question")
+    new_tokens: int = field(48, "number of tokens to generate", alias="generate_new")
+    length: int | None = field(
+        None, "tokens of the text, from its beginning (default: as many as fit)", alias="generate_prompt"
+    )
+    known: bool = field(True, "the question is read before keys are dropped", alias="generate_known")
+    chat: bool = field(True, "the prompt inside the tokenizer's chat template, where it has one", alias="generate_chat")

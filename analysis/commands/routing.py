@@ -1,0 +1,79 @@
+"""Routing to buckets of keys (GWR)."""
+
+from analysis.command import OfModel, OfText, OfTexts, seed
+from analysis.declaration import field
+
+
+class Route(OfTexts):
+    """Recall of bucket routers, calibrated on the first half of the documents, tested on the rest (GWR)."""
+
+    place = "routing.route:route"
+    page = "/routing?route_tab=fit"
+    version = 3
+    changes = True
+    exclusive = True
+
+    corpus: str = field("", "a folder of texts, instead of at least six text files")
+    heads: str = field("all", "all, or a list of layer:head such as 2:0,7:0", alias="route_heads")
+    min_distance: int = field(64, "fewest tokens between query and key", alias="route_distance")
+    sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
+    buckets: int | None = field(None, "number of buckets C (default: length / 32)", alias="route_buckets")
+    length: int | None = field(None, "tokens in a prompt (default: 2048 or the model's context)")
+    prompts: int = field(12, "number of prompts on each side on which bucket routing is measured")
+    grid: bool = field(False, "also measure distances 16, 64, 256 and 1024, with and without sinks")
+    own: bool = field(False, "also give whitening and geometric routing buckets of their own", alias="route_own")
+    mlp: bool = field(True, "also fit the learned router", alias="route_mlp")
+    store: bool = field(False, "keep buckets, routers and curves in the fitted state")
+    visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
+    work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
+    seed: int = field(0, "seed of everything random", alias="route_seed")
+
+
+class RouteAt(OfModel):
+    """Recall at any number of buckets, from the stored curves or on a text."""
+
+    place = "routing.live:route_at"
+    page = "/routing?route_tab=recall"
+    version = 2
+
+    visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
+    min_distance: int | None = field(None, "fewest tokens between query and key")
+    sinks: int | None = field(None, "number of first keys left out (stored: 0 and 4)")
+    partition: str = field(
+        "raw keys", "how buckets are made: raw keys, whitening or gwr_geometric", alias="route_partition"
+    )
+    text: str = field("", "test on this text (default: use the stored curves)")
+    seed: int = seed()
+    made: str = field("", "date of the stored curves to use")
+
+
+class RouteVisit(OfText):
+    """The buckets that one query of a text visits, with its real attention."""
+
+    place = "routing.live:route_visit"
+    page = "/routing?route_tab=token"
+    version = 2
+    looks = True
+
+    position: int | None = field(None, "position of the query (default: the last of the first window)")
+    layer: int = field(0, "number of the layer")
+    head: int = field(0, "number of the head")
+    router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router", alias="route_router")
+    visited: int = field(2, "number of buckets a query visits (default: C / 32)")
+    min_distance: int = field(64, "fewest tokens between query and key")
+    sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
+    made: str = field("", "date of the stored curves to use")
+
+
+class RouteTime(OfText):
+    """Time of one more token with bucket routing, against dense."""
+
+    place = "speed.method:route_time"
+    page = "/routing?route_tab=cost"
+    exclusive = True
+
+    router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router")
+    visited: int = field(2, "number of buckets a query visits (default: C / 32)")
+    length: int | None = field(None, "tokens in the prompt (default: all that fits the model)")
+    new_tokens: int = field(32, "number of tokens to generate")
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")

@@ -1,0 +1,102 @@
+"""Speed and memory."""
+
+from analysis.command import Command, OfModel, OfText, long_text, router, seed
+from analysis.declaration import field
+
+
+class Launch(OfText):
+    """Dense and sparse runs of a text in alternation: times, memory and both texts."""
+
+    place = "speed.launch:launch"
+    page = "/speed"
+    version = 2
+    exclusive = True
+
+    router: str = router()
+    top: int | None = field(None, "number of groups each token belongs to", alias="speed_top")
+    window: int | None = field(None, "number of recent tokens that are always read", alias="speed_window")
+    n_sink: int | None = field(None, "number of first tokens that are always read", alias="speed_sinks")
+    new_tokens: int = field(32, "number of tokens to generate", alias="speed_new")
+    length: int | None = field(None, "tokens in the prompt (default: as many as fit)", alias="speed_prompt")
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
+    long_text: str = long_text("first")
+
+
+class TimeMethod(OfText):
+    """Speed of a method's own kernels against dense attention: the prompt, and the tokens after it."""
+
+    place = "speed.method:time_method"
+    page = "/speed"
+    exclusive = True
+
+    method: dict | None = field(None, "a method such as quest, csa, bucket_routing or focus")
+    length: int | None = field(None, "tokens in the longest prompt (default: as many as fit)")
+    new_tokens: int = field(16, "number of tokens to generate")
+    repeats: int = field(3, "number of rounds, with dense and sparse in alternation")
+
+
+class Bench(OfModel):
+    """Speed of the sparse kernels on this machine by length, against the fastest dense kernel."""
+
+    place = "speed.bench:bench"
+    page = "/speed"
+    exclusive = True
+
+    what: str = field(
+        "attention",
+        "attention (a kernel), decode (one token), inference (a whole model), statistics (of every head), model (every "
+        "page's verb) or sliders (moved in Chromium)",
+        word="[WHAT]",
+    )
+    lengths: list[int] | None = field(None, "lengths in tokens, one or several")
+    heads: int = field(8, "number of query heads", alias="speed_heads")
+    head_dim: int = field(64, "dimensions of a head", alias="speed_size")
+    groups: int = field(8, "number of groups K", alias="speed_groups")
+    top: int = field(1, "number of groups each token belongs to")
+    window: int = field(128, "number of recent tokens that are always read")
+    dtype: str = field("bfloat16", "number format: bfloat16, float16 or float32", alias="speed_dtype")
+    batch: int = field(1, "number of sequences processed together", alias="speed_batch")
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", alias="speed_rounds")
+    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)")
+    skew: bool = field(False, "also make groups of unequal size")
+    router: str | None = field(None, "take the groups that this router gives the bundled story, such as k8-top1")
+    layer: int | None = field(None, "layer of that router (default: the middle one)")
+    text: str = field("", "a text file, - for standard input, or story, essay, program")
+    seed: int = seed()
+    new_tokens: int = field(16, "number of tokens to generate")
+
+
+class Worth(OfModel):
+    """What sparse attention could gain at most, from a config.json alone."""
+
+    place = "worth.worth:worth"
+    page = "/is-it-worth-it"
+
+    config: str | None = field(
+        None,
+        "a config.json, - for standard input, or a model (default: the one named by --model)",
+        word="[CONFIG.json|MODEL]",
+    )
+    contexts: list[int] | None = field(
+        None, "context lengths in tokens, one or several (default: 1024 to the model's context)"
+    )
+    batches: list[int] | None = field(None, "batch sizes, one or several (default: 1,8,64)")
+    keep: float = field(0.1, "fraction of the keys that is read", alias="keep")
+    projections: bool = field(True, "also count the projections and the output head, not only attention")
+    gpu: str = field(
+        "",
+        "a GPU by its data sheet, for times at best: T4, L4, RTX-4090, L40S, A100-80GB, H100-SXM, H200-SXM or MI300X",
+    )
+
+
+class MakeShape(Command):
+    """A checkpoint of a real model's shape with random weights, to measure time and memory on."""
+
+    place = "analysis.shapes:make_shape"
+    changes = True
+
+    shape: str = field(
+        help="a config.json, or a known shape such as Qwen2.5-0.5B, Llama-3.2-1B or pythia-410m",
+        word="NAME|CONFIG.json",
+    )
+    output: str = field(help="file or folder to write")

@@ -1,0 +1,317 @@
+"""One declaration of a value that somebody can choose: `field` on a dataclass.
+
+Its option on the command line, its place in an address, its JSON Schema and its check are read off the declaration, so
+that no surface has a default, a range or a help of its own. Imports nothing heavy: the app reads declarations directly.
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import shlex
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, get_args, get_origin
+
+from analysis.errors import BadSetting
+from analysis.package import PROGRAM
+
+LONGEST = 2_000  # characters of a word: texts themselves travel by their hash
+FOLDERS = ("corpus", "data", "runs", "work")
+# Options that are not spelled like their field: the field's symbol means nothing to a reader of --help.
+SPELLED = {"d_s": "--dimensions", "given": "--with", "n_sink": "--sinks", "output": "-o", "windows": "--windows-count"}
+METHODS = ("method", "methods")  # fields that may name methods with their settings: --set and others help
+TEXTS = ("text", "texts", "against")  # fields that name texts, by their hash once they are read
+KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+KINDS |= {dict: "names with values"}
+JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is known of a field besides its name, type and default.
+
+    `help`: what it means, in a line. `low`, `high`, `step`: of a number, both ends allowed. `options`: the values
+    there are. `unit`: of its number. `term`: its entry in the glossary. `alias`: its name in an address, where pages
+    show it. `label`: what a reader calls it, where its name with spaces would not do. `pattern`: what its text has to
+    match in an address. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
+    `word`: how the usage shows it where it stands without an option: TEXT, [one that may be left out], several... .
+    `option`: its option where it is not the one of its name. `flags`: value -> (option that means it, its help).
+    `future`: the options that let later tokens decide over what earlier ones read.
+    """
+
+    help: str = ""
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    options: tuple | None = None
+    unit: str = ""
+    term: str = ""
+    alias: str = ""
+    label: str = ""
+    pattern: str = ""
+    price: str = "live"
+    word: str = ""
+    option: str = ""
+    flags: Mapping[Any, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    future: tuple = ()
+
+
+def field(default: Any = MISSING, help: str = "", **about: Any) -> Any:
+    """A dataclass field with its declaration: `about` are the fields of `Declared`. Without a default it is needed."""
+    return dataclasses.field(default=default, metadata={"declared": Declared(help, **about)})
+
+
+@dataclass(frozen=True)
+class Field:
+    """A declared field of a dataclass, or a parameter of a function, with its type resolved."""
+
+    name: str
+    hint: Any
+    default: Any
+    declared: Declared
+
+    @property
+    def needed(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
+
+    @property
+    def shows_default(self) -> bool:
+        """Whether its default says something that its help does not."""
+        return not self.needed and self.default not in (None, "") and "(default:" not in self.declared.help
+
+    @property
+    def kind(self) -> type:
+        """Its type without None and without the items: `list[int] | None` is list."""
+        return get_origin(self._plain) or self._plain
+
+    @property
+    def item(self) -> type | None:
+        """The type of the items of a list."""
+        return get_args(self._plain)[0] if self.kind is list and get_args(self._plain) else None
+
+    @property
+    def option(self) -> str:
+        """Its option on the command line: `--tokens-per-step` of `tokens_per_step`."""
+        return self.declared.option or SPELLED.get(self.name) or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def label(self) -> str:
+        """What a reader calls it."""
+        return self.declared.label or self.name.replace("_", " ")
+
+    @property
+    def metavar(self) -> str:
+        """How its value stands in the help of the command line."""
+        number = {int: "N", float: "X"}.get(self.item or self.kind, "")
+        if self.kind is list:
+            return f"{number or 'A'},{number or 'B'},..."
+        return number or ("DIR" if self.name in FOLDERS else self.name.upper().replace("_", "-"))
+
+    @property
+    def _plain(self) -> Any:
+        if get_origin(self.hint) in (types.UnionType, typing.Union):
+            return next(kind for kind in get_args(self.hint) if kind is not types.NoneType)
+        return self.hint
+
+    def check(self, value: Any, owner: str = "") -> Any:
+        """`value` where it is of the declared type and range. Errors: BadSetting."""
+        called = f"{self.name} of {owner}" if owner else self.label
+        if not fits(value, self.hint):
+            raise BadSetting(f"{called} must be {_in_words(self.hint)}, and {str(value)[:40]!r} was given.")
+        about = self.declared
+        if about.options is not None and value is not None and value not in about.options:
+            raise BadSetting(
+                f"{called} is {str(value)[:40]!r} and must be one of {', '.join(map(str, about.options))}."
+            )
+        if about.low is not None and value is not None and not about.low <= value <= (about.high or value):
+            raise BadSetting(f"{called} is {value:,} and must lie between {about.low:,} and {about.high:,}.")
+        return float(value) if self.hint is float else value
+
+    def read(self) -> Callable[[str], Any]:
+        """What turns a word of the command line into its value."""
+        if self.kind is dict or self.item is dict:
+            return nested
+        return _list_of(self.item or str) if self.kind is list else self.kind
+
+    def from_address(self, raw: str) -> Any:
+        """The value that stands in an address as `raw`. Errors: ValueError or BadSetting where it is none."""
+        about = self.declared
+        if about.pattern and not re.fullmatch(about.pattern, raw):
+            raise ValueError(raw)
+        if about.options is not None or self.kind is bool:
+            spelled = {in_address(option): option for option in about.options or (True, False)}
+            if raw not in spelled:
+                raise ValueError(raw)
+            return spelled[raw]
+        if self.kind is int and not re.fullmatch(r"-?[0-9]{1,9}", raw):
+            raise ValueError(raw)
+        if self.kind is float and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw):
+            raise ValueError(raw)
+        return self.check(self.kind(raw))
+
+    def json_schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        about = self.declared
+        made: dict[str, Any] = {"type": JSON_TYPES.get(self.kind, "string")}
+        if self.item is not None:
+            made["items"] = {"type": JSON_TYPES.get(self.item, "string")}
+        if fits(None, self.hint) or get_origin(self.hint) in (types.UnionType, typing.Union):
+            kinds = [JSON_TYPES.get(get_origin(kind) or kind, "null") for kind in get_args(self.hint)]
+            made["type"] = kinds if len(kinds) > 1 else made["type"]
+        known: dict[str, Any] = {
+            "minimum": about.low,
+            "maximum": about.high,
+            "enum": about.options and list(about.options),
+        }
+        known |= {"description": about.help or None, "default": None if self.needed else self.default}
+        return made | {name: value for name, value in known.items() if value is not None}
+
+
+def fields_of(declaring: type) -> tuple[Field, ...]:
+    """The declared fields of a dataclass, in their order; hints are resolved here and nowhere else."""
+    if declaring not in _FIELDS:
+        hints = typing.get_type_hints(declaring)
+        declared = [one for one in dataclasses.fields(declaring) if "declared" in one.metadata]
+        found = (Field(one.name, hints[one.name], one.default, one.metadata["declared"]) for one in declared)
+        _FIELDS[declaring] = tuple(found)
+    return _FIELDS[declaring]
+
+
+_FIELDS: dict[type, tuple[Field, ...]] = {}
+
+
+def check_names(owner: str, fields: tuple[Field, ...], values: Mapping[str, Any]) -> None:
+    """Refuse a value of no such field, a needed one that is missing, and a word that is a text. Errors: BadSetting."""
+    by_name = {one.name: one for one in fields}
+    if unknown := sorted(set(values) - set(by_name)):
+        raise BadSetting(f"{owner} has no argument {unknown[0][:40]!r}; it has: {', '.join(by_name) or 'none'}.")
+    if missing := [name for name, one in by_name.items() if one.needed and name not in values]:
+        raise BadSetting(f"{owner} needs the argument {missing[0]!r}: give it a value.")
+    for name, value in values.items():
+        if isinstance(value, str) and len(value) > LONGEST:
+            raise BadSetting(f"{name} of {owner} has {len(value):,} characters and the limit is {LONGEST:,}.")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a JSON value is of a type: 8 is a float, True is no number."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, kind) for kind in inner)
+    if origin is typing.Literal:
+        return any(value == option and type(value) is type(option) for option in inner)
+    if hint is types.NoneType:
+        return value is None
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    if (origin or hint) in (list, tuple):
+        return isinstance(value, list) and all(fits(item, inner[0]) for item in value if inner)
+    return not isinstance(origin or hint, type) or isinstance(value, origin or hint)
+
+
+def _in_words(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_in_words, inner))
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(repr, inner))
+    if hint is types.NoneType:
+        return "nothing"
+    if origin is list and inner and inner[0] in KINDS:
+        return f"a list, each of it {KINDS[inner[0]]}"
+    return KINDS.get(origin or hint, getattr(hint, "__name__", str(hint)))
+
+
+def in_address(value: object) -> str:
+    """A value as it stands in an address; yes and no for switches."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def in_words(value: object) -> str:
+    """A value as one word of a command line: a number so that it is read back exactly, what is nested as JSON."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value) if isinstance(value, (bool, int, str)) else json.dumps(value)
+
+
+def nested(word: str) -> Any:
+    """What JSON says, or the word itself: the name of a policy, or names of methods."""
+    if not word.lstrip().startswith(("{", "[")):
+        return word
+    try:
+        return json.loads(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is neither a name nor JSON") from None
+
+
+def _list_of(item: type) -> Callable[[str], list]:
+    """What reads a list with commas; `none` is an empty one."""
+
+    def listed(word: str) -> list:
+        if word == "none":
+            return []
+        try:
+            return [item(part.strip()) for part in word.split(",") if part.strip() or item is not str]
+        except ValueError:
+            what = {int: "whole numbers such as 1024,4096", float: "numbers such as 0.4,0.8"}[item]
+            raise argparse.ArgumentTypeError(f"{word[:40]!r} is no list of {what}") from None
+
+    return listed
+
+
+def written(verb: str, fields: Iterable[Field], arguments: Mapping[str, Any]) -> str:
+    """The command that gives `arguments` to a verb of these fields. A name that is none of them, such as a size of a
+    stored study, is spelled like one that declares nothing of its own."""
+    declared = {one.name: one for one in fields}
+    words: list[str] = []
+    lists: list[str] = []
+    options: list[str] = []
+    for name, value in arguments.items():
+        if value is None or value == "":
+            continue
+        one = declared.get(name) or Field(name, type(value), None, Declared())
+        if one.declared.word:
+            lists += map(in_words, value) if isinstance(value, list) else []
+            words += [] if isinstance(value, list) else [in_words(value)]
+        elif one.declared.flags:
+            options += [one.declared.flags[value][0]] if value in one.declared.flags else []
+        elif isinstance(value, bool):
+            options += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
+        elif name in METHODS and not isinstance(value, str):
+            options += _methods(one.option, value if isinstance(value, list) else [value])
+        elif name in TEXTS and isinstance(value, list):
+            options += [one.option, *map(in_words, value)]
+        else:
+            spelled = (",".join(map(in_words, value)) or "none") if isinstance(value, list) else in_words(value)
+            options += [f"{one.option}={spelled}"] if spelled.startswith("-") else [one.option, spelled]
+    return f"{PROGRAM} {shlex.join([verb, *words, *lists, *options])}"
+
+
+def _methods(option: str, listed: list[dict]) -> list[str]:
+    """Methods with their settings as `--methods a,b --set a.field=value`; as JSON where these words cannot say it."""
+    names = [one["name"] for one in listed]
+    routers = {one["router"] for one in listed if one.get("router")}
+    policies = [one["policy"] for one in listed if one.get("policy") is not None]
+    settings = {f"{one['name']}.{name}": value for one in listed for name, value in (one.get("settings") or {}).items()}
+    if len(set(names)) < len(names) or len(routers) > 1 or not all(map(_sayable, settings.values())):
+        return [option, json.dumps(listed)]
+    words = [option, ",".join(names)]
+    for router in routers:
+        words += ["--router", router]
+    for policy in policies[:1]:
+        words += ["--policy", in_words(policy)]
+    for place, value in settings.items():
+        words += ["--set", f"{place}={in_words(value)}"]
+    return words
+
+
+def _sayable(value: object) -> bool:
+    """Whether `--set` reads a value back as it is: a number, or a word that is none."""
+    if isinstance(value, str):
+        return re.fullmatch(r"(?!nan|inf)[a-z][\w -]*", value, flags=re.IGNORECASE) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
