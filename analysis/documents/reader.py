@@ -10,6 +10,7 @@ import contextlib
 import encodings
 import importlib
 import io
+import itertools
 import json
 import os
 import pkgutil
@@ -17,7 +18,7 @@ import re
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 MEMORY = 1_500_000_000  # bytes of address space
@@ -25,12 +26,15 @@ PAGES = 500  # of a PDF
 CHARACTERS = 5_000_000  # of text
 UNPACKED = 100_000_000  # bytes in a .docx, which is a zip file
 PARTS = 5_000  # files in it
-BLOCKS = "address article aside blockquote dd details div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 header"
-BLOCKS = f"{BLOCKS} hr li main nav ol p pre section summary table title tr ul".split()
+BLOCKS = (
+    "address article aside blockquote dd details div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
+    "hr li main nav ol p pre section summary table title tr ul"
+).split()
 UNSEEN = ["script", "style", "template", "noscript", "svg", "iframe", "object"]
 LINES = "dd dt li tr".split()  # blocks that only begin a line
-KEPT = str.maketrans(" \t\n", "\0\1\2")  # blanks inside <pre>, while those outside are squeezed
-GIVEN_BACK = str.maketrans("\0\1\2", " \t\n")
+# Blanks inside <pre> are replaced while those outside are squeezed, and put back afterwards.
+PROTECT = str.maketrans(" \t\n", "\0\1\2")
+RESTORE = str.maketrans("\0\1\2", " \t\n")
 Read = tuple[str, list[str]]
 
 
@@ -47,31 +51,30 @@ def pdf(data: bytes, until: float) -> Read:
     if b"%PDF-" not in data[:1024]:
         raise Refused("is no PDF (it does not begin with %PDF-): save it again as PDF, or give its text.")
     reader = pypdf.PdfReader(io.BytesIO(data))
-    if reader.is_encrypted and not _opens(reader):
+    # One that only forbids to print opens with an empty password; some ways of encryption need more libraries.
+    opens = not reader.is_encrypted
+    if not opens:
+        with contextlib.suppress(Exception):
+            opens = bool(reader.decrypt(""))
+    if not opens:
         raise Refused("is encrypted and opens with a password only: save it without one.")
-    count, pages, length = len(reader.pages), [], 0
+    pages: list[str] = []
+    count, length = len(reader.pages), 0
     for page in reader.pages:
         if len(pages) == PAGES or length > CHARACTERS or (pages and time.process_time() > until):
             break
         pages.append(_tidy(page.extract_text()))
         length += len(pages[-1])
-    empty = sum(not page for page in pages)
     if not length:
         raise Refused(
             f"holds no text in {_count(len(pages), 'page')}, only pictures: run text recognition (OCR) on it first."
         )
-    whole = len(pages) == count
-    said = [f"{_count(count, 'page')} read" if whole else f"the first {len(pages):,} of {count:,} pages read"]
-    said += [f"{empty:,} without text (pictures or scans)"] * bool(empty)
-    return "\n\n".join(filter(None, pages)), said
-
-
-def _opens(reader) -> bool:
-    """Whether an encrypted PDF opens without a password, as those do that only forbid to print."""
-    try:
-        return bool(reader.decrypt(""))
-    except Exception:  # a way of encryption that needs more libraries
-        return False
+    notes = [f"{_count(count, 'page')} read"]
+    if len(pages) < count:
+        notes = [f"the first {len(pages):,} of {count:,} pages read"]
+    if empty := pages.count(""):
+        notes.append(f"{empty:,} without text (pictures or scans)")
+    return "\n\n".join(filter(None, pages)), notes
 
 
 def docx(data: bytes, until: float) -> Read:
@@ -90,23 +93,22 @@ def docx(data: bytes, until: float) -> Read:
             f"unpacks to {size / 1e6:,.0f} MB in {len(parts):,} parts and the limit is {UNPACKED / 1e6:.0f} MB in "
             f"{PARTS:,}: give its text."
         )
-    lines, rows = [], 0
+    paragraphs = rows = 0
+    lines = []
     for block in docx.Document(io.BytesIO(data)).iter_inner_content():
         if isinstance(block, docx.table.Table):
+            # A cell that spans several columns is listed once for each of them.
+            for row in block.rows:
+                cells = itertools.groupby(cell.text.strip() for cell in row.cells)
+                lines.append(" | ".join(text for text, _ in cells))
             rows += len(block.rows)
-            lines += [" | ".join(_once(cell.text.strip() for cell in row.cells)) for row in block.rows]
         elif block.text.strip():
+            paragraphs += 1
             lines.append(block.text)
-    said = [f"{_count(len(lines) - rows, 'paragraph')} read"] + [f"{_count(rows, 'row')} of tables"] * bool(rows)
-    return _tidy("\n\n".join(lines)), [*said, "pictures, headers and notes left out"]
-
-
-def _once(cells: Iterator[str]) -> list[str]:
-    """The cells of a row, one that spans several columns once."""
-    found: list[str] = []
-    for cell in cells:
-        found += [cell] if not found or cell != found[-1] else []
-    return found
+    notes = [f"{_count(paragraphs, 'paragraph')} read"]
+    if rows:
+        notes.append(f"{_count(rows, 'row')} of tables")
+    return _tidy("\n\n".join(lines)), [*notes, "pictures, headers and notes left out"]
 
 
 def html(data: bytes, until: float) -> Read:
@@ -115,18 +117,19 @@ def html(data: bytes, until: float) -> Read:
     from bs4.dammit import EncodingDetector
 
     declared = EncodingDetector.find_declared_encoding(data, is_html=True)
-    marked = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    page = None
+    marked = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    page = ""
     for encoding in filter(None, (marked, declared, "cp1252")):
         with contextlib.suppress(LookupError, ValueError):
             page = page or data.decode(encoding)
-    if page is None:
+    if data and not page:
         raise Refused("is written in an encoding that its first lines do not name: save it as UTF-8.")
     shut()
     soup = bs4.BeautifulSoup(page, "html.parser")
-    left = [tag.extract() for tag in soup(UNSEEN)]
-    for string in [one for pre in soup("pre") for one in pre(string=True)]:
-        string.replace_with(string.translate(KEPT))
+    unseen = [tag.extract() for tag in soup(UNSEEN)]
+    for pre in soup("pre"):
+        for string in pre(string=True):
+            string.replace_with(string.translate(PROTECT))
     for string in soup(string=re.compile(r"[\r\n]")):
         if type(string) is bs4.NavigableString:
             string.replace_with(re.sub(r"\s+", " ", string))
@@ -135,12 +138,16 @@ def html(data: bytes, until: float) -> Read:
     for tag in soup(["td", "th"]):
         tag.insert_after(" ")
     for tag in soup(BLOCKS):
-        tag.insert_before("\n" if tag.name in LINES else "\n\n")
-        tag.insert_after("" if tag.name in LINES else "\n\n")
-    lines = [" ".join(line.split()).translate(GIVEN_BACK) for line in soup.get_text().split("\n")]
-    kinds = "script, style or frame" if len(left) == 1 else "scripts, styles or frames"
-    said = ["its text read, without tags", *[f"{len(left):,} {kinds} left out"] * bool(left)]
-    return _tidy("\n".join(lines)), said
+        tag.insert_before("\n")
+        if tag.name not in LINES:
+            tag.insert_before("\n")
+            tag.insert_after("\n\n")
+    lines = [" ".join(line.split()).translate(RESTORE) for line in soup.get_text().split("\n")]
+    notes = ["its text read, without tags"]
+    if unseen:
+        kinds = "script, style or frame" if len(unseen) == 1 else "scripts, styles or frames"
+        notes.append(f"{len(unseen):,} {kinds} left out")
+    return _tidy("\n".join(lines)), notes
 
 
 def notebook(data: bytes, until: float) -> Read:
@@ -151,19 +158,24 @@ def notebook(data: bytes, until: float) -> Read:
     except ValueError as error:
         where = f"line {error.lineno:,}" if isinstance(error, json.JSONDecodeError) else "its bytes are not UTF-8"
         raise Refused(f"is no notebook: its JSON is broken ({where}): open it in Jupyter and save it again.") from None
-    sheets = book.get("worksheets") if isinstance(book, dict) else None
-    cells = book.get("cells", sheets[0].get("cells") if sheets else None) if isinstance(book, dict) else None
+    cells = None
+    if isinstance(book, dict):
+        # Before 2015 the cells stood in a worksheet.
+        sheets = book.get("worksheets") or [{}]
+        cells = book.get("cells", sheets[0].get("cells"))
     if not isinstance(cells, list):
         raise Refused("is JSON but no notebook (it has no cells): give a .ipynb file that Jupyter wrote.")
-    kinds, texts = {"markdown": 0, "code": 0}, []
-    for cell in filter(lambda cell: isinstance(cell, dict), cells):
+    texts, code = [], 0
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") not in ("markdown", "code", "heading", "raw"):
+            continue
         source = cell.get("source", cell.get("input", ""))
         text = ("".join(map(str, source)) if isinstance(source, list) else str(source)).strip()
-        if text and cell.get("cell_type") in ("markdown", "code", "heading", "raw"):
-            kinds["code" if cell["cell_type"] == "code" else "markdown"] += 1
+        if text:
+            code += cell["cell_type"] == "code"
             texts.append(text)
-    said = [f"{_count(kinds['markdown'], 'text cell')} and {_count(kinds['code'], 'code cell')} read"]
-    return _tidy("\n\n".join(texts)), [*said, "outputs left out"]
+    notes = [f"{_count(len(texts) - code, 'text cell')} and {_count(code, 'code cell')} read", "outputs left out"]
+    return _tidy("\n\n".join(texts)), notes
 
 
 READERS: dict[str, Callable[[bytes, float], Read]] = {
@@ -214,11 +226,11 @@ def _load(package: ModuleType) -> None:
             importlib.import_module(module.name)
 
 
-def main(suffix: str, seconds: int) -> dict:
+def main(suffix: str, seconds: int) -> dict[str, str]:
     """The answer for the document on standard input."""
     bound(seconds)
     try:
-        text, said = READERS[suffix](sys.stdin.buffer.read(), 0.75 * seconds)
+        text, notes = READERS[suffix](sys.stdin.buffer.read(), 0.75 * seconds)
     except Refused as error:
         return {"refused": str(error)}
     except MemoryError:
@@ -228,11 +240,11 @@ def main(suffix: str, seconds: int) -> dict:
     except Exception as error:  # whatever a library meets in a damaged file
         return {"refused": f"is damaged ({type(error).__name__}: {str(error)[:80]}): save it again, or give its text."}
     if len(text) > CHARACTERS:
-        held, most = len(text) / 1e6, CHARACTERS / 1e6
-        return {"refused": f"holds {held:,.1f} million characters and the limit is {most:.0f} million: give a part."}
+        length, most = len(text) / 1e6, CHARACTERS / 1e6
+        return {"refused": f"holds {length:,.1f} million characters and the limit is {most:.0f} million: give a part."}
     if not text.strip():
         return {"refused": "holds no text: choose a file with some text in it."}
-    return {"text": text, "said": "; ".join([*said, _count(len(text.split()), "word")])}
+    return {"text": text, "said": "; ".join([*notes, _count(len(text.split()), "word")])}
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
     store = RunStore(tmp_path)
     text = store.put_text("some words to be read far away " * 5, "mine.txt")
     jobs = engine("ray", store)
-    jobs._remote = True
+    jobs._far = True
     try:
         assert jobs.texts_of({"text": text}) == [store.text(text)] and jobs.texts_of({"text": "0" * 12}) == []
         run = jobs.request("echo", {"value": 4, "name": text})
