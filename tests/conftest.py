@@ -45,10 +45,18 @@ def all_of_them(config) -> bool:
     return "not slow" not in config.getoption("markexpr")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items):
-    """What the app's own process answers first: those tests wait, and what others compute meanwhile is gained. Side by
-    side they are one process's, so there is one server and one Chromium. The walk over all pages comes before them:
-    it is held against the memory that the app takes by then."""
+    """The lab is beside the product, and its tests are long ones.
+
+    What the app's own process answers comes first: those tests wait, and what others compute meanwhile is gained. Side
+    by side they are one process's, so there is one server and one Chromium. The walk over all pages comes before them:
+    it is held against the memory that the app takes by then.
+    """
+
+    for item in items:
+        if item.nodeid.startswith("tests/lab/"):
+            item.add_marker(pytest.mark.slow)
 
     def turn(item) -> tuple[bool, bool]:
         served = item.get_closest_marker("browser") or "app_server" in item.fixturenames

@@ -1,5 +1,5 @@
 """Every command of the README and of docs/log.md really runs: here in small, on a tiny model, or in the test that is
-named. Of the commands of one verb, the one with the most options runs every time and the others in `--all`."""
+named."""
 
 import re
 import shlex
@@ -13,6 +13,7 @@ from analysis.__main__ import main
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {  # verb, or study and its name -> what makes it small; of an option given twice the last one counts
     "train-router": "--steps 2 --tokens-per-step 128 --window 32",
@@ -75,15 +76,10 @@ def verb_of(words: list[str]) -> str:
     return " ".join(words[:2]) if words[0] in ("study", "bench") else words[0]
 
 
-def run_here() -> list:
+def run_here() -> list[str]:
     """The commands of the analysis that this file runs."""
     ours = [line for line in commands() if line.startswith("python -m analysis ")]
-    by_verb = {}
-    for line in sorted(ours, key=len, reverse=True):
-        by_verb.setdefault(verb_of(shlex.split(line)[3:]), []).append(line)
-    here = [lines for verb, lines in by_verb.items() if verb not in ELSEWHERE]
-    others = [pytest.param(line, marks=pytest.mark.slow) for _, *lines in here for line in lines]
-    return [lines[0] for lines in here] + others
+    return [line for line in ours if verb_of(shlex.split(line)[3:]) not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +127,6 @@ def test_a_command_of_the_readme_runs_in_small(command, home, capsys, state):
 SHELL = ["head story --layer 2 --head 3", "pairs TEXT --min-distance 256", "model --json"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", SHELL)
 def test_a_command_runs_from_a_shell_on_the_bundled_model(words, tmp_path, state):
     text = tmp_path / "words.txt"

@@ -27,7 +27,10 @@ def refused(kind, *given) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "qwen2", "gemma2"])
+LATER = [pytest.param(family, marks=pytest.mark.slow) for family in ("gpt2", "gpt_neox", "gemma2")]
+
+
+@pytest.mark.parametrize("family", ["qwen2", *LATER])
 def test_a_shape_loads_like_a_trained_model(tmp_path, family, monkeypatch):
     monkeypatch.setattr("analysis.shapes.SHARD", 200_000)
     made = make_shape(configured(tmp_path, family, tie_word_embeddings=family == "qwen2"), str(tmp_path / "made"))

@@ -102,13 +102,14 @@ def move(one) -> bool:
 LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked in a browser alone, with `--all`
 
 
-BESIDES = ("views/papers_vs_measured.py",)  # walked in a browser every time, and here with `--all`
-OTHER_TABS = ("views/quality_vs_speed.py", "views/routing.py")  # tabs made as those that are tried every time
+# Walked with `--all`: a browser walks the first every time, and the worker computes long for the others.
+LATER = {f"views/{name}.py" for name in "papers_vs_measured routing long_range_pairs generate start".split()}
+TABS_LATER = {f"views/{name}.py" for name in "quality_vs_speed routing".split()}  # made as the others
 
 
 @pytest.mark.parametrize(
     "view",
-    [pytest.param(view, marks=[pytest.mark.slow] * (view in BESIDES)) for view in VIEWS if view not in LONG],
+    [pytest.param(view, marks=[pytest.mark.slow] * (view in LATER)) for view in VIEWS if view not in LONG],
 )
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
@@ -141,7 +142,7 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view in OTHER_TABS)) for view in TABBED]
+    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view in TABS_LATER)) for view in TABBED]
 )
 def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
     app = at(view).run()
