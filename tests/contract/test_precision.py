@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.methods import METHODS
-from analysis.seam.attention import _attention, _Seat
+from analysis.seam.attention import LayerState, _attention
 from analysis.seam.cache import TokenMemory
 
 HEADS, LENGTH, DIM = 2, 160, 16
@@ -15,7 +15,7 @@ HEADS, LENGTH, DIM = 2, 160, 16
 def read_keys(query, key, method, dtype) -> torch.Tensor:
     """bool [1, H, T, T]: what one layer reads when queries and keys come in `dtype`."""
     seen = []
-    seat = _Seat(method, 0, TokenMemory(), lambda block, _: seen.append(block.read), kernels=False)
+    seat = LayerState(method, 0, TokenMemory(), lambda block, _: seen.append(block.read), kernels=False)
     seat.first = torch.zeros(1, dtype=torch.long)
     module = SimpleNamespace(_focuscope=seat, training=False)
     query, key = query.to(dtype), key.to(dtype)
