@@ -101,6 +101,14 @@ class Comparison:
         return f"95% interval {number(self.low, self.unit)} to {number(self.high, self.unit)}"
 
     @property
+    def bracketed(self) -> str:
+        """As a cell of a table shows it: `+1.2% (+0.5% to +2.0%)`."""
+        value = number(self.value, self.unit)
+        if self.low is None or self.high is None:
+            return value
+        return f"{value} ({number(self.low, self.unit)} to {number(self.high, self.unit)})"
+
+    @property
     def evidence(self) -> str:
         """Size and interval; of a difference that is not significant also what this sample could have detected."""
         limit = f"; {self.detectable}" if self.verdict is Verdict.NOT_SIGNIFICANT else ""
@@ -113,14 +121,14 @@ class Comparison:
 
     def relation(self, lower: str = "better", higher: str = "worse") -> str:
         """The verdict in words: `better than random groups`. A lower value is better unless the words say otherwise."""
-        of = f" {self.versus}" if self.versus else ""
-        return {
-            Verdict.LOWER: f"{lower} than{of}" if of else lower,
-            Verdict.HIGHER: f"{higher} than{of}" if of else higher,
-            Verdict.SAME: f"the same as{of}" if of else "the same",
-            Verdict.NOT_SIGNIFICANT: f"not significantly different from{of}" if of else "not significantly different",
-            Verdict.NOT_JUDGED: f"not judged against{of}" if of else "not judged",
+        words, link = {
+            Verdict.LOWER: (lower, "than"),
+            Verdict.HIGHER: (higher, "than"),
+            Verdict.SAME: ("the same", "as"),
+            Verdict.NOT_SIGNIFICANT: ("not significantly different", "from"),
+            Verdict.NOT_JUDGED: ("not judged", "against"),
         }[self.verdict]
+        return f"{words} {link} {self.versus}" if self.versus else words
 
 
 @dataclass(frozen=True)

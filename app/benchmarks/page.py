@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.benchmarks import SET_UPS, TASKS, here
+from analysis.claims import Comparison
 from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
@@ -165,11 +166,11 @@ def listed(rows: list[dict], key: str, identity: str) -> None:
         "score_words": [f"{row['value']:.1%} ({row['value_low']:.1%} to {row['value_high']:.1%})" for row in rows],
         "stderr": [row["stderr"] for row in rows],
         "difference": [row["difference"] for row in rows],
-        "difference_words": [_against(row, "difference", 100, 1) for row in rows],
+        "difference_words": [_against(row, "difference", "points") for row in rows],
         "longer": [row["longer_than_window"] for row in rows],
         "gold": [row["gold"] for row in rows],
         "gold_difference": [row["gold_difference"] for row in rows],
-        "gold_words": [_against(row, "gold_difference", 1, 3) for row in rows],
+        "gold_words": [_against(row, "gold_difference", "nats") for row in rows],
         "items": [row["items"] for row in rows],
         "left": [row["does_not_fit"] for row in rows],
     }
@@ -181,14 +182,12 @@ def _metric(task: str) -> str:
     return TASKS[task].metric if task in TASKS else "acc"
 
 
-def _against(row: dict, name: str, times: float, digits: int) -> str:
-    found = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
-    if found[0] is None:
+def _against(row: dict, name: str, unit: str) -> str:
+    if row[name] is None:
         return "–"
-    if None in found:
-        return f"{times * found[0]:+.{digits}f} ({row.get(f'{name}_state') or 'no interval'})".replace("-", "−")
-    said = [f"{times * value:+.{digits}f}" for value in found]
-    return f"{said[0]} ({said[1]} to {said[2]})".replace("-", "−")
+    change = Comparison.of(row, name, unit=unit)
+    without = "" if change.low is not None else f" ({row.get(f'{name}_state') or 'no interval'})"
+    return f"{change.bracketed}{without}"
 
 
 def chart(rows: list[dict]) -> dict:

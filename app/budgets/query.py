@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis import papers
+from analysis.claims import Comparison
 from app import cached
 from app.budgets import charts
 from app.budgets.words import signed
@@ -74,8 +75,7 @@ def study() -> None:
 def _static(row: dict) -> str:
     if row["arm"] == "static":
         return "–"
-    ends = "" if row["against_low"] is None else f" ({signed(row['against_low'])} to {signed(row['against_high'])})"
-    return signed(row["against_static"]) + ends
+    return Comparison.of(row, "against_static", "against_", unit="change").bracketed
 
 
 def _paper() -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from analysis.claims import Comparison, number
+
 ALLOWED = 0.02  # change of perplexity at any stretch of positions that counts as none
 
 
@@ -12,13 +14,12 @@ def share(value: float) -> str:
 
 def signed(value: float) -> str:
     """A change of perplexity."""
-    return f"{100 * value:+.1f}%".replace("-", "−")
+    return number(value, "change")
 
 
 def span(row: dict) -> str:
     """A paired change with its interval."""
-    ends = "" if row["low"] is None else f" ({signed(row['low'])} to {signed(row['high'])})"
-    return signed(row["difference"]) + ends
+    return Comparison.of(row, "difference", "", unit="change").bracketed
 
 
 def shared(row: dict) -> str:

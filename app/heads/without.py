@@ -5,7 +5,7 @@ from bisect import bisect_right
 
 import streamlit as st
 
-from analysis.claims import signed
+from analysis.claims import Comparison, signed
 from analysis.runs import Run
 from app import cached
 from app.heads import charts, finder, scope
@@ -110,8 +110,7 @@ def _table(run: Run, rows: list[dict], now: tuple[int, int]) -> None:
 
 
 def _rise(row: dict) -> str:
-    known = "" if row["low"] is None else f" ({signed(row['low'], '.4f')} to {signed(row['high'], '.4f')})"
-    return f"{signed(row['loss_change'], '.4f')}{known}"
+    return Comparison.of(row, "loss_change", "").bracketed
 
 
 def _text(run: Run, wanted: str, tokens: dict) -> None:

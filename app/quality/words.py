@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.claims import signed as spelled
+from analysis.claims import Comparison, Verdict, number
 from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
@@ -134,15 +134,12 @@ def changes(asked: Asked) -> str:
 
 def signed(share: float) -> str:
     """A change of perplexity."""
-    return spelled(share, ".1%")
+    return number(share, "change")
 
 
 def change(row: dict) -> str:
     """The change against dense with its interval."""
-    if row["difference_low"] is None:
-        return signed(row["difference"])
-    low, high = signed(row["difference_low"]), signed(row["difference_high"])
-    return f"{signed(row['difference'])} ({low.rstrip('%')} to {high})"
+    return Comparison.of(row, "difference", unit="change").bracketed
 
 
 def conclusion(shown: Sequence[Shown], dense: dict, where: str) -> list[str]:
@@ -181,10 +178,12 @@ def conclusion(shown: Sequence[Shown], dense: dict, where: str) -> list[str]:
 
 
 def _unclear(row: dict) -> str:
-    low, high = row["difference_low"], row["difference_high"]
-    if low is None or not low <= 0 <= high:
-        return ""
-    return ": no difference" if low == high else ", within the noise of this text"
+    """What is said behind a change that could be chance."""
+    against_dense = Comparison.of(row, "difference", unit="change")
+    if against_dense.verdict is Verdict.SAME:
+        return ": no difference"
+    significant = against_dense.verdict is not Verdict.NOT_SIGNIFICANT
+    return "" if significant else f", not significant; {against_dense.detectable}"
 
 
 def _speed(one: Shown) -> str:

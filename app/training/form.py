@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.claims import Claim, Comparison
 from analysis.runs import Run
 from app import cached
 from app.selection import state
@@ -31,15 +32,8 @@ def answer() -> str:
     gain = facts.get("gain_over_random") or {}
     said = f"The router {name} learned for {facts.get('steps', 0):,} steps"
     if gain.get("mean") is not None:
-        verdict = "predict better" if (gain["low"] or 0) > 0 else "do not clearly predict better"
-        verdict = "predict worse" if (gain["high"] or 0) < 0 else verdict
-        verdict = "are not judged against" if gain["low"] is None else f"{verdict} than"
-        span = f", {gain.get('state', 'no interval')}"
-        if gain["low"] is not None:
-            span = f", 95% interval {gain['low']:+.4f} to {gain['high']:+.4f}"
-        said += (
-            f"; on text it never saw, its groups {verdict} random centroids ({gain['mean']:+.4f} nats per token{span})"
-        )
+        against_random = Comparison.of(gain, "mean", "", versus="random centroids")
+        said += f"; on text it never saw, its groups are {Claim(against_random, lower='worse', higher='better').text()}"
     if shares and facts.get("groups"):
         said += f", and the largest group of any layer holds {max(shares):.1%} (even groups {1 / facts['groups']:.1%})"
     return f"{said}."

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from analysis.claims import Comparison, signed
 from analysis.runs import Run
 from app import cached
 from app.training import charts
@@ -144,7 +145,7 @@ def _perplexities(numbers: dict, identity: str) -> None:
     widgets.numbers(values, "perplexities", "train_perplexities")
     if gain := numbers.get("gain_over_random"):
         widgets.prose(
-            f"Gain of this router's causal groups over random centroids: {gain['mean']:+.4f} nats per token "
+            f"Gain of this router's causal groups over random centroids: {signed(gain['mean'])} nats per token "
             f"({_span(gain)}). Hard groups, the router's window and sinks.",
             "quiet",
         )
@@ -152,9 +153,7 @@ def _perplexities(numbers: dict, identity: str) -> None:
 
 def _span(gain: dict) -> str:
     """The interval of a gain with what it rests on, or its points; of an older router its units of 8 windows."""
-    ends = "no interval" if gain["low"] is None else f"{gain['low']:+.4f} to {gain['high']:+.4f}"
+    interval = Comparison.of(gain, "mean", "").interval
     if "state" not in gain:
-        return f"{ends}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
-    if gain["points"]:
-        return f"{gain['state']}: in these texts {', '.join(f'{point:+.4f}' for point in gain['points'])}"
-    return f"{gain['state']}, {ends}"
+        return f"{interval}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
+    return f"{gain['state']}, {interval.removeprefix('95% interval ')}"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.claims import signed
+from analysis.claims import Comparison, signed
 from analysis.commands.heads import EXACT
 from analysis.errors import BadSetting
 from analysis.kernels.parts import now
@@ -193,8 +193,8 @@ def _sentence(rows: list[dict], by: str, where: str) -> str:
     """The pass that loses most, in words."""
     row = max(rows, key=lambda one: one["loss_change"])
     what = {"zero": "set to zero", "mean": "replaced by its mean", "resample": "taken from another position"}[by]
-    low, high = (None if row[end] is None else signed(row[end], ".4f") for end in ("low", "high"))
-    known = "" if low is None else f" (95% interval {low} to {high} over blocks of it)"
+    change = Comparison.of(row, "loss_change", "")
+    known = "" if change.low is None else f" ({change.interval} over blocks of it)"
     most = "" if len(rows) == 1 else f", the most of {len(rows)} exact passes"
     return (
         f"With the output of {row['without']} {what}, {where} is predicted {signed(row['loss_change'], '.4f')} nats "

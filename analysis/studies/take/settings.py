@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from analysis.claims import Comparison
 from analysis.runs import Run
 from analysis.runs.search import USUAL
 
@@ -61,10 +62,10 @@ def quality(row: dict, numbers: dict) -> str | None:
     """What a row of `evaluate`, `continuation` or `search` says of a method, in one sentence; None of another."""
     if row.get("difference") is None:
         return None
-    low, high = (row.get(f"difference_{end}", row.get(end)) for end in ("low", "high"))
+    ends = None if "difference_low" in row else ""
+    change = Comparison.of(row, "difference", ends, unit="change")
     said = f"perplexity {row['perplexity']:.2f}, " if row.get("perplexity") is not None else "perplexity "
-    said += f"{row['difference']:+.1%} against dense attention"
-    said += f" (95% interval {low:+.1%} to {high:+.1%})" if low is not None and high is not None else " (no interval)"
+    said += f"{change.size} against dense attention ({change.interval})"
     if row.get("reads_causal") is not None:
         said += f"; reads {row['reads_causal']:.1%} of the causal pairs, in windows of {numbers['window']:,} tokens"
     about = numbers["protocol"]

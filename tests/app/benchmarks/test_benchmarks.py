@@ -66,8 +66,8 @@ def test_what_is_chosen_is_asked_as_a_job_and_shown_when_done(made):
 
 def test_differences_are_in_words():
     row = {"difference": -0.25, "difference_low": -0.5, "difference_high": 0.0}
-    assert page._against(row, "difference", 100, 1) == "−25.0 (−50.0 to +0.0)"
-    assert page._against({f"difference{end}": None for end in ("", "_low", "_high")}, "difference", 1, 1) == "–"
+    assert page._against(row, "difference", "points") == "−25.0 (−50.0 to 0.0)"
+    assert page._against({f"difference{end}": None for end in ("", "_low", "_high")}, "difference", "nats") == "–"
 
 
 def test_the_chart_marks_chance_where_it_is_one_number():

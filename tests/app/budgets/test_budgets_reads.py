@@ -26,7 +26,7 @@ def test_a_text_is_measured_by_a_job_and_then_the_slider_is_live(client):
     assert client.states["0123456789ab"].verb == "reads-text"
     measure_reads(client)
     app = page(budgets="reads", budget_reads="1.0")
-    assert metrics(app)["All positions"] == "+0.0%" and part(app, "painted")["paint"].count(-1) == 64
+    assert metrics(app)["All positions"] == "0.0%" and part(app, "painted")["paint"].count(-1) == 64
     assert "No token is less likely" in markup(app)
     app.select_slider(key="budget_reads").set_value(0.02).run()
     shown = metrics(app)

@@ -97,7 +97,7 @@ def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
     assert "The first 1,024 tokens are scored." in said and "from 2 blocks of 64 tokens in this text" in said
     shown = columns(app)
     assert shown["method"] == ["Dense", "Focus", "StreamingLLM", "Oracle top-k"]
-    assert shown["against dense"][:2] == ["–", "+2.0% (+1.5 to +2.5%)"] and shown["perplexity"][1] == "20.40"
+    assert shown["against dense"][:2] == ["–", "+2.0% (+1.5% to +2.5%)"] and shown["perplexity"][1] == "20.40"
     assert shown["worst bin"][1] == "+4.0% at 683–1,023" and shown["KL, mean / 99%"][1] == "0.020 / 0.04"
     assert shown["speed"] == ["1.0 times", "≤ 32.0 times", "≤ 4.0 times", "ceiling"]
     assert all(column["help"] for column in part(app, "table")["columns"][1:])
@@ -290,7 +290,9 @@ def test_the_conclusion_is_honest_about_near_far_noise_and_who_beats_whom():
         said[1]
         == "Worse reads 60% at +90.0%. Bad beats Worse here: it reads no more and loses less, beyond both intervals."
     )
-    assert "within the noise of this text" in quality_words.conclusion([found("A", 0.5, 0.001, 0.02)], {}, "x")[0]
+    assert (
+        "not significant; the smallest effect" in quality_words.conclusion([found("A", 0.5, 0.001, 0.02)], {}, "x")[0]
+    )
     routed = found("Focus", 0.1, 0.0)
     routed.asked.about["needs"] = "router"
     said = " ".join(quality_words.conclusion([routed, found("Bad", 0.5, 0.5)], {}, "x"))

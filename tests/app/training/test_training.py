@@ -141,7 +141,7 @@ def test_a_finished_training_shows_its_curves_and_its_router(client):
     assert "(1.0" not in markup(app) and "from 1 run on this machine" in markup(app)
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k4-top1-mine" and "learned for 100 steps" in markup(app)
-    assert "predict better than random centroids (+0.0100 nats per token" in markup(app)
+    assert "its groups are better than random centroids (+0.0100 nats per token" in markup(app)
 
 
 def test_a_training_draws_its_curve_before_it_has_ended(client):
