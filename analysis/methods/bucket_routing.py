@@ -18,7 +18,7 @@ from analysis.seam.calls import MASKED, Attended, Block, Call
 from analysis.seam.layers import shape_of
 
 STEP = "gathered buckets"
-ROUTERS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
+KINDS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
 
 
 @dataclass
@@ -42,7 +42,7 @@ class BucketRouting(Method):
     budget_start = 4
 
     fitted: RoutingState | None = None
-    router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=ROUTERS)
+    router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=KINDS)
     visited: int = setting(4, "buckets that each query visits, of each head", "live", 1, 1 << 16)
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
@@ -73,7 +73,7 @@ class BucketRouting(Method):
         if self.router not in self.fitted.kinds:
             raise NotFitted(
                 f"The router {self.router} was not fitted with these buckets: choose one of "
-                f"{', '.join(kind for kind in ROUTERS if kind in self.fitted.kinds)}."
+                f"{', '.join(kind for kind in KINDS if kind in self.fitted.kinds)}."
             )
         buckets = self.fitted.centroids(0).shape[1]
         if self.visited > buckets:

@@ -54,9 +54,6 @@ class CSA(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.ceiling = self.eviction == "never"  # what was evicted is not looked at
-        if self.ceiling:
-            self.kv_cache = GrowingCache
-            self.reads_of_attended = self.reads_of_visible = 0.5  # every key, and the values of those that are kept
         if self.budgets is not None:
             self.budgets = tuple(_whole(value) for value in self.budgets)
 
@@ -115,6 +112,21 @@ class CSA(Method):
         """Of the total."""
         return FLOOR * self.budget_heads, NO_CAP * self.budget_heads
 
+    @property
+    def kv_cache(self) -> type[GrowingCache] | None:
+        """Evicted keys are masked, in any cache."""
+        return GrowingCache if self.eviction == "never" else None
+
+    @property
+    def reads_of_attended(self) -> float:
+        """The values of those that are kept; a cache that evicts holds no other keys."""
+        return 0.5 if self.eviction == "never" else 1.0
+
+    @property
+    def reads_of_visible(self) -> float:
+        """Every key is scored, where none was evicted."""
+        return 0.5 if self.eviction == "never" else 0.0
+
     def counts(self, layer: int) -> list[int]:
         """How many keys each head of a layer keeps, [H]."""
         heads = self.shape[1]
@@ -122,7 +134,7 @@ class CSA(Method):
 
     def mask(self, block: Block) -> Tensor:
         if self.eviction != "never":
-            return self._held(block)
+            return self._follow_evicted(block)
         scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
         return scores >= smallest_kept(scores, self.counts(block.layer))
 
@@ -142,7 +154,7 @@ class CSA(Method):
     def note(self, call: Call, kept: Tensor) -> None:
         """Called with how many keys each query read, int32 [B, H, Tq]; a study may count them."""
 
-    def _held(self, block: Block) -> Tensor:
+    def _follow_evicted(self, block: Block) -> Tensor:
         """bool [B, H, n, Tk]: what each query still finds in the cache; the blocks of a text come in order."""
         first = int(block.rows[0])
         if first == 0 or block.layer not in self.held_:

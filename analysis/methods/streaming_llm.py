@@ -64,11 +64,11 @@ class StreamingLLM(Method):
             far = block.rows - first > last
             begin = first - int(block.columns[0])  # a sliding cache has dropped the sinks
             if far.any() and begin >= 0:
-                moved = self._of_sinks(block, text, far, begin, begin + last)
+                moved = self._scores_of_sinks(block, text, far, begin, begin + last)
                 scores[text][:, far, begin : begin + self.n_sink] = moved.to(scores)
         return scores
 
-    def _of_sinks(self, block: Block, text: int, far: Tensor, begin: int, place: int) -> Tensor:
+    def _scores_of_sinks(self, block: Block, text: int, far: Tensor, begin: int, place: int) -> Tensor:
         """Scores [H, n, sinks] of queries far behind the sinks, as if they stood at `place`."""
         heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
         query = block.of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]

@@ -5,9 +5,10 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, logging
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, logging
 
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models.weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
@@ -42,7 +43,7 @@ class Model:
     """
 
     lm: PreTrainedModel
-    tokenizer: object
+    tokenizer: Any
     name: str
     revision: str
     num_layers: int
@@ -127,7 +128,7 @@ def load_model(
     name: str | PreTrainedModel = "demo",
     device: str = "auto",
     dtype: str = "auto",
-    tokenizer=None,
+    tokenizer: Any = None,
     root: Path | None = None,
 ) -> Model:
     """Load a causal language model for analysis.
@@ -174,13 +175,13 @@ def load_model(
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     check_tokens(lm, tokenizer, bare)
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
-    made = _describe(lm, tokenizer, bare, revision(name, root))
+    made = _describe(lm, tokenizer, bare, revision(str(name), root) or "")
     watch(lm, tokenizer, bare)
     made.few_bits, made.why = precision if precision in BITS else "", why_type(device, precision, parameters)
     return made
 
 
-def refuse_family(config) -> None:
+def refuse_family(config: PreTrainedConfig) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type
     model_class = causal_class(config)
@@ -208,7 +209,7 @@ def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, devi
     )
 
 
-def parameter_count(config) -> int:
+def parameter_count(config: PreTrainedConfig) -> int:
     """Parameters of the model a configuration describes. BadModel for an absurd one."""
     return count_parameters(laid_out(config))
 
@@ -218,7 +219,7 @@ def count_parameters(lm: PreTrainedModel) -> int:
     return sum(p.numel() for p in lm.parameters())
 
 
-def laid_out(config) -> PreTrainedModel:
+def laid_out(config: PreTrainedConfig) -> PreTrainedModel:
     """The model a configuration describes; no weights are made. BadModel for an absurd one."""
     layers = config.get_text_config().num_hidden_layers
     if not 1 <= layers <= MOST_LAYERS:
@@ -243,7 +244,7 @@ def _device(wanted: str) -> str:
     return device
 
 
-def _from_pretrained(loader, place, **options):
+def _from_pretrained(loader: Any, place: str | Path, **options: Any) -> Any:
     """Disk and cache first, then the network; never a repository's own code. Without a word of its own, the search for
     adapters beside a model asks the network all the same."""
     here = {"adapter_kwargs": {"local_files_only": True}} if loader is AutoModelForCausalLM else {}
@@ -256,7 +257,7 @@ def _from_pretrained(loader, place, **options):
         return loader.from_pretrained(place, trust_remote_code=False, **options)
 
 
-def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
+def _describe(lm: PreTrainedModel, tokenizer: Any, name: str, revision: str) -> Model:
     check_weights(lm.eval(), name)
     return Model(lm, tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings)
 

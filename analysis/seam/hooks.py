@@ -43,7 +43,7 @@ class Hooks:
                 setattr(cls, former, vars(cls)[hook])  # for `super().keep(block)` in a class that uses former names
         if inspect.isfunction(former_first := vars(cls).get("first_layer")):
             warnings.warn(f"{cls.__name__}.first_layer is a property now.", DeprecationWarning, stacklevel=2)
-            cls.first_layer = property(former_first)
+            setattr(cls, "first_layer", property(former_first))  # noqa: B010 (a class attribute of another type)
 
     def check(self, lm: Any) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""

@@ -1,10 +1,11 @@
-"""What a method needs to run elsewhere: its setting as plain data, and its tensors.
+"""What a method needs to run elsewhere: its setting as plain data, its tensors, and its own source in one file.
 
-`focuscope_attention.py` beside this file is what leaves the program, as it is. It knows the methods of `TAKEN`; nothing
-here imports it, because importing it registers an attention function.
+`attach` is the part of that file that is not the method's. Nothing here imports it, because importing it registers an
+attention function.
 """
 
 from dataclasses import fields
+from functools import cache
 
 from torch import Tensor
 
@@ -12,8 +13,9 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.package import PROGRAM
+from analysis.take.flatten import PACKAGE, flattened
 
-TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file that leaves knows
+TAKEN: dict[str, dict] = {  # method -> the one value of a setting that can be taken along
     "dense": {},
     "focus": {"membership": "causal", "reading": "hard"},
     "csa": {"eviction": "never"},
@@ -25,6 +27,12 @@ TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file
     "tova": {},
     "keydiff": {},
 }
+
+MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}  # by what a method needs
+LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
+    *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
+    *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
+)
 
 ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
     "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
@@ -63,3 +71,18 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
         tensors = {"centroids": held["centroids"], "weights": held[f"{method.router}.weights"]}
         tensors = {name: tensor.float().cpu() for name, tensor in tensors.items()}
     return told, tensors
+
+
+@cache
+def code(name: str) -> str:
+    """The Python file that runs a method of TAKEN elsewhere: `attach` and the method's own source."""
+    method = METHODS[name]
+    maker = MAKERS.get(method.needs) or ("with_ratios" if method.saves == "memory" else "with_settings")
+    return flattened(
+        f"{PACKAGE}.take.attach",
+        ["attach", maker],
+        (method.__module__, method.__name__),
+        LEFT_BEHIND,
+        instead={(f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}"},
+        last=[f'MADE["{name}"] = partial({maker}, {method.__name__})'],
+    )

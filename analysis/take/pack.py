@@ -3,13 +3,14 @@
 import io
 import json
 import zipfile
-from pathlib import Path
 
 from safetensors.torch import save
 from torch import Tensor
 
-CODE = Path(__file__).with_name("focuscope_attention.py")
-NAMES = ("policy.json", "tensors.safetensors", CODE.name, "README.md")
+from analysis.take.carry import code
+
+CODE = "focuscope_attention.py"
+NAMES = ("policy.json", "tensors.safetensors", CODE, "README.md")
 EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
 PLAIN = ("float32", "bfloat16", "float16", "float64")  # types that transformers loads by name
 PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
@@ -21,7 +22,7 @@ def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
     files = {
         "policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n",
         "tensors.safetensors": save({name: tensor.contiguous() for name, tensor in tensors.items()}),
-        CODE.name: CODE.read_bytes(),
+        CODE: code(policy["method"]).encode(),
         "README.md": readme(policy, place).encode(),
     }
     made = io.BytesIO()

@@ -9,7 +9,8 @@ from analysis.errors import AnalysisError, BadModel, BadSetting, NotFitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import load_model, refuse_family
-from analysis.seam.attention import BLOCK_BYTES, apply
+from analysis.seam.attention import apply
+from analysis.seam.reference import BLOCK_BYTES
 from tests.contract.test_contract import CASES, logits, logits_of, router
 from tests.made.tiny import FAMILIES, GROUPED, LAYERS, WIDTH, tiny, token_ids
 
@@ -46,7 +47,7 @@ def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
         with apply(lm, case()):
             whole = logits(lm, input_ids=ids)
         with monkeypatch.context() as m, apply(lm, case()):
-            m.setattr("analysis.seam.attention.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
+            m.setattr("analysis.seam.reference.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
             assert (logits(lm, input_ids=ids) - whole).abs().max() < 1e-5
 
 

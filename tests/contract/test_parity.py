@@ -8,8 +8,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from analysis.errors import BadModel
 from analysis.files import read_json
+from analysis.kernels.scoring import Scoring
 from analysis.models import load_model
-from analysis.seam import attention, parity
+from analysis.seam import attention, parity, reference
 from tests.made.tiny import CONFIGS, GROUPED, VERIFIED, tiny, token_ids
 from tests.made.tiny_tokenizer import byte_level
 
@@ -111,29 +112,32 @@ def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkey
 
 
 BROKEN = {
-    "the kernel": ("_dense_kernel", lambda real: lambda *a: real(*a) * 1.01),
-    "the scores": ("_probabilities", lambda real: lambda *a: real(*a) * 1.01),
-    "where a continued text begins": ("past_length", lambda real: lambda cache, layer: 0),
-    "a token in the cache": ("past_length", lambda real: lambda cache, layer: max(0, real(cache, layer) - 1)),
+    "the kernel": (attention, "_dense_kernel", lambda real: lambda *a: real(*a) * 1.01),
+    "the scores": (reference, "_probabilities", lambda real: lambda *a: real(*a) * 1.01),
+    "where a continued text begins": (reference, "past_length", lambda real: lambda cache, layer: 0),
+    "a token in the cache": (
+        reference,
+        "past_length",
+        lambda real: lambda cache, layer: max(0, real(cache, layer) - 1),
+    ),
 }
 
 
 @pytest.mark.parametrize("part", BROKEN)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_seam_that_computes_otherwise_is_refused(part, family, monkeypatch):
-    name, broken = BROKEN[part]
+    module, name, broken = BROKEN[part]
     config = tiny(family).config
     assert parity.check(config).same
     parity._checked.clear()
-    monkeypatch.setattr(attention, name, broken(getattr(attention, name)))
+    monkeypatch.setattr(module, name, broken(getattr(module, name)))
     with pytest.raises(BadModel):
         parity.check(config)
 
 
 def test_a_scale_that_is_ignored_is_seen(monkeypatch):
     config = configured("granite", **GROUPED, attention_multiplier=0.5)
-    real = attention._attended
-    monkeypatch.setattr(attention, "_attended", lambda *a: real(*a[:-2], None, a[-1]))
+    monkeypatch.setattr(attention, "Scoring", lambda factor, softcap: Scoring(0.25, softcap))  # 1 / sqrt(16)
     with pytest.raises(BadModel, match="compute something else"):
         parity.check(config)
 

@@ -280,7 +280,7 @@ def test_private_names_of_transformers_stand_in_the_seam_alone():
     private -= set(dir(torch.nn.Module))
     found = []
     for module, path in modules().items():
-        if room(module) in ("seam", "lab") or module == "analysis.take.focuscope_attention":
+        if room(module) in ("seam", "lab") or module == "analysis.take.attach":
             continue
         found += [f"{module}:{line} imports {name}" for line, name in imports(path) if name.startswith("transformers.")]
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))

@@ -7,7 +7,7 @@ from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.bucket_routing import ROUTERS, BucketRouting
+from analysis.methods.bucket_routing import KINDS, BucketRouting
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.routers.rotation import turned, unrotate
@@ -171,12 +171,12 @@ def test_by_hand():
 def test_visiting_all_buckets_is_dense(family):
     lm, ids = tiny(family), token_ids()
     stock = logits(lm, ids)
-    for router in ROUTERS:
+    for router in KINDS:
         with apply(lm, routing(router=router, visited=C)):
             assert (logits(lm, ids) - stock).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("router", KINDS)
 def test_every_router_generates_what_one_pass_says(router):
     lm, ids = tiny("llama"), token_ids(1, 24)
     with apply(lm, routing(router=router)):

@@ -6,7 +6,7 @@ import torch
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.sparsity import ReadCounter
-from analysis.seam import attention
+from analysis.seam import reference
 from analysis.seam.attention import Block, apply
 from tests.made.tiny import LAYERS, tiny, token_ids
 
@@ -74,7 +74,7 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
     top = sum(min(i + 1, 3) for i in range(LENGTH))
     assert best.reads_causal == top / causal and best.kv_read == (1 + best.reads_kv) / 2
     assert best.sharing == 1 if family == "gpt2" else 1 < best.sharing <= 2, "two heads a group choose different keys"
-    monkeypatch.setattr(attention, "CPU_BLOCK_BYTES", 4 * HEADS * LENGTH * 7)
+    monkeypatch.setattr(reference, "CPU_BLOCK_BYTES", 4 * HEADS * LENGTH * 7)
     assert counted(lm, sunk) == whole, "blocks of 7 queries count the same"
 
 

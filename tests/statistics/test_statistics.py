@@ -68,7 +68,7 @@ def materialised(model, parts, min_distance, sliding) -> dict:
 @pytest.mark.parametrize("block_bytes", [64 << 20, 4 * 4 * 40 * 7], ids=["one block", "blocks of 7 queries"])
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2"])
 def test_far_reading_equals_the_full_table(family, block_bytes, monkeypatch):
-    monkeypatch.setattr("analysis.seam.attention.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("analysis.seam.reference.BLOCK_BYTES", block_bytes)
     model, parts = load_model(tiny(family)), windows(40, 23, 1)
     sliding = {"mistral": [12] * 3, "gemma2": [12, 99, 12]}.get(family, [99] * 3)
     reading, truth = streamed(model, parts, 6), materialised(model, parts, 6, sliding)

@@ -2,9 +2,10 @@
 
 JOBS: a list of {"model", "folder", "ids", "mask", "cut", "new", "out"}, folders by path. Writes for each the logits of
 the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held;
-where "static" is true also, beside it, what a static KV cache is answered. Prints the methods that the code knows.
+where "static" is true also, beside it, what a static KV cache is answered.
 """
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -23,18 +24,19 @@ def static(model, ids: torch.Tensor) -> str:
 
 
 def main() -> None:
-    """One job after the other; the code that was taken is imported from the first folder."""
+    """One job after the other, each with the code of its own folder."""
     with open(sys.argv[1], encoding="utf-8") as file:
         jobs = json.load(file)
     torch.set_num_threads(1)
-    sys.path.insert(0, jobs[0]["folder"])
-    import focuscope_attention
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+    from transformers import AutoModelForCausalLM, logging
 
     logging.disable_progress_bar()
-    assert not [name for name in sys.modules if name.split(".")[0] in ("analysis", "app", "tests")]
     for job in jobs:
+        place = Path(job["folder"], "focuscope_attention.py")
+        spec = importlib.util.spec_from_file_location("focuscope_attention", place)
+        focuscope_attention = sys.modules["focuscope_attention"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(focuscope_attention)
+        assert not [name for name in sys.modules if name.split(".")[0] in ("analysis", "app", "tests")]
         model = AutoModelForCausalLM.from_pretrained(job["model"], attn_implementation="focuscope").eval()
         focuscope_attention.attach(model, job["folder"])
         ids, mask = torch.tensor(job["ids"]), torch.tensor(job["mask"])
@@ -50,7 +52,6 @@ def main() -> None:
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
         held = torch.tensor([layer.keys.shape[2] for layer in begun[name].layers])
         save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
-    print(*focuscope_attention.RULES)
 
 
 if __name__ == "__main__":

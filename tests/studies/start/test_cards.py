@@ -13,7 +13,7 @@ from analysis.corpus import sample_texts
 from analysis.errors import BadModel, BadSetting, Cancelled
 from analysis.groups.vectors import pca
 from analysis.models import load_model
-from analysis.seam import attention
+from analysis.seam import attention, reference
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.start.card import full_parity, parity
@@ -142,7 +142,7 @@ def test_full_length_lies_beyond_every_window(monkeypatch):
     assert full_parity(lm)["tokens"] == 268 and full_parity(lm)["same"]
     lm.max_positions = 100
     assert full_parity(lm)["tokens"] == 100
-    monkeypatch.setattr(attention, "past_length", lambda cache, layer: 0)
+    monkeypatch.setattr(reference, "past_length", lambda cache, layer: 0)
     with pytest.raises(BadModel):
         full_parity(lm)
 

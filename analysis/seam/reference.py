@@ -1,0 +1,137 @@
+"""The reference: scores of a block of queries, masked by what a method does not read. What every kernel is tested with,
+and what leaves the program with a setting (`analysis.take`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadModel
+from analysis.kernels.scoring import Scoring, at_least_float32
+from analysis.seam.arguments import Entering
+from analysis.seam.cache import TokenMemory, past_length
+from analysis.seam.calls import Block
+from analysis.seam.hooks import Hooks
+
+CHOSEN = ("indices", "block_indices")  # keyword arguments in which models hand over what their own indexer chose
+BLOCK_BYTES = 64 << 20  # float32 scores held at once
+CPU_BLOCK_BYTES = 4 << 20  # likewise on a processor: what stays in its caches and its heap is computed twice as fast
+
+Watch = Callable[[Block, Tensor], None]  # sees the probabilities [B, H, n, Tk] of every block
+
+
+@dataclass
+class Reading:
+    """What an attention layer knows of the text that it reads."""
+
+    method: Hooks
+    layer: int
+    memory: TokenMemory
+    watch: Callable[[Block, Tensor], None] | None = None
+    past: int = 0  # tokens before this call
+    first: Tensor | None = None  # [B] place of the first token that is no padding
+    tables: tuple[Tensor, Tensor] | None = None  # (cos, sin) of the rotary embedding
+
+    def enter(self, entering: Entering) -> Tensor | None:
+        """Before the layer runs: show the method the hidden states that enter it; what it remembers of them."""
+        self.past, self.tables = past_length(entering.cache, self.layer), entering.tables
+        not_padding = None
+        if self.past == 0:
+            not_padding = _not_padding(entering.mask, entering.hidden)
+            self.first = not_padding.int().argmax(dim=1)
+        features = self.method.token_features(self.layer, entering.hidden, not_padding)
+        if features is not None:
+            self.memory.extend(self.layer, features, self.past)
+        return features
+
+    def scaled(self, module: Any, query: Tensor, key: Tensor) -> Tensor:
+        """The queries [B, H, n, D] as they meet the keys [B, G, Tk, D]; the method sees the new ones of both first."""
+        length = query.shape[2]
+        start = min(self.past, key.shape[2] - length)  # a static cache is longer than its text, a sliding one shorter
+        new = key[:, :, start : start + length]
+        encoded = self.method.encode_tokens(self.layer, query, new, self.past, module, self.tables)
+        if encoded is not None:
+            self.memory.extend(self.layer, encoded, self.past)
+        return self.method.scale_queries(self.layer, query, self.of_tokens(length))
+
+    def of_tokens(self, queries: int) -> Tensor | None:
+        """[B, past + queries, ...]: what the method remembers of all tokens up to the last query."""
+        return self.memory.keys(self.layer, self.past + queries) if self.layer in self.memory else None
+
+
+def _not_padding(mask: Tensor | None, hidden: Tensor) -> Tensor:
+    """bool [B, T] of a text's beginning. A token that is no padding may always read itself."""
+    batch, length = hidden.shape[:2]
+    if mask is None:
+        return torch.ones(batch, length, dtype=torch.bool, device=hidden.device)
+    return mask[:, 0, :, :length].diagonal(dim1=-2, dim2=-1).expand(batch, length)
+
+
+def refuse(query: Tensor, value: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> None:
+    """Raise BadModel for attention that would come out as something else, or as torch's own error."""
+    if arguments.get("s_aux") is not None:
+        raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
+    if any(arguments.get(name) is not None for name in CHOSEN):
+        raise BadModel(
+            "This model reads only the keys that its own indexer chose, undefined here: choose another model."
+        )
+    if mask is not None and mask.dtype != torch.bool:
+        raise BadModel("This model adds numbers of its own to its scores, undefined here: choose another model.")
+    if value.shape[-1] != query.shape[-1]:
+        sizes = f"{value.shape[-1]} dimensions and its keys {query.shape[-1]}"
+        raise BadModel(f"The values of this model have {sizes}, which no method here takes: choose another model.")
+
+
+def by_blocks(
+    state: Reading, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scoring: Scoring
+) -> Tensor:
+    """What the heads have read, [B, H, Tq, D], of query [B, H, Tq, D] and key and value [B, G, Tk, D]."""
+    length, total = query.shape[2], key.shape[2]
+    before = max(0, state.past + length - total)  # a sliding cache hands over its last keys only
+    columns = torch.arange(total, device=query.device) + before
+    sharing = query.shape[1] // key.shape[1]
+    query, key = at_least_float32(query), at_least_float32(key.repeat_interleave(sharing, 1))  # [B, H, Tk, D]
+    value = value.repeat_interleave(sharing, 1)
+    of_keys = state.memory.keys(state.layer, total) if state.layer in state.memory else None
+    at_once = BLOCK_BYTES
+    if query.device.type == "cpu":
+        at_once = min(BLOCK_BYTES, state.method.block_bytes or CPU_BLOCK_BYTES)
+    size = max(1, min(length, at_once // (4 * query.shape[0] * query.shape[1] * total)))
+    out = value.new_empty(*query.shape[:3], value.shape[-1])
+    assert state.first is not None, "the layer was entered before"
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        rows = torch.arange(start, stop, device=query.device) + state.past
+        # without a mask nothing after the block's last query can be read
+        used = state.past + stop - before if mask is None else total
+        block = Block(
+            state.layer,
+            scores=scoring.scores(query[:, :, start:stop], key[:, :, :used]),
+            visible=(columns[:used] <= rows[:, None])[None, None] if mask is None else mask[:, :, start:stop],
+            rows=rows,
+            columns=columns[:used],
+            first=state.first,
+            of_queries=None if of_keys is None else of_keys[:, rows - before],
+            of_keys=None if of_keys is None else of_keys[:, :used],
+            sharing=sharing,
+            scoring=scoring,
+        )
+        probabilities = _probabilities(state.method, block)
+        if state.watch is not None:
+            state.watch(block, probabilities)
+        out[:, :, start:stop] = F.dropout(probabilities.to(value.dtype), dropout) @ value[:, :, :used]
+    return out
+
+
+def _probabilities(method: Hooks, block: Block) -> Tensor:
+    """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where that is nothing."""
+    scores = method.scores(block)
+    mask = method.mask(block)
+    block.read = block.visible if mask is None else block.visible & mask
+    probabilities = torch.softmax(scores.masked_fill(~block.read, float("-inf")), dim=-1, dtype=torch.float32)
+    if probabilities[..., 0].isnan().any():  # a row that reads nothing; most blocks have none
+        probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)
+    return method.reweight(block, probabilities)

@@ -1,0 +1,199 @@
+"""Sparse attention that was found with Focuscope, for transformers 5. Needs torch, transformers and safetensors.
+
+    import focuscope_attention
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(NAME, attn_implementation="focuscope")
+    focuscope_attention.attach(model)
+
+Importing this file registers `attn_implementation="focuscope"`; `attach` reads the setting, policy.json and
+tensors.safetensors, from the folder of this file. The code is a plain reference: it scores every key in float32 and
+masks what the method does not read, so it shows the quality of a setting and not its speed. Methods that drop keys
+after the prompt do drop them: the KV cache shrinks.
+
+Shapes: B texts, H query heads, G key-value heads, n new tokens, T tokens so far, D dimensions of a head.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicLayer
+from transformers.masking_utils import sdpa_mask
+
+from analysis.groups.router import FocusRouter
+from analysis.kernels.scoring import Scoring
+from analysis.methods.base import Method
+from analysis.methods.bucket_routing import BucketRouting
+from analysis.methods.csa import CSA
+from analysis.methods.evicting import Evicting
+from analysis.methods.focus import Focus
+from analysis.routers.state import RoutingSettings, RoutingState
+from analysis.seam.arguments import Entering
+from analysis.seam.cache import TokenMemory, layer_of
+from analysis.seam.calls import Prompt
+from analysis.seam.hooks import Hooks
+from analysis.seam.layers import attention_modules
+from analysis.seam.reference import Reading, by_blocks, refuse
+
+NAME, FORMAT = "focuscope", 1
+
+
+class Shortened(DynamicLayer):
+    """A layer of the KV cache after keys were dropped: it still counts the tokens of the whole text."""
+
+    is_croppable = False
+
+    def __init__(self, layer: DynamicLayer, kept: Tensor) -> None:
+        """Keep what `kept` says, bool [B, G, T], as many keys of each head."""
+        super().__init__()
+        places = kept.nonzero()[:, 2].view(*kept.shape[:2], -1, 1)  # [B, G, count, 1]
+        self.keys = layer.keys.gather(2, places.expand(-1, -1, -1, layer.keys.shape[-1]))
+        self.values = layer.values.gather(2, places.expand(-1, -1, -1, layer.values.shape[-1]))
+        self.dtype, self.device, self.is_initialized = layer.keys.dtype, layer.keys.device, True
+        self.tokens = kept.shape[2]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append keys and values [B, G, n, D]; returns all that are held."""
+        self.tokens += key_states.shape[2]
+        return super().update(key_states, value_states, *args, **kwargs)
+
+    def get_seq_length(self) -> int:
+        """Tokens of the text so far."""
+        return self.tokens
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.tokens = 0
+
+
+class AttachedLayer(Reading):
+    """What an attention layer of an attached model holds."""
+
+    cache = None  # of all layers, in this call
+
+
+def before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Before an attention layer runs: note its KV cache, and show the method the hidden states [B, n, d]."""
+    entering = Entering.of(args, kwargs)
+    module._focuscope.cache = entering.cache
+    module._focuscope.enter(entering)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: query [B, H, n, D], key and value [B, G, T, D] -> (out [B, n, H, D], None)."""
+    state: AttachedLayer | None = getattr(module, "_focuscope", None)
+    if state is None:
+        raise RuntimeError("Call focuscope_attention.attach(model) before the model runs.")
+    refuse(query, value, attention_mask, kwargs)
+    cache, state.cache = state.cache, None
+    held = layer_of(cache, state.layer)
+    scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
+    if state.past == 0:
+        states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
+        state.method.prefill(Prompt(state.layer, *states, state.first, module, state.tables, scoring))
+    query, dropout = state.scaled(module, query, key), dropout if module.training else 0.0
+    if isinstance(held, Shortened):  # what is held is visible to every new token
+        dense = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
+        return by_blocks(dense, query, key, value, None, dropout, scoring).transpose(1, 2).contiguous(), None
+    out = by_blocks(state, query, key, value, attention_mask, dropout, scoring)
+    kept = getattr(state.method, "kept_", {}).get(state.layer)
+    if state.past == 0 and held is not None and not held.is_sliding and kept is not None:
+        if bool((state.first > 0).any()):
+            raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
+        if not isinstance(held, DynamicLayer):
+            raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
+        cache.layers[state.layer] = Shortened(held, kept)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
+    """Let the setting in `folder` (by default that of this file) decide what `model` reads; returns the model.
+
+    Raises ValueError where the setting was made for a model of another shape or by another version.
+    """
+    folder = Path(folder or Path(__file__).parent)
+    policy = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
+    if policy.get("format") != FORMAT:
+        raise ValueError(f"policy.json has format {policy.get('format')!r} and this file reads {FORMAT}.")
+    if policy["method"] not in MADE:
+        raise ValueError(f"policy.json is a setting of {policy['method']}, and this file reads {', '.join(MADE)}.")
+    config = model.config.get_text_config()
+    made, own = (policy["layers"], policy["heads"]), (config.num_hidden_layers, config.num_attention_heads)
+    if made != own:
+        shapes = f"{made[0]} layers of {made[1]} heads and this model has {own[0]} of {own[1]}"
+        raise ValueError(f"policy.json is for {shapes}.")
+    if len(policy.get("ratios", [0] * made[0])) != made[0]:
+        raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {made[0]} layers: give one for each.")
+    numbers = folder / "tensors.safetensors"
+    method = MADE[policy["method"]](policy, load_file(numbers) if numbers.exists() else {})
+    method.check(model)
+    memory = TokenMemory()
+    for layer, module in enumerate(attention_modules(model)):
+        if not hasattr(module, "_focuscope"):
+            module.register_forward_pre_hook(before_layer, with_kwargs=True)
+        module._focuscope = AttachedLayer(method, layer, memory)
+    model.set_attn_implementation(NAME)
+    return model
+
+
+MADE: dict[str, Callable[[dict, dict[str, Tensor]], Method]] = {}  # filled at the end of the file that leaves
+
+
+def with_settings(method: type[Method], policy: dict, tensors: dict[str, Tensor]) -> Method:
+    """A method that its settings describe."""
+    return method(**policy["settings"])
+
+
+def with_ratios(method: type[Evicting], policy: dict, tensors: dict[str, Tensor]) -> Evicting:
+    """A method that drops keys after the prompt: a share for each layer."""
+    return method(**policy["settings"], ratios=tuple(policy["ratios"]))
+
+
+def with_budgets(method: type[CSA], policy: dict, tensors: dict[str, Tensor]) -> CSA:
+    """Calibrated Sparse Attention: budgets of all heads, and their cap."""
+    return method.build({name: policy[name] for name in ("layers", "heads", "policy")})
+
+
+def with_router(method: type[Focus], policy: dict, tensors: dict[str, Tensor]) -> Focus:
+    """Focus: the router of its groups."""
+    settings = dict(policy["settings"])
+    of_router = {name: settings.pop(name) for name in ("temperature", "similarity")}
+    (layers, width, d_s), groups = tensors["projection"].shape, tensors["centroids"].shape[1]
+    router = FocusRouter(layers, width, groups=groups, d_s=d_s, **of_router)
+    router.load_state_dict(tensors)
+    return method(router=router, **settings)
+
+
+def with_buckets(method: type[BucketRouting], policy: dict, tensors: dict[str, Tensor]) -> BucketRouting:
+    """Bucket routing: the buckets, and the linear router that chooses among them."""
+    settings, centroids = policy["settings"], tensors["centroids"]
+    fitted_for = RoutingSettings(
+        buckets=centroids.shape[2],
+        min_distance=settings["window"],
+        sinks=settings["n_sink"],
+        length=0,
+        seed=0,
+        rotated=policy["rotated"],
+    )
+    state = RoutingState(fitted_for, {"centroids": centroids, "gwr_linear.weights": tensors["weights"]}, {})
+    return method(fitted=state, **settings)
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)  # no mask then means causal
