@@ -28,7 +28,7 @@ Entry = TypeVar("Entry", bound=Dated)
 Stamp = tuple[int, ...]  # changes when an entry is written anew
 
 
-def stamp(*paths: Path) -> Stamp:
+def stamp(*paths: Path | str) -> Stamp:
     """Inode, time and size of each file; zeros for one that is not there."""
     found: list[int] = []
     for path in paths:
@@ -91,21 +91,23 @@ class Catalogue(Generic[Entry]):
 
     def _compare(self) -> None:
         stamps = self._stamps()
+        settled = time.time_ns() - SETTLED
         self._entries = {name: pair for name, pair in self._entries.items() if name in stamps}
         arrived: list[tuple[str, Entry]] = []
         for name, now in stamps.items():
-            if name in self._entries and self._entries[name][0] == now:
+            written, former = self._entries.get(name, ((), None))
+            if written == now:
                 continue
-            self._unsaved += 1
             entry = self._read(name)
-            former = self._entries[name][1] if name in self._entries else None
+            self._unsaved += entry != former
             if entry is None or former is not None and former.created == entry.created:
-                self._entries[name] = now, entry
+                # What was written just now may be written once more with the same date: it is read again.
+                self._entries[name] = now if now[1] < settled else (), entry
             else:  # also what was made anew in the place of another
                 self._entries.pop(name, None)
                 arrived.append((name, entry))
         for name, entry in sorted(arrived, key=lambda pair: (pair[1].created, stamps[pair[0]][1])):
-            self._entries[name] = stamps[name], entry
+            self._entries[name] = stamps[name] if stamps[name][1] < settled else (), entry
         if self._unsaved >= UNSAVED:
             self.save()
 

@@ -112,7 +112,8 @@ class Shelf:
             sweep(self.folder, *PARTIAL, "*/.tmp-*")
 
     def _stamps(self) -> dict[str, Stamp]:
-        return {name: self._stamp(name) for name in os.listdir(self.folder) if is_id(name)}
+        # A run's files are replaced by renaming, which dates its folder; one look instead of three at each run.
+        return {name: stamp(f"{self.folder}/{name}") for name in os.listdir(self.folder) if is_id(name)}
 
     def _stamp(self, run_id: str) -> Stamp:
         folder = self.folder / run_id
