@@ -40,7 +40,8 @@ def source(module: str) -> Source:
         if isinstance(node, ast.Import):
             imported |= {name.asname or name.name: (name.name, None) for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            imported |= {name.asname or name.name: (node.module, name.name) for name in node.names}
+            origin = util.resolve_name("." * node.level + (node.module or ""), spec.parent)
+            imported |= {name.asname or name.name: (origin, name.name) for name in node.names}
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             defined[node.name] = node
         elif isinstance(node, ast.Assign):
