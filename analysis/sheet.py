@@ -22,7 +22,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
-def facts(known: Mapping[str, str]) -> str:
+def facts(entries: Mapping[str, str]) -> str:
     """What stands below a picture or a table: where it comes from, a line for each fact."""
-    lines = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in known.items())
+    lines = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in entries.items())
     return f"<dl>{''.join(lines)}</dl>"

@@ -79,8 +79,8 @@ def read_shape(config: dict) -> Shape:
         raise BadModel(f"This config has {heads:,} heads for {kv_heads:,} key-value heads: one must divide the other.")
     matrices, tied = FAMILIES.get(family, (GATED, False))
     if family not in FAMILIES:
-        said = f"The family {family[:40]!r} is not known here" if family else "The config names no family"
-        notes.append(f"{said}: its feed-forward blocks are counted as gated (three matrices), as in Llama.")
+        reason = f"The family {family[:40]!r} is not known here" if family else "The config names no family"
+        notes.append(f"{reason}: its feed-forward blocks are counted as gated (three matrices), as in Llama.")
     stated = (place.get(key) for place in (config, outer) for key in ("dtype", "torch_dtype"))
     dtype = str(next(filter(None, stated), "")).removeprefix("torch.")
     if dtype not in BYTES:
@@ -115,37 +115,37 @@ def _family(outer: dict, config: dict) -> str:
     family = config.get("model_type") or ("gpt2" if "n_embd" in config else "")
     family = family if isinstance(family, str) else str(family)
     named = [name for name in _list(outer, "architectures") if isinstance(name, str)]
-    what = (named[0] if named else family)[:60]
+    shown_name = (named[0] if named else family)[:60]
     base = family in FAMILIES and any(name.endswith("Model") for name in named)
-    other = bool(named) and not base and not any(name.endswith(CAUSAL) for name in named)
-    if other or family in NO_DECODER or outer.get("is_encoder_decoder") is True:
+    not_causal = bool(named) and not base and not any(name.endswith(CAUSAL) for name in named)
+    if not_causal or family in NO_DECODER or outer.get("is_encoder_decoder") is True:
         raise BadModel(
-            f"{what!r} is not a causal language model, and only those read a growing context token by token: give the "
-            "config.json of a decoder such as Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia."
+            f"{shown_name!r} is not a causal language model, and only those read a growing context token by token: "
+            "give the config.json of a decoder such as Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia."
         )
     if config.get("kv_lora_rank"):
         raise BadModel(
-            f"{what!r} keeps its keys and values compressed (kv_lora_rank {config['kv_lora_rank']!s:.20}), which these "
-            "formulas do not cover: choose a model with plain or grouped key-value heads."
+            f"{shown_name!r} keeps its keys and values compressed (kv_lora_rank {config['kv_lora_rank']!s:.20}), which "
+            "these formulas do not cover: choose a model with plain or grouped key-value heads."
         )
     kinds = {str(kind)[:40] for kind in _list(config, "layer_types")} - {"full_attention", "sliding_attention"}
     if family in NO_ATTENTION or kinds:
         raise BadModel(
-            f"{what!r} has layers that are no softmax attention over all or the last tokens"
+            f"{shown_name!r} has layers that are no softmax attention over all or the last tokens"
             f"{f' ({min(kinds)})' if kinds else ''}, which these formulas do not cover: choose a plain transformer."
         )
     return family
 
 
-def _number(config: dict, keys: tuple[str, ...], most: int, default: int | None = None, least: int = 1) -> int:
+def _number(config: dict, keys: tuple[str, ...], high: int, default: int | None = None, low: int = 1) -> int:
     """The whole number under the first of some keys that is there; BadModel for anything else than one in range."""
     for key in keys:
         value = config.get(key)
         if value is None:
             continue
-        if type(value) is not int or not least <= value <= most:
+        if type(value) is not int or not low <= value <= high:
             raise BadModel(
-                f"This config has {key} = {str(value)[:40]!r} where a whole number from {least} to {most:,} belongs: "
+                f"This config has {key} = {str(value)[:40]!r} where a whole number from {low} to {high:,} belongs: "
                 "correct it, or give the file as the model's authors published it."
             )
         return value
@@ -166,7 +166,7 @@ def _kv_heads(config: dict, heads: int) -> int:
 
 def _windows(config: dict, family: str, layers: int) -> tuple[int | None, ...]:
     """The keys each layer reads at most, as transformers lays the layers out."""
-    window = _number(config, ("sliding_window",), 1 << 32, default=0, least=0) or None
+    window = _number(config, ("sliding_window",), 1 << 32, default=0, low=0) or None
     kinds = _list(config, "layer_types")
     if kinds and len(kinds) != layers:
         raise BadModel(
@@ -178,11 +178,11 @@ def _windows(config: dict, family: str, layers: int) -> tuple[int | None, ...]:
     if not config.get("use_sliding_window", not family.startswith("qwen")):
         return (None,) * layers
     if family.startswith("qwen"):
-        first = _number(config, ("max_window_layers",), 1 << 32, default=28, least=0)
+        first = _number(config, ("max_window_layers",), 1 << 32, default=28, low=0)
         return tuple(window if layer >= first else None for layer in range(layers))
     pattern = ("sliding_window_pattern", "_sliding_window_pattern")
-    every = _number(config, pattern, MOST["layers"], default=EVERY.get(family, 0))
-    return tuple(None if every and (layer + 1) % every == 0 else window for layer in range(layers))
+    period = _number(config, pattern, MOST["layers"], default=EVERY.get(family, 0))
+    return tuple(None if period and (layer + 1) % period == 0 else window for layer in range(layers))
 
 
 def _blocks(config: dict, layers: int, width: int, matrices: int) -> tuple[FeedForward, ...]:
@@ -190,19 +190,19 @@ def _blocks(config: dict, layers: int, width: int, matrices: int) -> tuple[FeedF
     inner = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
     usual = _number(config, inner, 10_000_000, default=4 * width if matrices == PLAIN else 0)
     experts = _number(config, ("num_local_experts", "num_experts", "n_routed_experts"), 100_000, default=1)
-    own = _number(config, ("moe_intermediate_size",), 10_000_000, default=usual)
-    if not usual and (experts == 1 or not own):
+    expert_width = _number(config, ("moe_intermediate_size",), 10_000_000, default=usual)
+    if not usual and (experts == 1 or not expert_width):
         raise BadModel("This config lacks intermediate_size, the width of the feed-forward blocks: add it.")
-    dense = FeedForward(usual or own, matrices)
+    dense = FeedForward(usual or expert_width, matrices)
     if experts == 1:
         return (dense,) * layers
     active = _number(config, ("num_experts_per_tok", "moe_topk"), experts)
     if active is None:
         raise BadModel(f"This config has {experts:,} experts and lacks num_experts_per_tok, how many a token visits.")
-    shared = _number(config, ("shared_expert_intermediate_size", "shared_intermediate_size"), 10_000_000, 0, least=0)
-    shared = shared or own * _number(config, ("n_shared_experts",), 10_000, 0, least=0)
-    sparse = FeedForward(own, matrices, experts, active, shared)
+    shared = _number(config, ("shared_expert_intermediate_size", "shared_intermediate_size"), 10_000_000, 0, low=0)
+    shared = shared or expert_width * _number(config, ("n_shared_experts",), 10_000, 0, low=0)
+    sparse = FeedForward(expert_width, matrices, experts, active, shared)
     step = _number(config, ("decoder_sparse_step",), MOST["layers"], default=1)
-    first = _number(config, ("first_k_dense_replace",), MOST["layers"], default=0, least=0)
+    first = _number(config, ("first_k_dense_replace",), MOST["layers"], default=0, low=0)
     plain = _list(config, "mlp_only_layers")
     return tuple(dense if layer in plain or layer < first or (layer + 1) % step else sparse for layer in range(layers))

@@ -54,17 +54,17 @@ def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> di
     """At best, with all keys and with a fraction `keep` of them: `prefill_seconds` until `batch` prompts of `context`
     tokens are read, `ms_per_token` of the step after it, which is as long as its bytes or its arithmetic take,
     whichever is longer. `memory_bytes` of weights and cache, and whether that `fits`."""
-    attention, rest = prefill_flops(shape, context)
+    attention, other_flops = prefill_flops(shape, context)
     cache, weights = decode_bytes(shape, context, batch)
     scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes  # operations with all keys and values
     products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes  # those with the weights
-    held = held_bytes(shape, context, batch)
-    found: dict[str, float | bool | int] = {}
+    bytes_needed = held_bytes(shape, context, batch)
+    times: dict[str, float | bool | int] = {}
     for name, part in (("", 1.0), ("_sparse", keep)):
-        found[f"prefill_seconds{name}"] = batch * (attention * part + rest) / on.flops
+        times[f"prefill_seconds{name}"] = batch * (attention * part + other_flops) / on.flops
         step = max((cache * part + weights) / on.bandwidth, (scores * part + products) / on.flops)
-        found[f"ms_per_token{name}"] = 1000 * step
-    return found | {"memory_bytes": held, "fits": held <= on.memory}
+        times[f"ms_per_token{name}"] = 1000 * step
+    return times | {"memory_bytes": bytes_needed, "fits": bytes_needed <= on.memory}
 
 
 def held_bytes(shape: Shape, context: int, batch: int) -> int:

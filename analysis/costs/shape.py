@@ -118,9 +118,9 @@ def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted
     attention. BadSetting for values out of range.
     """
     _check(context, batch, keep)
-    attention, rest = prefill_flops(shape, context, counted)
+    attention, other_flops = prefill_flops(shape, context, counted)
     cache, weights = decode_bytes(shape, context, batch, counted)
-    shares = attention / (attention + rest), cache / (cache + weights)
+    shares = attention / (attention + other_flops), cache / (cache + weights)
     gains = [amdahl(share, keep) for share in shares]
     return {
         "context": context,
@@ -151,8 +151,8 @@ def first_context(shape: Shape, batch: int, keep: float, goal: float, counted: s
 
 
 def _pairs(context: int, window: int | None) -> int:
-    seen = context if window is None else min(context, window)
-    return seen * (seen + 1) // 2 + (context - seen) * seen
+    span = context if window is None else min(context, window)
+    return span * (span + 1) // 2 + (context - span) * span
 
 
 def _weights(shape: Shape, tokens: int, counted: str) -> float:

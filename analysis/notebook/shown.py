@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.answer import Answer
 from analysis.cli.asked import asked
 from analysis.cli.options import parsed
 from analysis.corpus import sample_texts
@@ -186,7 +187,7 @@ def _cells(row: dict) -> list[str]:
     return [row["label"], f"{row['perplexity']:.2f}", difference, interval, f"{row['kl_mean']:.4f}", *shares]
 
 
-def _shown(title: str, parts: list[str], sentences: list[str], found: Result, tables: dict) -> Shown:
+def _shown(title: str, parts: list[str], sentences: list[str], found: Result | Answer, tables: dict) -> Shown:
     protocol = found.numbers["protocol"]
     told = f"<h2>Protocol</h2><pre>{html.escape(json.dumps(protocol, indent=1, default=str))}</pre>"
     return Shown(sheet(title, "\n".join([*parts, told])), sentences, found.tables | tables, protocol)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.quality import divergence
 from analysis.seam.attention import apply
@@ -24,6 +25,12 @@ KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the
 ROWS_BYTES = 1 << 22  # of logits that are compared at once
 UNSCORED = -100  # in place of what follows the last token
 Heads = Iterable[tuple[int, int]]  # (layer, head)
+
+
+def check_way(by: str) -> None:
+    """Refuse a way to replace a head's output that there is not. Errors: BadSetting."""
+    if by not in WAYS:
+        raise BadSetting(f"A head's output is replaced by {', '.join(WAYS)}, not by {by!r}.")
 
 
 def replaced(out: torch.Tensor, by: str, seed: int = 0) -> torch.Tensor:

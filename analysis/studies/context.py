@@ -100,8 +100,8 @@ class Context:
     def counts(self, name: str = "demo") -> "Model | Unloaded":
         """The model by name, to count tokens with: its weights are loaded only where its tokenizer cannot be had
         without, or where a device was named, which has to be tried."""
-        held = self._model is not None and self._model[0] == name
-        light = None if held or self.device != "auto" else unloaded(name, CACHE if self.browser else None)
+        loaded = self._model is not None and self._model[0] == name
+        light = None if loaded or self.device != "auto" else unloaded(name, CACHE if self.browser else None)
         return light or self.model(name)
 
     def add_text(self, name: str, text: str) -> str:
@@ -128,10 +128,10 @@ class Context:
     def within(self, began: float, share: float, name: str = "") -> "Context":
         """This context for a part of the work, from the fraction `began` on a `share` of it: what it tells of its own
         progress is told as that, its stages after the name."""
-        own, before = copy.copy(self), f"{name}, " if name else ""
-        own.progress = lambda done, stage: self.progress(min(1.0, began + share * done), f"{before}{stage}")
-        own.at = lambda done, stage: self.at(min(1.0, began + share * done), f"{before}{stage}")
-        return own
+        part, before = copy.copy(self), f"{name}, " if name else ""
+        part.progress = lambda done, stage: self.progress(min(1.0, began + share * done), f"{before}{stage}")
+        part.at = lambda done, stage: self.at(min(1.0, began + share * done), f"{before}{stage}")
+        return part
 
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
         """What `make(doing)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.
@@ -142,14 +142,14 @@ class Context:
         if folder is None:
             return make(None)
         place = folder / f"{name}-{text_hash(repr(decides))}.json"
-        if (found := read_json(place)) is None:
+        if (stored := read_json(place)) is None:
             with self.alone(place, name):
-                if (found := read_json(place)) is None:  # who was alone before may have made it
-                    found = make(place.with_suffix(""))
-                    write_json(place, found)
+                if (stored := read_json(place)) is None:  # who was alone before may have made it
+                    stored = make(place.with_suffix(""))
+                    write_json(place, stored)
         clear(place.with_suffix(""))
         sweep(folder, f".tmp-{place.name}-*", f"{place.stem}.lock")  # of one who was killed when it was written
-        return found
+        return stored
 
     def alone(self, place: Path, name: str) -> AbstractContextManager[None]:
         """While something is made at `place`: another process that wants the same waits, and can be stopped."""
@@ -235,15 +235,15 @@ def read(
 
 def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
     """Whether a study used the router, policy or method `name` because its request names none."""
-    taken = {one.name: one for one in fields_of(COMMANDS[verb])} if verb in COMMANDS else {}
-    asked = [*(request.get("methods") or []), request.get("method")]
-    if "methods" in taken and request.get("methods") is None:
+    parameters = {field.name: field for field in fields_of(COMMANDS[verb])} if verb in COMMANDS else {}
+    specs = [*(request.get("methods") or []), request.get("method")]
+    if "methods" in parameters and request.get("methods") is None:
         return kind == "method" or USUAL[kind] == name  # of all methods there are
     if USUAL.get(kind) != name:
         return False
-    if kind in taken and not named(kind, request) and (taken[kind].default == name or kind == "policy"):
+    if kind in parameters and not named(kind, request) and (parameters[kind].default == name or kind == "policy"):
         return True
-    return any(_needs(one["name"]) == kind and not named(kind, one) for one in asked if isinstance(one, dict))
+    return any(_needs(spec["name"]) == kind and not named(kind, spec) for spec in specs if isinstance(spec, dict))
 
 
 def _needs(method: str) -> str:
@@ -260,7 +260,7 @@ def check_seed(seed: int) -> None:
 
 
 def protocol(
-    verb: str, model: "Model | Unloaded", text: str | None = None, tokens: int | None = None, **more: Any
+    verb: str, model: "Model | Unloaded", text: str | None = None, tokens: int | None = None, **details: Any
 ) -> dict:
     """Where and how a number about a model was made, kept with every number; `more` adds and overrides. Without weights
     nothing was computed in a type or by a kernel."""
@@ -276,7 +276,7 @@ def protocol(
         "device": str(lm.device) if lm else "cpu",
         "kernel": lm and lm.stock_attention,
     }
-    return made_on(verb=verb, **about | more)
+    return made_on(verb=verb, **about | details)
 
 
 @cache
@@ -285,11 +285,11 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in VERSIONS}
 
 
-def made_on(**what: Any) -> dict:
+def made_on(**details: Any) -> dict:
     """`what`, and the machine, versions and time it was made with."""
     torch = sys.modules.get("torch")  # what needs none computes in one thread
     return {
-        **what,
+        **details,
         "threads": torch.get_num_threads() if torch else 1,
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": dict(_versions()),

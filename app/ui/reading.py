@@ -96,7 +96,7 @@ def _other_lengths(model: str, card: dict) -> None:
     if run is None:
         jobs.run_button("Compare at full length", "model", args, "parity_full", tokens=card["max_positions"])
         return
-    full = run.numbers["full"]
+    full = run.numbers.get("full")
     same = "the same" if full["same"] else "not the same"
     widgets.prose(f"At full length, these weights are {same}: {_differences(full)}", "quiet")
 

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from analysis.corpus import sample_texts, tokenize
-from analysis.errors import BadSetting
 from analysis.metrics.intervals import interval, over_seeds
 from analysis.models import Model
-from analysis.probes.ablation import WAYS, Heads, ablated
+from analysis.probes.ablation import Heads, ablated, check_way
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
@@ -42,8 +41,7 @@ class Sizes(AnySizes):
         check_range("The number of sequences", self.sequences, 2, 4096)
         check_range("The number of draws", self.draws, 1, 99)
         check_range("The number of random tokens", self.length, 2 * SETTLED, lm.max_positions // 2)
-        if self.by not in WAYS:
-            raise BadSetting(f"A head's output is replaced by {', '.join(WAYS)}, not by {self.by!r}.")
+        check_way(self.by)
 
 
 def measure(at: Setting) -> dict:

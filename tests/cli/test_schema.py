@@ -16,8 +16,8 @@ from analysis.studies.registry import STORED
 from tests.made.answers import ASKED, home, printed
 
 # They need a network, folders of their own, hours or other runs, or change what they are asked about.
-NEVER_ASKED = set("fetch examples finetune study spread stress pitfalls mcp".split())
-NEVER_ASKED |= set("take calibrations import-policy bundle-out bundle-in".split())
+NEVER_ASKED = set("fetch finetune study spread stress pitfalls mcp".split())
+NEVER_ASKED |= set("take bundle-out bundle-in".split())
 
 
 @pytest.mark.parametrize("verb", sorted(answers()))

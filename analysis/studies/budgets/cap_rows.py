@@ -36,21 +36,21 @@ class Counting(CSA):
         """Counts from nothing again."""
         self.read = self.least = self.most = 0
 
-    def note(self, call: Call, kept: torch.Tensor) -> None:
-        shared = kept.unflatten(1, (call.key.shape[1], -1))  # [B, G, H / G, Tq]
-        visible = torch.arange(call.past + 1, call.past + kept.shape[-1] + 1, device=kept.device)
-        self.read += int(kept.sum())
+    def note(self, call: Call, read_mask: torch.Tensor) -> None:
+        shared = read_mask.unflatten(1, (call.key.shape[1], -1))  # [B, G, H / G, Tq]
+        visible = torch.arange(call.past + 1, call.past + read_mask.shape[-1] + 1, device=read_mask.device)
+        self.read += int(read_mask.sum())
         self.least += int(shared.amax(2).sum())
         self.most += int(shared.sum(2).minimum(visible).sum())
 
     def mask(self, block: Block) -> torch.Tensor:
-        kept = super().mask(block)
-        read = kept & block.visible
+        mask = super().mask(block)
+        read = mask & block.visible
         shared = int(torch.count_nonzero(union(read, block.sharing)))
         self.read += int(torch.count_nonzero(read))
         self.least += shared
         self.most += shared
-        return kept
+        return mask
 
 
 class Progress:
@@ -66,11 +66,11 @@ class Progress:
         self.done += 1
 
 
-def window_losses(model: Model, windows: np.ndarray, method: Method, told: Progress, name: str) -> np.ndarray:
+def window_losses(model: Model, windows: np.ndarray, method: Method, progress: Progress, name: str) -> np.ndarray:
     """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
     rows = []
-    for at, ids in enumerate(windows):
-        told(f"{name}, window {at + 1} of {len(windows)}")
+    for index, ids in enumerate(windows):
+        progress(f"{name}, window {index + 1} of {len(windows)}")
         with apply(model, method, kernels=True):
             rows.append(token_losses(model, torch.as_tensor(ids)[None])[0])
     return np.stack(rows).astype(np.float64)
@@ -85,15 +85,15 @@ def measure_losses(
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, Counting]]]:
     """Nats of dense attention on windows of token ids [n, T], [n, T - 1], and name -> (the same under budgets [L, H],
     what counted the keys read). Budgets that are equal are computed once; `span` of the progress."""
-    told = Progress(context, span, (1 + len({one.tobytes() for one in variants.values()})) * len(windows))
-    dense = window_losses(model, windows, METHODS["dense"](), told, "dense")
-    found = {}
+    progress = Progress(context, span, (1 + len({budgets_.tobytes() for budgets_ in variants.values()})) * len(windows))
+    dense = window_losses(model, windows, METHODS["dense"](), progress, "dense")
+    measured = {}
     for name, budgets in variants.items():
         key = budgets.tobytes()
-        if key not in found:
+        if key not in measured:
             method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
-            found[key] = (window_losses(model, windows, method, told, name), method)
-    return dense, {name: found[budgets.tobytes()] for name, budgets in variants.items()}
+            measured[key] = (window_losses(model, windows, method, progress, name), method)
+    return dense, {name: measured[budgets.tobytes()] for name, budgets in variants.items()}
 
 
 def measure_all(
@@ -108,9 +108,9 @@ def measure_all(
     """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass,
     `counted_reads`, and with `report` (bool [n], which windows the choice of a cap does not see) the two sides of
     `runs.caps`. `documents` [n]: which text each window is of, where texts are the units."""
-    dense, found = measure_losses(context, model, windows, variants, span)
+    dense, measured = measure_losses(context, model, windows, variants, span)
     rows = {}
-    for name, (losses, method) in found.items():
+    for name, (losses, method) in measured.items():
         rows[name] = compare_losses(losses, dense, documents)
         rows[name] |= counted_reads([method], model.num_kv_heads, *windows.shape)
         if report is not None:
@@ -122,9 +122,9 @@ def measure_all(
 def two_sides(documents: np.ndarray, fewest: int = 0) -> np.ndarray:
     """Which windows report, bool [n]: those of the later half of the texts, or of `fewest` where half is less and one
     is left to choose by; of one text its later half."""
-    which = np.unique(documents)
-    if len(which) > 1:
-        return np.isin(documents, which[-max(len(which) // 2, min(fewest, len(which) - 1)) :])
+    texts = np.unique(documents)
+    if len(texts) > 1:
+        return np.isin(documents, texts[-max(len(texts) // 2, min(fewest, len(texts) - 1)) :])
     return np.arange(len(documents)) >= (len(documents) + 1) // 2
 
 
@@ -138,35 +138,35 @@ def units_of(documents: np.ndarray) -> np.ndarray | None:
 def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, rows: np.ndarray) -> dict:
     """What `runs.caps` judges, of the windows `rows` [n]."""
     losses, dense = losses[rows], dense[rows]
-    whole = perplexity_change(losses, dense, mine := None if documents is None else documents[rows])
+    change_of_all = perplexity_change(losses, dense, texts := None if documents is None else documents[rows])
     table = position_bins(losses, min(BINS, losses.shape[1]))
-    found = []
+    bins = []
     for first, last in zip(table["first"], table["last"], strict=True):
-        part = perplexity_change(losses[:, first:last], dense[:, first:last], mine, STRETCH)
-        found.append((part.upper, part.change, int(first), int(last)))
-    known = all(upper is not None for upper, *_ in found)
-    upper, change, first, last = max(found, key=lambda one: one[0] if known else one[1])
+        part = perplexity_change(losses[:, first:last], dense[:, first:last], texts, STRETCH)
+        bins.append((part.upper, part.change, int(first), int(last)))
+    all_judged = all(upper is not None for upper, *_ in bins)
+    upper, change, first, last = max(bins, key=lambda entry: entry[0] if all_judged else entry[1])
     return {
         "perplexity": math.exp(losses.mean()),
         "perplexity_dense": math.exp(dense.mean()),
-        "difference": whole.change,
-        "upper": whole.upper,
+        "difference": change_of_all.change,
+        "upper": change_of_all.upper,
         "worst_bin_first": first,
         "worst_bin_last": last,
         "worst_bin_difference": change,
-        "worst_bin_upper": upper if known else None,
+        "worst_bin_upper": upper if all_judged else None,
         "worst_bin_change": math.exp(losses[:, first:last].mean()) - math.exp(dense[:, first:last].mean()),
-        "units": whole.units,
-        "unit": whole.unit,
+        "units": change_of_all.units,
+        "unit": change_of_all.unit,
     }
 
 
-def counted_reads(each: Sequence[Counting], kv_heads: int, windows: int, length: int) -> dict[str, float]:
+def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, length: int) -> dict[str, float]:
     """What methods counted, each in as many windows of a model with `kv_heads` in a layer, under the names of
     `metrics.budgets.reads`: there predicted, here with ties."""
-    passes = len(each) * windows
-    layers, heads = each[0].shape
-    read, least, most = (sum(getattr(one, name) for one in each) for name in ("read", "least", "most"))
+    passes = len(methods) * windows
+    layers, heads = methods[0].shape
+    read, least, most = (sum(getattr(method, name) for method in methods) for name in ("read", "least", "most"))
     queries, causal = passes * layers * length, passes * layers * (length * (length + 1) // 2)  # of one head a layer
     return {
         "attended": read / (queries * heads),
@@ -189,12 +189,12 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray 
     spans = list(zip(table["first"], table["last"], strict=True))
     changes = [perplexity_change(losses[:, a:b], dense[:, a:b], documents, STRETCH) for a, b in spans]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
-        table[name] = np.array([getattr(one, value) for one in changes], dtype=float)
-    own = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]
+        table[name] = np.array([getattr(estimate, value) for estimate in changes], dtype=float)
+    perplexities = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]
     for name in ("low", "high"):  # of the perplexity itself, beside that of its change
-        table[f"perplexity_{name}"] = np.array([getattr(one, name) for one in own], dtype=float)
+        table[f"perplexity_{name}"] = np.array([getattr(estimate, name) for estimate in perplexities], dtype=float)
     bins = table.astype(object).where(table.notna(), None).to_dict("records")
-    worst = max(range(len(bins)), key=lambda at: abs(bins[at]["difference"]))
+    worst = max(range(len(bins)), key=lambda number: abs(bins[number]["difference"]))
     return {
         "perplexity": math.exp(losses.mean()),
         "perplexity_dense": math.exp(dense.mean()),

@@ -1,7 +1,9 @@
 """The smallest cap that changes no position of a text: perplexity against dense by position, cap after cap."""
 
+import pandas as pd
+
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
-from analysis.runs import Result
 from analysis.runs.caps import summary
 from analysis.studies.budgets.cap_rows import BINS, two_sides, units_of
 from analysis.studies.budgets.policies import Policy, facts
@@ -22,6 +24,24 @@ from analysis.studies.text.calibration import document_windows, halves, text_key
 from analysis.studies.text.held_out import ids_hash
 
 
+@record
+class CapSweep(Answer):
+    """A policy under several caps, on texts that it was not calibrated on."""
+
+    sweep: list[dict] = doc("one row per cap, see `sweep`")
+    cap: int | None = doc("the smallest cap that passes; null where none does")
+    sentence: str = doc("the result in words")
+    tolerance: float = doc("change of perplexity that is allowed: 0.01 is 1%")
+    tolerance_bin: float = doc("the same at the worst positions")
+    policy: dict = doc("facts of the policy")
+    budgets: list[list[int]] = doc("[layer][head]: its budgets")
+    window: int = doc("tokens of a window")
+    windows: int = doc("windows that were read")
+    notes: list[str] = doc("what to bear in mind")
+    rows: pd.DataFrame = doc("the sweep without its bins")
+    bins: pd.DataFrame = doc("one row per cap and bin")
+
+
 def cap_sweep(
     model: str = "demo",
     texts: list[str] | None = None,
@@ -34,27 +54,25 @@ def cap_sweep(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> CapSweep:
     """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own.
 
     Of a text whose first half calibrated the policy the second half is read. The cap is chosen on the first half of
-    what is read and reported on the second, by the one-sided limits of `runs.caps`. numbers: `sweep` (see `sweep`),
-    `cap` (the smallest that passes, None if none does), `sentence`, `tolerance`, `tolerance_bin`, `policy`,
-    `budgets`, `window`, `windows`, `notes`; tables: `rows` (one per cap), `bins` (one per cap and bin). Errors:
-    BadSetting for a text that calibrated the policy, BadText.
+    what is read and reported on the second, by the one-sided limits of `runs.caps`. Errors: BadSetting for a
+    text that calibrated the policy, BadText.
     """
     check_seed(seed)
     caps = check_caps(list(CAPS if caps is None else caps), tolerance, tolerance_bin)
     lm = context.model(model)
-    made = resolve(context, lm, policy, window)
-    given = unseen(context, made, texts or [])
-    windows, documents = document_windows(lm, given, window, tokens, "text of the sweep")
+    resolved = resolve(context, lm, policy, window)
+    unseen_texts = unseen(context, resolved, texts or [])
+    windows, documents = document_windows(lm, unseen_texts, window, tokens, "text of the sweep")
     sides = {"documents": units_of(documents), "report": two_sides(documents)}
-    rows = sweep(context, lm, windows, made.budgets, caps, tolerance, tolerance_bin, **sides)
+    rows = sweep(context, lm, windows, resolved.budgets, caps, tolerance, tolerance_bin, **sides)
     about = protocol(
         "cap-sweep",
         lm,
-        "+".join(text_keys(given)),
+        "+".join(text_keys(unseen_texts)),
         windows.size,
         window=windows.shape[1],
         seed=seed,
@@ -63,17 +81,18 @@ def cap_sweep(
         unit=rows[0]["unit"],
         bins=BINS,
     )
-    numbers = {
+    return CapSweep(
         **summary(rows),
-        "tolerance": tolerance,
-        "tolerance_bin": tolerance_bin,
-        "policy": facts(made),
-        "budgets": made.budgets.tolist(),
-        "window": windows.shape[1],
-        "windows": len(windows),
-        "notes": few_tokens(rows),
-    }
-    return Result(numbers | {"protocol": about}, sweep_tables(rows))
+        tolerance=tolerance,
+        tolerance_bin=tolerance_bin,
+        policy=facts(resolved),
+        budgets=resolved.budgets.tolist(),
+        window=windows.shape[1],
+        windows=len(windows),
+        notes=few_tokens(rows),
+        **sweep_tables(rows),
+        protocol=about,
+    )
 
 
 def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str, str]]:
@@ -83,7 +102,7 @@ def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str,
     """
     if not keys:
         raise BadSetting("No text was named: a policy is measured on at least one.")
-    found = []
+    texts = []
     for key in keys:
         name, text = context.text(key)
         if policy.about.get("halves") == key:
@@ -92,5 +111,5 @@ def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str,
             raise BadSetting(
                 f"{name} calibrated the policy {policy.name}, which must not be measured on it: choose another text."
             )
-        found.append((name, text))
-    return found
+        texts.append((name, text))
+    return texts

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from analysis.answer import Answer, doc, record
 from analysis.costs import kv_cache_bytes
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
-from analysis.runs import Result
 from analysis.studies.budgets.policies import DEFAULT, Policy, facts, stored_policies
 from analysis.studies.budgets.ranks import cells_table
 from analysis.studies.budgets.recipes import policy_for, resolve
@@ -17,116 +17,150 @@ SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0
 CAN_NOT = "Every key is scored to find the largest, so no setting here can be much faster than dense attention."
 
 
+@record
+class Budgets(Answer):
+    """The budgets of a policy with changes by hand, and what they read without ties. Lists are [layer][head]."""
+
+    ranks: list[list[float]] = doc("what the keys are shared out by")
+    budgets: list[list[int]] = doc("keys that a head may read")
+    stored: list[list[int]] = doc("the same as calibrated")
+    fixed: list[list[bool]] = doc("set by hand")
+    total: int = doc("keys of all heads together")
+    stored_total: int = doc("the same as calibrated")
+    beta: float = doc("total by the sum of the ranks")
+    cap: int = doc("keys that a head may read at most")
+    integers: dict = doc("the policy to hand on: layers heads policy")
+    attended: float = doc("keys that a query reads on average")
+    reads_causal: float = doc("share of the causal pairs that is read")
+    reads_full: float = doc("the same as a share of all pairs")
+    kv_read: float = doc("share of the key and value vectors that is fetched")
+    reads_kv_least: float = doc("share that a key-value head reads where the heads that share it choose alike")
+    reads_kv_most: float = doc("the same where they never do")
+    shares: list[dict] = doc("total and beta that read a share of the causal pairs")
+    kv_bytes: int = doc("bytes of the KV cache with all keys")
+    kv_bytes_evicted: int = doc("the same, at most, when keys leave for good")
+    window: int = doc("tokens that these are of")
+    policy: dict = doc("facts of the policy")
+    policies: list[dict] = doc("facts of all policies of the model")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    cells: pd.DataFrame = doc("layer head rank budget stored fixed capped")
+
+
+@record
+class Agreement(Answer):
+    """How the ranks of two policies of a model agree. Correlations are null where one has no spread."""
+
+    pearson: float | None = doc("correlation over heads")
+    pearson_log: float | None = doc("correlation of the logarithms")
+    spearman: float | None = doc("rank correlation")
+    mean_change: float = doc("mean of |other - rank| / rank")
+    moved: float = doc("share of the keys that change heads when both share out the same total")
+    total: int = doc("that total")
+    policy: dict = doc("facts of the first policy")
+    other: dict = doc("facts of the second")
+    sentence: str = doc("the result in words")
+    cells: pd.DataFrame = doc("layer head rank other change budget other_budget")
+
+
 def budgets(
     model: str = "demo", policy: dict | str | None = None, window: int | None = None, *, context: Context
-) -> Result:
+) -> Budgets:
     """The budgets that a policy and hand-made changes give, and what they read of `window` tokens; no pass is made.
 
-    `policy`: see `policies.resolve` (a name; a total by one of `total beta keys_per_head reads`; `edits`). numbers:
-    `ranks budgets stored` [L][H] (`stored`: as calibrated), `fixed` [L][H] set by hand, `total stored_total beta cap`,
-    `integers` (the policy to hand on: `layers heads policy`), `reads_causal reads_full kv_read attended
-    reads_kv_least reads_kv_most` (without ties, see `metrics.budgets`), `shares` (`share total beta`: what total reads
-    which share of the causal pairs), `kv_bytes` and
-    `kv_bytes_evicted` (at most, when keys leave for good), `policy` and `policies` (facts), `sentence`, `notes`.
-    table: `cells` (`layer head rank budget stored fixed capped`). Errors: BadSetting.
+    `policy`: see `recipes.resolve` (a name; a total by one of `total beta keys_per_head reads`; `edits`).
+    Errors: BadSetting.
     """
     lm = context.model(model)
     check_range("A window of text", window, 1, lm.max_positions)
-    made, length = resolve(context, lm, policy, window), window or lm.max_positions
-    base = policy_for(context, lm, made.name)
-    total, ranked = int(made.budgets.sum()), float(made.ranks.sum())
-    read = reads(made.budgets, made.cap, length, lm.num_kv_heads)
-    kept = cache_keys(made.budgets, made.cap, length, lm.num_kv_heads)
-    dense, evicted = (kv_cache_bytes(keys, lm.head_dim, lm.dtype.itemsize) for keys in kept)
-    numbers = {
-        "ranks": made.ranks.tolist(),
-        "budgets": made.budgets.tolist(),
-        "stored": base.budgets.tolist(),
-        "fixed": made.fixed.tolist(),
-        "total": total,
-        "stored_total": int(base.budgets.sum()),
-        "beta": total / ranked,
-        "cap": int(made.cap),
-        "integers": made.integers,
+    resolved, length = resolve(context, lm, policy, window), window or lm.max_positions
+    base = policy_for(context, lm, resolved.name)
+    total, ranked = int(resolved.budgets.sum()), float(resolved.ranks.sum())
+    read = reads(resolved.budgets, resolved.cap, length, lm.num_kv_heads)
+    cached = cache_keys(resolved.budgets, resolved.cap, length, lm.num_kv_heads)
+    dense, evicted = (kv_cache_bytes(keys, lm.head_dim, lm.dtype.itemsize) for keys in cached)
+    cells = {"rank": resolved.ranks, "budget": resolved.budgets, "stored": base.budgets, "fixed": resolved.fixed}
+    return Budgets(
+        ranks=resolved.ranks.tolist(),
+        budgets=resolved.budgets.tolist(),
+        stored=base.budgets.tolist(),
+        fixed=resolved.fixed.tolist(),
+        total=total,
+        stored_total=int(base.budgets.sum()),
+        beta=total / ranked,
+        cap=int(resolved.cap),
+        integers=resolved.integers,
         **read,
-        "shares": _shares(made, length),
-        "kv_bytes": dense,
-        "kv_bytes_evicted": evicted,
-        "window": length,
-        "policy": facts(base),
-        "policies": stored_policies(context, lm),
-        "sentence": _sentence(made, total, read),
-        "notes": [CAN_NOT],
-        "protocol": protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
-    }
-    cells = {"rank": made.ranks, "budget": made.budgets, "stored": base.budgets, "fixed": made.fixed}
-    return Result(numbers, {"cells": cells_table(**cells, capped=np.minimum(made.budgets, made.cap))})
+        shares=_shares(resolved, length),
+        kv_bytes=dense,
+        kv_bytes_evicted=evicted,
+        window=length,
+        policy=facts(base),
+        policies=stored_policies(context, lm),
+        sentence=_sentence(resolved, total, read),
+        notes=[CAN_NOT],
+        cells=cells_table(**cells, capped=np.minimum(resolved.budgets, resolved.cap)),
+        protocol=protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
+    )
 
 
 def calibrations(
     model: str = "demo", policy: str = DEFAULT, other: str = "", total: int | None = None, *, context: Context
-) -> Result:
+) -> Agreement:
     """How the ranks of two stored policies of a model agree, such as of two corpora, and what moves between heads.
 
-    numbers: `pearson`, `pearson_log`, `spearman` over heads (None where one has no spread), `mean_change` (mean of
-    |other - rank| / rank), `moved` (share of the keys that change heads when both share out the same `total`, by
-    default the first one's), `policy other` (facts), `sentence`; table: `cells` (`layer head rank other change budget
-    other_budget`). Errors: BadSetting.
+    `total`: keys that both share out, by default those of the first. Errors: BadSetting.
     """
     lm = context.model(model)
     first, second = policy_for(context, lm, policy), policy_for(context, lm, other or DEFAULT)
     if first.name == second.name:
         raise BadSetting(f"Two policies are compared, and {first.name} was named twice: name another one.")
     total = int(first.budgets.sum()) if total is None else total
-    mine, theirs = (allocate_budget(one.ranks, total) for one in (first, second))
+    shared_first, shared_second = (allocate_budget(compared.ranks, total) for compared in (first, second))
     change = second.ranks / np.maximum(first.ranks, 1e-9) - 1
-    found = {
-        "pearson": _pearson(first.ranks, second.ranks),
-        "pearson_log": _pearson(np.log(np.maximum(first.ranks, 1e-9)), np.log(np.maximum(second.ranks, 1e-9))),
-        "spearman": _pearson(*(pd.Series(one.ranks.ravel()).rank().to_numpy() for one in (first, second))),
-        "mean_change": float(np.abs(change).mean()),
-        "moved": float(np.abs(mine - theirs).sum() / 2 / total),
-    }
-    alike = "have no spread" if found["pearson_log"] is None else f"agree to {found['pearson_log']:.2f}"
-    numbers = {
-        **found,
-        "total": total,
-        "policy": facts(first),
-        "other": facts(second),
-        "sentence": (
+    logs = [np.log(np.maximum(compared.ranks, 1e-9)) for compared in (first, second)]
+    places = [pd.Series(compared.ranks.ravel()).rank().to_numpy() for compared in (first, second)]
+    pearson_log, mean_change = _pearson(*logs), float(np.abs(change).mean())
+    moved = float(np.abs(shared_first - shared_second).sum() / 2 / total)
+    alike = "have no spread" if pearson_log is None else f"agree to {pearson_log:.2f}"
+    return Agreement(
+        pearson=_pearson(first.ranks, second.ranks),
+        pearson_log=pearson_log,
+        spearman=_pearson(*places),
+        mean_change=mean_change,
+        moved=moved,
+        total=total,
+        policy=facts(first),
+        other=facts(second),
+        sentence=(
             f"The ranks of {first.name} and {second.name} {alike} (correlation of their logarithms); a head's rank "
-            f"changes by {found['mean_change']:.0%} on average, and {found['moved']:.1%} of {total:,} keys change "
-            "heads."
+            f"changes by {mean_change:.0%} on average, and {moved:.1%} of {total:,} keys change heads."
         ),
-        "protocol": protocol("calibrations", lm, None, 0, kernel="none: computed from stored ranks"),
-    }
-    cells = {"rank": first.ranks, "other": second.ranks, "change": change, "budget": mine, "other_budget": theirs}
-    return Result(numbers, {"cells": cells_table(**cells)})
-
-
-def _shares(made: Policy, length: int) -> list[dict]:
-    """Totals for a slider over the share of reads, without edits and cap."""
-    totals = {share: budget_for_reads(made.ranks, share, length, FLOOR) for share in SHARES}
-    return [
-        {"share": share, "total": total, "beta": total / float(made.ranks.sum())} for share, total in totals.items()
-    ]
-
-
-def _sentence(made: Policy, total: int, read: dict) -> str:
-    heads = made.budgets.size
-    return (
-        f"{total:,} keys for {heads:,} heads, {total / heads:.0f} each on average and at most "
-        f"{min(made.cap, made.budgets.max()):,}: {read['reads_causal']:.1%} of the causal pairs "
-        f"({read['reads_full']:.1%} of all pairs){_shared(read)}."
+        cells=cells_table(
+            rank=first.ranks, other=second.ranks, change=change, budget=shared_first, other_budget=shared_second
+        ),
+        protocol=protocol("calibrations", lm, None, 0, kernel="none: computed from stored ranks"),
     )
 
 
-def _shared(read: dict) -> str:
-    """What the heads that share keys read together, where any do."""
-    least, most = read["reads_kv_least"], read["reads_kv_most"]
-    if most == read["reads_causal"]:
-        return ""
-    return f"; heads that share keys read {least:.1%} to {most:.1%} together, by how far they choose alike"
+def _shares(policy: Policy, length: int) -> list[dict]:
+    """Totals for a slider over the share of reads, without edits and cap."""
+    totals = {share: budget_for_reads(policy.ranks, share, length, FLOOR) for share in SHARES}
+    return [
+        {"share": share, "total": total, "beta": total / float(policy.ranks.sum())} for share, total in totals.items()
+    ]
+
+
+def _sentence(policy: Policy, total: int, read: dict) -> str:
+    heads, low, high = policy.budgets.size, read["reads_kv_least"], read["reads_kv_most"]
+    shared = ""
+    if high != read["reads_causal"]:
+        shared = f"; heads that share keys read {low:.1%} to {high:.1%} together, by how far they choose alike"
+    return (
+        f"{total:,} keys for {heads:,} heads, {total / heads:.0f} each on average and at most "
+        f"{min(policy.cap, policy.budgets.max()):,}: {read['reads_causal']:.1%} of the causal pairs "
+        f"({read['reads_full']:.1%} of all pairs){shared}."
+    )
 
 
 def _pearson(a: np.ndarray, b: np.ndarray) -> float | None:

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.groups.words import word_of_tokens
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.seam.attention import Block, apply
 from analysis.statistics import forward
 from analysis.studies.budgets.policies import facts
@@ -19,6 +19,34 @@ from analysis.studies.text.held_out import check_range
 from analysis.studies.text.scoring import score, whole_windows
 
 LABEL = "csa"
+
+
+@record
+class LostToken:
+    """What one prediction lost to a policy. Positions are places in the text."""
+
+    position: int = doc("the predicted token")
+    query: int = doc("the token before it, whose reading is compared")
+    piece: str = doc("the predicted token as text")
+    loss: float = doc("under the policy, nats")
+    loss_dense: float = doc("of dense attention, nats")
+    difference: float = doc("rise of the loss, nats")
+    lost: float = doc("share of the attention that was dropped, mean over heads")
+    key: dict | None = doc(
+        "the key of which most was dropped: its place and distance, mass over heads, heads that dropped it, and the "
+        "head that read it most; null where nothing was dropped"
+    )
+    sentence: str = doc("the result in words")
+
+
+@record
+class LostKeys(Answer, LostToken):
+    """The keys that a token lost to a policy."""
+
+    policy: dict = doc("facts of the policy")
+    cap: int = doc("keys that a head may read at most")
+    keys: pd.DataFrame = doc("dropped keys: position piece distance mass heads, the most dropped first")
+    heads: pd.DataFrame = doc("per head its budget, visible keys, the share it dropped, and the largest key of that")
 
 
 def lost_keys(
@@ -32,61 +60,58 @@ def lost_keys(
     top: int = 20,
     *,
     context: Context,
-) -> Result:
+) -> LostKeys:
     """The keys that dense attention reads at one prediction and min(budget, cap) of each head drops, by the attention.
 
     `position` of the predicted token in the text, as in the tables of `evaluate`; without it the token whose loss the
-    policy raises most. What is asked is the query before it. numbers: `position query` (places in the text), `piece`
-    (the predicted token), `loss loss_dense difference` in nats, `lost` (the dropped share of attention, mean over
-    heads), `key` (the key of which most was dropped: `position piece distance mass` summed over heads, `heads` that
-    dropped it, and of the one that dropped most `layer head attention budget`), `policy`, `sentence`; tables: `keys`
-    (`position piece distance mass heads`, the `top` ones), `heads` (`layer head budget visible lost position piece
-    attention`: of each head what it dropped and the largest key of it). Errors: BadSetting, BadText.
+    policy raises most. The query before it is compared; its `top` dropped keys are listed. Errors: BadSetting, BadText.
     """
     check_range("The number of keys", top, 1, 1000)
     lm = context.model(model)
-    made = resolve(context, lm, policy, window)
-    method = made.method(**({} if cap is None else {"cap": cap}))
+    resolved = resolve(context, lm, policy, window)
+    method = resolved.method(**({} if cap is None else {"cap": cap}))
     method.check(lm.lm)
     reading = whole_windows(context, lm, text, window, long_text)
-    dense, found = score(context, lm, text, reading, {LABEL: method})
-    losses, before = found[LABEL].losses, dense.losses
-    at, inside = _place(position, losses - before)
-    numbers, keys, heads = lost_at(lm, reading, at, inside, method, losses[at, inside], before[at, inside])
-    size = len(reading.windows[at])
-    numbers |= {
-        "policy": facts(made),
-        "cap": int(method.cap),
-        "protocol": protocol("lost-keys", lm, text, len(reading.tokens), window=size, policy=made.integers),
-    }
-    return Result(numbers, {"keys": keys.head(top), "heads": heads})
+    dense, scored = score(context, lm, text, reading, {LABEL: method})
+    losses, before = scored[LABEL].losses, dense.losses
+    number, inside = _place(position, losses - before)
+    lost, keys, heads = lost_at(lm, reading, number, inside, method, losses[number, inside], before[number, inside])
+    size = len(reading.windows[number])
+    return LostKeys(
+        **vars(lost),
+        policy=facts(resolved),
+        cap=int(method.cap),
+        keys=keys.head(top),
+        heads=heads,
+        protocol=protocol("lost-keys", lm, text, len(reading.tokens), window=size, policy=resolved.integers),
+    )
 
 
 def lost_at(
-    lm: Model, reading: Reading, at: int, inside: int, method: Method, loss: float, loss_dense: float
-) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
-    """What the query of prediction `inside` in window `at` lost to a method's budgets, all windows of equal length:
-    (`position query piece loss loss_dense difference lost key sentence`, its keys, its heads) as in `lost_keys`."""
-    ids, query = reading.windows[at], inside  # position inside + 1 is predicted by the query before it
-    start, pieces = at * len(ids), reading.tokens.pieces
-    rows = _dropped(lm, ids, query, method, start)
-    heads = rows["heads"].assign(piece=[pieces[p] if p >= 0 else "" for p in rows["heads"]["position"]])
-    keys = _keys(rows["dropped"], start, query, pieces)
+    lm: Model, reading: Reading, number: int, inside: int, method: Method, loss: float, loss_dense: float
+) -> tuple[LostToken, pd.DataFrame, pd.DataFrame]:
+    """What the query of prediction `inside` in window `number` lost to a method's budgets, all windows of equal length:
+    (the token, its keys, its heads)."""
+    ids, query = reading.windows[number], inside  # position inside + 1 is predicted by the query before it
+    start, pieces = number * len(ids), reading.tokens.pieces
+    dropped, heads = _dropped(lm, ids, query, method, start)
+    heads["piece"] = [pieces[place] if place >= 0 else "" for place in heads["position"]]
+    keys = _keys(dropped, start, query, pieces)
     target = start + inside + 1
-    key, rise = _worst(keys, heads, rows["dropped"], start), float(loss - loss_dense)
+    key, rise = _worst(keys, heads, dropped, start), float(loss - loss_dense)
     words = word_of_tokens(reading.text, reading.tokens.starts, reading.tokens.ends)
-    numbers = {
-        "position": target,
-        "query": start + query,
-        "piece": pieces[target],
-        "loss": float(loss),
-        "loss_dense": float(loss_dense),
-        "difference": rise,
-        "lost": float(heads["lost"].mean()),
-        "key": key,
-        "sentence": _sentence(pieces, words, target, rise, key),
-    }
-    return numbers, keys, heads
+    token = LostToken(
+        position=target,
+        query=start + query,
+        piece=pieces[target],
+        loss=float(loss),
+        loss_dense=float(loss_dense),
+        difference=rise,
+        lost=float(heads["lost"].mean()),
+        key=key,
+        sentence=_sentence(pieces, words, target, rise, key),
+    )
+    return token, keys, heads
 
 
 def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
@@ -94,17 +119,17 @@ def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
     windows, predicted = rise.shape
     if position is None:
         return tuple(int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
-    at, inside = divmod(position, predicted + 1)
-    if not 0 <= at < windows or inside == 0:
+    number, inside = divmod(position, predicted + 1)
+    if not 0 <= number < windows or inside == 0:
         raise BadSetting(
             f"Token {position:,} is not predicted: the first of each of {windows} windows of {predicted + 1:,} is not."
         )
-    return at, inside - 1
+    return number, inside - 1
 
 
-def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int) -> dict:
-    """Of one query in dense attention: `dropped` [L, H, query + 1] the attention to keys outside the largest, and
-    `heads`, a row per head."""
+def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int) -> tuple[np.ndarray, pd.DataFrame]:
+    """Of one query in dense attention: [L, H, query + 1] the attention to keys outside the largest, and a row per
+    head."""
     rows = []
 
     def watch(block: Block, probabilities: torch.Tensor) -> None:
@@ -117,15 +142,13 @@ def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int)
     table, lost = [], np.stack(rows)  # [L, H, query + 1]
     for layer, of_layer in enumerate(lost):
         for head, (row, count) in enumerate(zip(of_layer, method.counts(layer), strict=True)):
-            if count <= query:
-                row[row >= np.partition(row, -count)[-count]] = 0.0  # what is kept, ties included
-            else:
-                row[:] = 0.0
+            threshold = np.partition(row, -count)[-count] if count <= query else 0.0
+            row[row >= threshold] = 0.0  # what is kept, ties included; everything where the budget is large enough
             worst = int(row.argmax())
-            any_lost = row[worst] > 0
-            table.append((layer, head, count, query + 1, row.sum(), start + worst if any_lost else -1, row[worst]))
+            position = start + worst if row[worst] > 0 else -1
+            table.append((layer, head, count, query + 1, row.sum(), position, row[worst]))
     columns = ["layer", "head", "budget", "visible", "lost", "position", "attention"]
-    return {"dropped": lost, "heads": pd.DataFrame(table, columns=columns)}
+    return lost, pd.DataFrame(table, columns=columns)
 
 
 def _keys(dropped: np.ndarray, start: int, query: int, pieces: list[str]) -> pd.DataFrame:
@@ -136,7 +159,7 @@ def _keys(dropped: np.ndarray, start: int, query: int, pieces: list[str]) -> pd.
     return pd.DataFrame(
         {
             "position": start + order,
-            "piece": [pieces[start + at] for at in order],
+            "piece": [pieces[start + place] for place in order],
             "distance": query - order,
             "mass": mass[order],
             "heads": heads[order],
@@ -148,7 +171,7 @@ def _worst(keys: pd.DataFrame, heads: pd.DataFrame, dropped: np.ndarray, start: 
     """The first key, with the head that read it most; None where nothing was dropped."""
     if keys.empty:
         return None
-    key = {name: value.item() if hasattr(value, "item") else value for name, value in keys.iloc[0].items()}
+    key = keys.head(1).to_dict("records")[0]
     of_key = dropped[:, :, key["position"] - start]
     layer, head = (int(n) for n in np.unravel_index(of_key.argmax(), of_key.shape))
     budget = heads[(heads["layer"] == layer) & (heads["head"] == head)]["budget"].item()
@@ -170,6 +193,7 @@ def _sentence(pieces: list[str], words: list[str], target: int, rise: float, key
 
 def _named(piece: str, word: str) -> str:
     """A token in quotes, with the word that it is a part of; one that is only white space by its name."""
-    if piece.strip():
-        return f"“{piece.strip()}”" + (f" of “{word}”" if word and word != piece.strip() else "")
-    return "a line break" if "\n" in piece else "a space"
+    if not piece.strip():
+        return "a line break" if "\n" in piece else "a space"
+    part_of = f" of “{word}”" if word and word != piece.strip() else ""
+    return f"“{piece.strip()}”{part_of}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import write_json
@@ -15,28 +16,26 @@ from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.budgets import FLOOR
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.runs.studies import POLICY_FORMAT
 from analysis.studies.context import Context, protocol
 from analysis.studies.text.held_out import make_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 FOLDER, DEFAULT = "csa", "policy"
-KEPT = ("tokens", "window", "mass", "min_pos", "shared", "beta", "texts", "halves")  # of how a policy was made
+FACTS = ("tokens", "window", "mass", "min_pos", "shared", "beta", "texts", "halves")  # of how a policy was made
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Budgets int [L, H] with a cap, and the ranks float [L, H] they were shared out by; `fixed` bool [L, H] says which
-    were set by hand, `by_hand` whether anything is not as it was stored. `about`: how it was made, as plain data."""
+    """Budgets of keys for all heads."""
 
     name: str
-    ranks: np.ndarray
-    budgets: np.ndarray
-    cap: int
-    about: dict = field(default_factory=dict)
-    fixed: np.ndarray | None = None
-    by_hand: bool = False
+    ranks: np.ndarray  # float [L, H], by which the keys were shared out
+    budgets: np.ndarray  # int [L, H]
+    cap: int  # keys that a head reads at most
+    about: dict = field(default_factory=dict)  # how it was made, as plain data
+    fixed: np.ndarray | None = None  # bool [L, H], set by hand
+    by_hand: bool = False  # something differs from what is stored
 
     @property
     def integers(self) -> dict:
@@ -63,9 +62,9 @@ def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
     stored = json.loads(stored) if isinstance(stored, str) else stored
     about = {} if isinstance(stored, list) else {k: v for k, v in stored.items() if k not in ("policy", "ranks")}
     budgets = np.array(method.budgets, dtype=np.int64).reshape(method.shape)
-    given = stored.get("ranks") if isinstance(stored, dict) else None
+    stored_ranks = stored.get("ranks") if isinstance(stored, dict) else None
     try:
-        ranks = budgets.astype(np.float64) if given is None else np.array(given, dtype=np.float64)
+        ranks = budgets.astype(np.float64) if stored_ranks is None else np.array(stored_ranks, dtype=np.float64)
         good = ranks.shape == budgets.shape and np.isfinite(ranks).all() and (ranks >= 0).all()
     except (TypeError, ValueError):
         good = False
@@ -76,19 +75,19 @@ def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
 
 def stored_policies(context: Context, model: Model) -> list[dict]:
     """The policies stored for a model as plain data: `name total cap tokens texts`, or why one is unusable."""
-    found = {}
+    listed = {}
     for path in context.stored(model, f"{FOLDER}/*.json"):
-        if NAME.fullmatch(path.stem) and path.stem not in found:
+        if NAME.fullmatch(path.stem) and path.stem not in listed:
             try:
-                found[path.stem] = facts(read_stored(path, model))
+                listed[path.stem] = facts(read_stored(path, model))
             except AnalysisError as error:
-                found[path.stem] = {"name": path.stem, "error": str(error)}
-    return list(found.values())
+                listed[path.stem] = {"name": path.stem, "error": str(error)}
+    return list(listed.values())
 
 
 def facts(policy: Policy) -> dict:
     """What every page says of a policy."""
-    about = {name: policy.about[name] for name in (*KEPT, "corpus", "passes") if name in policy.about}
+    about = {name: policy.about[name] for name in (*FACTS, "corpus", "passes") if name in policy.about}
     return {"name": policy.name, "total": int(policy.budgets.sum()), "cap": int(policy.cap), **about}
 
 
@@ -112,6 +111,17 @@ def named(policy: Policy) -> list[str]:
     return words
 
 
+@record
+class ImportedPolicy(Answer):
+    """A policy that was brought in."""
+
+    policy: dict = doc("its facts")
+    budgets: list[list[int]] = doc("[layer][head]: keys that a head may read")
+    cap: int = doc("keys that a head may read at most")
+    path: str = doc("where it is stored")
+    notes: list[str] = doc("stored runs that used an earlier one of this name")
+
+
 def import_policy(
     model: str = "demo",
     text: str = "",
@@ -119,27 +129,29 @@ def import_policy(
     policy: dict | list | None = None,
     *,
     context: Context,
-) -> Result:
+) -> ImportedPolicy:
     """Store an uploaded policy, the text of a JSON file or `policy` read from one, under a name, once it was checked
-    against the model.
-
-    numbers: `policy` (its facts), `budgets` [L][H], `cap`, `path`, `notes`. Errors: BadSetting, with both shapes
-    where the policy is another model's, and for fewer keys than the floor of all heads.
-    """
+    against the model. Errors: BadSetting, with both shapes where the policy is another model's, and for fewer keys than
+    the floor of all heads."""
     lm = context.model(model)
-    given = read_policy(context.text(text)[1] if policy is None else policy, lm, name)
-    total, least = int(given.budgets.sum()), FLOOR * given.budgets.size
-    if total < least:
+    uploaded = read_policy(context.text(text)[1] if policy is None else policy, lm, name)
+    total, floor = int(uploaded.budgets.sum()), FLOOR * uploaded.budgets.size
+    if total < floor:
         raise BadSetting(
-            f"The policy holds {total:,} keys, below the floor: {given.budgets.size:,} heads need at least {FLOOR} "
-            f"each, {least:,} in all."
+            f"The policy holds {total:,} keys, below the floor: {uploaded.budgets.size:,} heads need at least {FLOOR} "
+            f"each, {floor:,} in all."
         )
-    about = {key: given.about[key] for key in KEPT if key in given.about}
-    made = Policy(name, given.ranks, given.budgets, given.cap, {**about, "corpus": "uploaded"})
-    path, notes = store_policy(context, lm, made)
-    numbers = {"policy": facts(made), "budgets": made.budgets.tolist(), "cap": int(made.cap), "path": str(path)}
-    numbers["notes"] = notes
-    return Result(numbers | {"protocol": protocol("import-policy", lm, text or None, policy=name)})
+    about = {key: uploaded.about[key] for key in FACTS if key in uploaded.about}
+    imported = Policy(name, uploaded.ranks, uploaded.budgets, uploaded.cap, {**about, "corpus": "uploaded"})
+    path, notes = store_policy(context, lm, imported)
+    return ImportedPolicy(
+        policy=facts(imported),
+        budgets=imported.budgets.tolist(),
+        cap=int(imported.cap),
+        path=str(path),
+        notes=notes,
+        protocol=protocol("import-policy", lm, text or None, policy=name),
+    )
 
 
 def read_stored(path: Path, model: Model) -> Policy:

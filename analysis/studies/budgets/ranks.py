@@ -41,13 +41,13 @@ class Ranks:
         spans = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
         return [
             {
-                "bin": at,
+                "bin": number,
                 "first": a,
                 "last": b,
                 "rank": float(self.by_position[:, :, a:b].mean()),
                 "most": (a + b + 1) / 2,
             }
-            for at, (a, b) in enumerate(spans)
+            for number, (a, b) in enumerate(spans)
         ]
 
 
@@ -70,9 +70,9 @@ def measure_ranks(
 
         each(head, range(probabilities.shape[1]))
 
-    for at, ids in enumerate(windows):
+    for index, ids in enumerate(windows):
         if progress:
-            progress(at / count, f"ranks, window {at + 1} of {count}")
+            progress(index / count, f"ranks, window {index + 1} of {count}")
         with apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
     return Ranks(sums / count, count)

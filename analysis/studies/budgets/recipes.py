@@ -19,16 +19,16 @@ def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     samples except the story, which can then be measured, and stored. Errors: BadSetting."""
     path = policy_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
-        found = read_stored(stored, model)
-        if found.about.get("revision", model.revision) == model.revision:
-            return found
+        policy = read_stored(stored, model)
+        if policy.about.get("revision", model.revision) == model.revision:
+            return policy
         if stored == path:
             raise BadSetting(
                 f"The policy {name} in {path.parent.name} was made for other weights than those of {model.name} now: "
                 "calibrate it again."
             )
     if name != DEFAULT:
-        names = ", ".join(one["name"] for one in stored_policies(context, model)) or "none"
+        names = ", ".join(listed["name"] for listed in stored_policies(context, model)) or "none"
         raise BadSetting(f"{model.name} has no policy {name} here; there are: {names}.")
     return calibrate_on(context, model, list(fitting_samples().values()), FITTED_ON)
 
@@ -60,12 +60,12 @@ def resolve(context: Context, model: Model, recipe: dict | str | None, length: i
 
 def _total(recipe: dict, base: Policy, length: int, floor: int) -> int | None:
     """All keys together, or None for the stored budgets."""
-    given = {name: recipe[name] for name in TOTALS if recipe.get(name) is not None}
-    if len(given) > 1:
-        raise BadSetting(f"{' and '.join(given)} both say how many keys there are: give one of them.")
-    if not given:
+    totals = {name: recipe[name] for name in TOTALS if recipe.get(name) is not None}
+    if len(totals) > 1:
+        raise BadSetting(f"{' and '.join(totals)} both say how many keys there are: give one of them.")
+    if not totals:
         return None
-    ((name, value),) = given.items()
+    ((name, value),) = totals.items()
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 30:
         raise BadSetting(f"The {name} of the policy is {str(value)[:20]} and must be a number above 0.")
     if name == "reads":

@@ -64,5 +64,5 @@ def few_tokens(rows: list[dict]) -> list[str]:
 
 def sweep_tables(rows: list[dict]) -> dict[str, pd.DataFrame]:
     """`rows` without their bins, and all `bins` with their cap."""
-    bins = [{"cap": row["cap"], **one} for row in rows for one in row["bins"]]
+    bins = [{"cap": row["cap"], **position_bin} for row in rows for position_bin in row["bins"]]
     return {"rows": pd.DataFrame(rows).drop(columns=["bins", "select", "report"]), "bins": pd.DataFrame(bins)}

@@ -46,53 +46,53 @@ def prompt(
             f"The question takes {beside:,} tokens and there is room for {max(room, 0):,}: ask a shorter one, or for "
             "fewer new tokens."
         )
-    whole = tokenize(model.tokenizer, text, model.max_positions, 1)
+    tokens_of_text = tokenize(model.tokenizer, text, model.max_positions, 1)
     if length is not None and not 2 <= length <= room - beside:
         raise BadSetting(
             f"The first {length:,} tokens of the text were asked for: choose between 2 and {room - beside:,}, which "
             "is what fits beside the question and the new tokens."
         )
-    taken = min(length or room - beside, len(whole) - whole.begin)
-    shown = text[: int(whole.ends[whole.begin + taken - 1])]
+    count = min(length or room - beside, len(tokens_of_text) - tokens_of_text.begin)
+    excerpt = text[: int(tokens_of_text.ends[tokens_of_text.begin + count - 1])]
     if question and not templated:
-        shown = shown.rstrip()
-    tokens = tokenize(model.tokenizer, before + shown + after, model.max_positions, 1)
-    cut = int((tokens.starts < len(before) + len(shown)).sum())
-    notes = [f"The text has {whole.total:,} tokens; the prompt holds its first {taken:,}."]
-    reading = Reading(name, before + shown + after, tokens, notes if taken < whole.total else [])
-    return Prompt(reading, cut if after else len(tokens), whole.total, templated)
+        excerpt = excerpt.rstrip()
+    tokens = tokenize(model.tokenizer, before + excerpt + after, model.max_positions, 1)
+    cut = int((tokens.starts < len(before) + len(excerpt)).sum())
+    notes = [f"The text has {tokens_of_text.total:,} tokens; the prompt holds its first {count:,}."]
+    reading = Reading(name, before + excerpt + after, tokens, notes if count < tokens_of_text.total else [])
+    return Prompt(reading, cut if after else len(tokens), tokens_of_text.total, templated)
 
 
 def _around(tokenizer: Any, question: str, chat: bool) -> tuple[str, str, bool]:
     """What stands before and behind the text, and whether a template put it there."""
     if not (chat and tokenizer.chat_template):
         return "", f"\n\n{question}" if question else "", False
-    said = [{"role": "user", "content": f"{HERE}\n\n{question}" if question else HERE}]
-    filled = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    messages = [{"role": "user", "content": f"{HERE}\n\n{question}" if question else HERE}]
+    filled = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     before, _, after = filled.partition(HERE)
     return before.removeprefix(tokenizer.bos_token or ""), after, True  # `tokenize` begins a text as the model knows it
 
 
-def pieces(tokenizer: Any, given: np.ndarray, new: list[int]) -> dict[str, list]:
+def pieces(tokenizer: Any, prompt_ids: np.ndarray, new: list[int]) -> dict[str, list]:
     """The new tokens as a page paints them: `piece start end` of each, places in the new text.
 
     Tokens that spell one character byte by byte share its place and are shown as their bytes; numbers beyond the
     tokenizer's, which a model with spare rows in its vocabulary may write, as ⟨number⟩.
     """
-    tail = [int(token) for token in given[-TAIL:]]
+    tail = [int(token) for token in prompt_ids[-TAIL:]]
     skip = len(tokenizer.decode(tail))
-    made: dict[str, list] = {"piece": [], "start": [], "end": []}
+    columns: dict[str, list] = {"piece": [], "start": [], "end": []}
     waiting, done = [], 0  # tokens of a character that is not whole yet, and characters that are
-    for at, token in enumerate(new):
-        said = tokenizer.decode([*tail, *new[: at + 1]])[skip:]
-        waiting.append(at)
+    for index, token in enumerate(new):
+        decoded = tokenizer.decode([*tail, *new[: index + 1]])[skip:]
+        waiting.append(index)
         bytes_of = partial_bytes(tokenizer, token)
-        made["piece"].append(bytes_of or said[done:] or tokenizer.convert_ids_to_tokens(token) or f"⟨{token}⟩")
-        whole = bytes_of is None or not said.endswith("\ufffd")
-        made["start"].append(done)
-        made["end"].append(len(said) if whole else done)
-        if whole:
-            for one in waiting:
-                made["end"][one] = len(said)
-            waiting, done = [], len(said)
-    return made
+        columns["piece"].append(bytes_of or decoded[done:] or tokenizer.convert_ids_to_tokens(token) or f"⟨{token}⟩")
+        complete = bytes_of is None or not decoded.endswith("\ufffd")
+        columns["start"].append(done)
+        columns["end"].append(len(decoded) if complete else done)
+        if complete:
+            for place in waiting:
+                columns["end"][place] = len(decoded)
+            waiting, done = [], len(decoded)
+    return columns

@@ -34,20 +34,20 @@ class Readings:
 
     def __call__(self, block: Block, probabilities: Tensor) -> None:
         """A block of queries of one layer; probabilities [1, H, n, Tk]."""
-        mine = block.rows >= self.first
-        if not mine.any():
+        watched = block.rows >= self.first
+        if not watched.any():
             return
-        steps = (block.rows[mine] - self.first).cpu()
-        read = probabilities[0][:, mine].float().cpu()  # [H, n, Tk]
-        visible, seen = (_rows(mask, block, mine) for mask in (block.visible, block.read))
+        steps = (block.rows[watched] - self.first).cpu()
+        read = probabilities[0][:, watched].float().cpu()  # [H, n, Tk]
+        visible, readable = (_rows(mask, block, watched) for mask in (block.visible, block.read))
         gone = torch.zeros_like(read)
-        if (visible & ~seen).any():
-            scores = block.scores[0][:, mine].float().cpu().masked_fill(~visible, -torch.inf)
-            gone = torch.softmax(scores, -1).masked_fill(seen, 0.0)
+        if (visible & ~readable).any():
+            scores = block.scores[0][:, watched].float().cpu().masked_fill(~visible, -torch.inf)
+            gone = torch.softmax(scores, -1).masked_fill(readable, 0.0)
         of_heads = 1 + self.layers + block.layer * self.heads
-        for kind, found in (("read", read), ("gone", gone)):
-            self._put(kind, steps, of_heads, found)
-            mean = found.mean(0, keepdim=True)
+        for kind, probabilities_of_kind in (("read", read), ("gone", gone)):
+            self._put(kind, steps, of_heads, probabilities_of_kind)
+            mean = probabilities_of_kind.mean(0, keepdim=True)
             self._put(kind, steps, 1 + block.layer, mean)
             self._sums[kind][steps, : mean.shape[2]] += mean[0]
 
@@ -57,32 +57,32 @@ class Readings:
         gone to what was not read."""
         for kind, total in self._sums.items():
             self._put(kind, torch.arange(self.new), 0, total[None] / self.layers)
-        weights = {f"{kind}_weight": found for kind, found in self.weights.items()}
+        weights = {f"{kind}_weight": values for kind, values in self.weights.items()}
         return {**self.keys, **weights, "lost": self.lost}
 
-    def _put(self, kind: str, steps: Tensor, row: int, found: Tensor) -> None:
+    def _put(self, kind: str, steps: Tensor, row: int, probabilities: Tensor) -> None:
         """The strongest keys of `found` [rows, n, Tk], for rows from `row` on."""
-        weights, keys = found.topk(min(self.most, found.shape[2]), -1)  # [rows, n, most]
+        weights, keys = probabilities.topk(min(self.most, probabilities.shape[2]), -1)  # [rows, n, most]
         keys = keys.masked_fill(weights <= 0, -1)
-        rows, count = slice(row, row + len(found)), weights.shape[2]
+        rows, count = slice(row, row + len(probabilities)), weights.shape[2]
         self.keys[kind][steps.numpy(), rows, :count] = keys.transpose(0, 1).numpy()
         self.weights[kind][steps.numpy(), rows, :count] = weights.transpose(0, 1).numpy()
         if kind == "gone":
-            self.lost[steps.numpy(), rows] = found.sum(-1).T.numpy()
+            self.lost[steps.numpy(), rows] = probabilities.sum(-1).T.numpy()
 
 
-def _rows(mask: Tensor, block: Block, mine: Tensor) -> Tensor:
+def _rows(mask: Tensor, block: Block, watched: Tensor) -> Tensor:
     """A mask of a block, bool [H, n, Tk], of the queries that are watched."""
-    return mask.expand(block.scores.shape)[0][:, mine].cpu()
+    return mask.expand(block.scores.shape)[0][:, watched].cpu()
 
 
 @torch.no_grad()
 def readings(lm: Model, method: Method, ids: np.ndarray, cut: int, new: list[int]) -> dict[str, np.ndarray]:
     """`Readings.arrays` of the answer `new` to the prompt `ids`, over whose first `cut` tokens the method decides."""
     watch = Readings(lm, len(ids) - 1, len(new))
-    whole = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
+    sequence = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
     if any(item.name == "cut" for item in fields(method)):
         method = replace(method, cut=cut)
     with apply(lm, method, watch):
-        lm.lm.base_model(input_ids=whole, use_cache=False)
+        lm.lm.base_model(input_ids=sequence, use_cache=False)
     return watch.arrays()

@@ -20,22 +20,17 @@ WARM = 64  # tokens read before the clock runs: the first pass of a process is s
 
 @dataclass(frozen=True)
 class Written:
-    """What one method wrote. Times in seconds: `first` to the first token, `steps` of each after it.
-
-    `kv_bytes` and `keys` (mean per layer and key-value head) when the text had been read and its cache compressed;
-    `most` bytes that it held until then, `held` bytes at the end. `kept` bool [L, G, cut], which keys of the text
-    stayed. `masked`: what was not read was hidden by a mask, so that the times say nothing about reading less.
-    """
+    """What one method wrote."""
 
     tokens: list[int]
-    first: float
-    steps: list[float]
-    kv_bytes: int
-    most: int
-    keys: float
-    held: int
-    kept: np.ndarray
-    masked: bool
+    first: float  # seconds to the first token
+    steps: list[float]  # seconds of each token after it
+    kv_bytes: int  # when the text had been read and its cache compressed
+    peak_bytes: int  # most bytes that the cache held until then
+    keys: float  # mean per layer and key-value head, then
+    final_bytes: int  # of the cache at the end
+    kept_keys: np.ndarray  # bool [L, G, cut]: which keys of the text stayed
+    masked: bool  # what was not read was hidden by a mask, so that the times say nothing about reading less
     kernels: str
 
 
@@ -49,38 +44,48 @@ def write(
     called with the tokens so far, while the method is on the model; its time is not counted.
     """
     prompt = torch.as_tensor(ids).long()[None].to(lm.device)
-    stops, cache = ends(lm), None
+    stops = ends(lm)
     with apply(lm, method, kernels=True):
-        for counted in (False, True):
-            begun, cache = now(), method.cache(lm.lm) or GrowingCache(lm.lm.config)
-            token = next_token(lm.lm, prompt[:, :cut] if counted else prompt[:, : min(cut, WARM)], cache)
-        held, most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
+        next_token(lm.lm, prompt[:, : min(cut, WARM)], method.cache(lm.lm) or GrowingCache(lm.lm.config))
+        began, cache = now(), method.cache(lm.lm) or GrowingCache(lm.lm.config)
+        token = next_token(lm.lm, prompt[:, :cut], cache)
+        kv_bytes, peak_bytes, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         kept = kept_keys(lm, method, cut)
-        hidden = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
+        masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
         if cut < len(ids):
             token = next_token(lm.lm, prompt[:, cut:], cache)
-        first, steps, tokens = now() - begun, [], [int(token)]
+        first, steps, tokens = now() - began, [], [int(token)]
         tell(tokens)
         while len(tokens) < new_tokens and tokens[-1] not in stops:
-            begun = now()
+            began = now()
             token = next_token(lm.lm, token, cache)
-            steps.append(now() - begun)
+            steps.append(now() - began)
             tokens.append(int(token))
             tell(tokens)
-        found = ran(lm)
-    masked = hidden or any(one.kernel == MASKED for one in found if one.phase != "continued")
-    kernels = "; ".join(dict.fromkeys(f"{one.phase}: {one.kernel}" for one in found))
-    return Written(tokens, first, steps, held, most, keys, cache_bytes(cache)[0], kept, masked, kernels)
+        entries = ran(lm)
+    return Written(
+        tokens=tokens,
+        first=first,
+        steps=steps,
+        kv_bytes=kv_bytes,
+        peak_bytes=peak_bytes,
+        keys=keys,
+        final_bytes=cache_bytes(cache)[0],
+        kept_keys=kept,
+        masked=masked or any(entry.kernel == MASKED for entry in entries if entry.phase != "continued"),
+        kernels="; ".join(dict.fromkeys(f"{entry.phase}: {entry.kernel}" for entry in entries)),
+    )
 
 
 def ends(lm: Model) -> set[int]:
     """The tokens that end a text."""
-    found = lm.lm.generation_config.eos_token_id
-    return {found} if isinstance(found, int) else set(found or ())
+    tokens = lm.lm.generation_config.eos_token_id
+    return {tokens} if isinstance(tokens, int) else set(tokens or ())
 
 
 def kept_keys(lm: Model, method: Method, cut: int) -> np.ndarray:
     """bool [L, G, cut]: the keys that a method left of a prompt it has just read."""
-    every = torch.ones(lm.num_kv_heads, cut, dtype=torch.bool)
-    layers = (method.kept_.get(layer) if isinstance(method, Evicting) else None for layer in range(lm.num_layers))
-    return torch.stack([every if kept is None else kept[0].cpu() for kept in layers]).numpy()
+    kept = torch.ones(lm.num_layers, lm.num_kv_heads, cut, dtype=torch.bool)
+    for layer, mask in (method.kept_ if isinstance(method, Evicting) else {}).items():
+        kept[layer] = mask[0].cpu()
+    return kept.numpy()

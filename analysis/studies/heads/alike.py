@@ -4,17 +4,31 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, interval
-from analysis.runs import Result
 from analysis.statistics.alike import likeness
 from analysis.statistics.states import States
 from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.head import sink_notes
+from analysis.studies.heads.head import KERNEL, sink_notes
 from analysis.studies.text.states import check_head, scope, states_of, windows_of
 
 TOP = 10  # heads that are listed
 PLACES, NEAR = 16, 8  # stretches of the window, and neighbouring queries of each
+HIDDEN = float("-inf")
+
+
+@record
+class Alike(Answer):
+    """The heads that read like one head."""
+
+    even: float = doc("likeness to a head that reads all visible keys alike")
+    median: float = doc("median likeness of all other heads")
+    queries: int = doc("queries that were compared")
+    scope: str = doc("what of the text was read, in words")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    heads: pd.DataFrame = doc("layer head likeness low high, the most alike first")
 
 
 def alike(
@@ -28,13 +42,11 @@ def alike(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> Alike:
     """The `top` heads whose attention is most like that of one head, in window `part` of a text or in all (null).
 
     Likeness: `statistics.alike.likeness`, mean over up to 16 stretches of 8 neighbouring queries spread over a window;
-    the interval is over the stretches. `without_first` leaves the window's first token out and renormalises. tables:
-    `heads` (`layer head likeness low high`), the most alike first. numbers: `even` (likeness to a head that reads all
-    visible keys alike), `median` (of all other heads), `queries`, `scope` in words, `sentence`, `notes`. Errors:
+    the interval is over the stretches. `without_first` leaves the window's first token out and renormalises. Errors:
     BadSetting.
     """
     lm = context.model(model)
@@ -46,34 +58,39 @@ def alike(
     windows = windows_of(reading, part, first + 1)
     if not windows:
         raise BadSetting("A text of one or two tokens tells no head from another: give a longer one.")
-    values: dict[tuple[int, int], list[float]] = {}
-    evens, queries = [], 0
-    for at, (_, ids) in enumerate(windows):
+    likenesses: dict[tuple[int, int], list[float]] = {}
+    even, queries = [], 0
+    for index, (_, ids) in enumerate(windows):
         starts = spread(first, len(ids))
         scores = _scores(states_of(context, lm, ids, layer)[layer], head, starts, without_first)
-        own = [one.softmax(-1) for one in scores]
+        attention = [block.softmax(-1) for block in scores]
         for place in range(lm.num_layers):
-            context.progress((at + place / lm.num_layers) / len(windows), f"layer {place}")
+            context.progress((index + place / lm.num_layers) / len(windows), f"layer {place}")
             states = states_of(context, lm, ids, place)[place]
-            for other in range(lm.num_heads):
-                if (place, other) != (layer, head):
-                    found = _alike(own, _scores(states, other, starts, without_first))
-                    values[place, other] = values.get((place, other), []) + found
-        hidden = [one == float("-inf") for one in scores]
-        evens += _alike(own, [torch.zeros(one.shape).masked_fill(one, float("-inf")) for one in hidden])
-        queries += sum(map(len, own))
-    rows = [(*cell, *_mean(found)) for cell, found in values.items()]
-    table, even = pd.DataFrame(rows, columns=["layer", "head", "likeness", "low", "high"]), float(np.mean(evens))
-    found = table.sort_values("likeness", ascending=False, kind="stable").head(top).reset_index(drop=True)
+            for rival in range(lm.num_heads):
+                if (place, rival) != (layer, head):
+                    compared = _compared(attention, _scores(states, rival, starts, without_first))
+                    likenesses.setdefault((place, rival), []).extend(compared)
+        even += _compared(attention, [torch.zeros_like(b).masked_fill(b == HIDDEN, HIDDEN) for b in scores])
+        queries += sum(map(len, attention))
+    rows = []
+    for cell, values in likenesses.items():
+        mean = interval(values, fewest=BLOCKS)
+        rows.append((*cell, float(np.mean(values)), mean.low, mean.high))
+    table = pd.DataFrame(rows, columns=["layer", "head", "likeness", "low", "high"])
+    listed = table.sort_values("likeness", ascending=False, kind="stable").head(top).reset_index(drop=True)
     count = sum(len(ids) for _, ids in windows)
     about = {"layer": layer, "head": head, "part": part, "window": count, "without_first": without_first}
-    numbers = {
-        **{"even": even, "median": float(table["likeness"].median()), "queries": queries},
-        **{"scope": scope(reading, part), "sentence": _sentence(found, even, layer, head)},
-        "notes": [*reading.notes, *sink_notes(without_first)],
-        "protocol": protocol("alike", lm, text, count, kernel="scores from kept queries and keys", **about),
-    }
-    return Result(numbers, {"heads": found})
+    return Alike(
+        even=float(np.mean(even)),
+        median=float(table["likeness"].median()),
+        queries=queries,
+        scope=scope(reading, part),
+        sentence=_sentence(listed, float(np.mean(even)), layer, head),
+        notes=[*reading.notes, *sink_notes(without_first)],
+        heads=listed,
+        protocol=protocol("alike", lm, text, count, kernel=KERNEL, **about),
+    )
 
 
 def spread(first: int, length: int) -> list[tuple[int, int]]:
@@ -86,21 +103,17 @@ def spread(first: int, length: int) -> list[tuple[int, int]]:
 @torch.no_grad()
 def _scores(states: States, head: int, starts: list[tuple[int, int]], without_first: bool) -> list[torch.Tensor]:
     """The scores of a head, [queries, keys] of every stretch, -inf where a key is not read."""
-    found = [states.scores(head, *stretch).cpu() for stretch in starts]
-    for scores in found if without_first else []:
-        scores[:, 0] = float("-inf")
-    return found
+    blocks = [states.scores(head, *stretch).cpu() for stretch in starts]
+    if without_first:
+        for block in blocks:
+            block[:, 0] = HIDDEN
+    return blocks
 
 
-def _alike(own: list[torch.Tensor], scores: list[torch.Tensor]) -> list[float]:
+def _compared(attention: list[torch.Tensor], scores: list[torch.Tensor]) -> list[float]:
     """The likeness of attention to what other scores give, of each stretch."""
-    return [float(likeness(one, other.softmax(-1)).mean()) for one, other in zip(own, scores, strict=True)]
-
-
-def _mean(values: list[float]) -> tuple[float, float | None, float | None]:
-    """(mean, low, high) over the stretches."""
-    found = interval(values, fewest=BLOCKS)
-    return float(np.mean(values)), found.low, found.high
+    pairs = zip(attention, scores, strict=True)
+    return [float(likeness(read, other_scores.softmax(-1)).mean()) for read, other_scores in pairs]
 
 
 def _sentence(table: pd.DataFrame, even: float, layer: int, head: int) -> str:

@@ -31,9 +31,10 @@ def lifted(query: np.ndarray, key: np.ndarray, weight: np.ndarray, chance: Mappi
     }
     rows = []
     for kind, found in made.items():
-        known = [one for one in found if one[2] >= FEWEST and one[3] > 1]
-        known.sort(key=lambda one: -one[2] * np.log(one[3]))
+        frequent = [entry for entry in found if entry[2] >= FEWEST and entry[3] > 1]
+        frequent.sort(key=lambda entry: -entry[2] * np.log(entry[3]))
         rows += [
-            dict(zip(("kind", "query", "key", "count", "lift"), (kind, *one), strict=True)) for one in known[:SHOWN]
+            dict(zip(("kind", "query", "key", "count", "lift"), (kind, *entry), strict=True))
+            for entry in frequent[:SHOWN]
         ]
     return rows

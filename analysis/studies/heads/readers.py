@@ -4,14 +4,28 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
-from analysis.runs import Result
 from analysis.statistics.states import BLOCK_BYTES, States
 from analysis.studies.context import Context, protocol, read
+from analysis.studies.heads.head import KERNEL
 from analysis.studies.text.states import states_of, window_of
 from analysis.studies.text.text import named, quoted, token_table
 
 TOP = 100  # heads that are listed
+
+
+@record
+class Readers(Answer):
+    """The heads that read one token from later ones."""
+
+    token: int = doc("the token that is read")
+    later: int = doc("tokens of its window that are far enough away to read it")
+    chance: float | None = doc("mean share that these would give it if they read all keys alike")
+    notes: list[str] = doc("what to bear in mind")
+    sentence: str = doc("the result in words")
+    readers: pd.DataFrame = doc("per head its strongest reader and the share it gives, and the mean of all later ones")
+    tokens: pd.DataFrame = doc("tokens of the text")
 
 
 def readers(
@@ -23,14 +37,9 @@ def readers(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
-    """Which heads read token `token` of a text from `min_distance` or more tokens later in its window, and where from.
-
-    tables: `readers`, of the `top` heads with the largest share: `layer head position` (of the later token) `named
-    distance attention` (the share that it gives) `mean` (of all later tokens that far away); `tokens`. numbers:
-    `token`, `later` (how many tokens are that far away), `chance` (their mean if they read all alike), `sentence`,
-    `notes`. Errors: BadSetting.
-    """
+) -> Readers:
+    """Which heads read token `token` of a text from `min_distance` or more tokens later in its window, and where from:
+    the `top` heads whose strongest reader gives it the largest share. Errors: BadSetting."""
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
     words = token_table(reading)
@@ -47,22 +56,26 @@ def readers(
         context.progress(layer / lm.num_layers, f"layer {layer}")
         states = states_of(context, lm, ids, layer)[layer]
         for head in range(lm.num_heads):
-            given = received(states, head, key, key + min_distance)
-            best = int(given.argmax())
-            rows.append((layer, head, token + min_distance + best, float(given[best]), float(given.mean())))
+            shares = received(states, head, key, key + min_distance)
+            best = int(shares.argmax())
+            rows.append((layer, head, token + min_distance + best, float(shares[best]), float(shares.mean())))
     table = pd.DataFrame(rows, columns=["layer", "head", "position", "attention", "mean"])
     chance = float((1 / np.arange(key + min_distance + 1, len(ids) + 1)).mean()) if later > 0 else None
     often = int((table["mean"] > 2 * (chance or 0)).sum())
     table = table.sort_values("attention", ascending=False, kind="stable").head(top).reset_index(drop=True)
-    table["named"] = [named(words, at) for at in table["position"]]
+    table["named"] = [named(words, place) for place in table["position"]]
     table["distance"] = table["position"] - token
     about = {"part": part, "token": token, "min_distance": min_distance, "window": len(ids)}
-    numbers = {
-        **{"token": token, "later": max(later, 0), "chance": chance, "notes": reading.notes},
-        "sentence": _sentence(table, quoted(named(words, token)), often),
-        "protocol": protocol("readers", lm, text, len(ids), kernel="scores from kept queries and keys", **about),
-    }
-    return Result(numbers, {"readers": table, "tokens": words})
+    return Readers(
+        token=token,
+        later=max(later, 0),
+        chance=chance,
+        notes=reading.notes,
+        sentence=_sentence(table, quoted(named(words, token)), often),
+        readers=table,
+        tokens=words,
+        protocol=protocol("readers", lm, text, len(ids), kernel=KERNEL, **about),
+    )
 
 
 @torch.no_grad()
@@ -79,8 +92,8 @@ def _sentence(table: pd.DataFrame, name: str, often: int) -> str:
         return f"No later token of its window is far enough away to read {name}."
     best = table.iloc[0]
     later = f"{best['distance']:,} {'token' if best['distance'] == 1 else 'tokens'} later"
-    many = f"{often} head reads" if often == 1 else f"{often} heads read"
+    beyond_chance = f"{often} head reads" if often == 1 else f"{often} heads read"
     return (
         f"Head {best['head']} of layer {best['layer']} reads {name} most: {quoted(best['named'])}, {later}, gives it "
-        f"{best['attention']:.0%} of its attention. {many} it more than twice as often as by chance."
+        f"{best['attention']:.0%} of its attention. {beyond_chance} it more than twice as often as by chance."
     )

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.runs.corpora import corpus_folder
 from analysis.statistics.heads import ALL
 from analysis.statistics.sampled import QueryReading
@@ -44,6 +44,22 @@ class Document:
         return [self.tokens.ids[a:b] for a, b in self.tokens.spans]
 
 
+@record
+class HeadTexts(Answer):
+    """Where in a corpus every head does what it does. Shares, tenths and tokens are of the drawn queries, the largest
+    numbers of all."""
+
+    read: int = doc("tokens that were read")
+    drawn: int = doc("queries that were drawn from them")
+    texts: int = doc("texts that they are of")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    spread: pd.DataFrame = doc("layer head statistic, mean of all queries, q0 q10 ... q100 of those drawn")
+    examples: pd.DataFrame = doc("queries: decile 0 the largest of all, 1 to 10 two in the middle of each tenth")
+    tokens: pd.DataFrame = doc("layer head kind query key count lift, see `lifted`")
+    begins: pd.DataFrame = doc("how each text begins, and its tokens", name="texts")
+
+
 def head_texts(
     model: str = "demo",
     corpus: str = "",
@@ -53,16 +69,12 @@ def head_texts(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> HeadTexts:
     """For every head, where in a corpus each of its nine statistics is large, small and between; one run for all heads.
 
     `corpus`: a folder of texts (the bundled samples unless given), of which evenly about `tokens` tokens are read, a
-    text at a time; `queries` of them are drawn at random, and shares, tenths and tokens are theirs, while the largest
-    numbers are of all. `work`: a folder from which a stopped run goes on; in the app what was read is kept. tables:
-    `spread` (`layer head statistic mean` of all queries, `q0 q10 ... q100` of those drawn), `examples` (`layer head
-    statistic decile text position value query before`; decile 0: the largest of all queries, 1 to 10: two in the
-    middle of each tenth, the highest first), `tokens` (`layer head kind query key count lift`, see `lifted`), `texts`
-    (`text begins tokens`). numbers: `read`, `drawn`, `sentence`, `notes`. Errors: BadSetting, BadText, TooLarge.
+    text at a time; `queries` of them are drawn at random. `work`: a folder from which a stopped run goes on; in the app
+    what was read is kept. Errors: BadSetting, BadText, TooLarge.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -73,35 +85,30 @@ def head_texts(
     if work:
         make_folder(Path(work))
     context.progress(0.0, "reading the corpus")
-    texts = _texts(context, corpus)
-    documents = _drawn(lm, texts, tokens, queries, seed)
-    read = [
-        _read(context.within(at / len(documents), 1 / len(documents)), lm, one, work)
-        for at, one in enumerate(documents)
-    ]
-    drawn = {name: np.concatenate([one[name].numpy() for one in read]) for name in ("values", "best", "weight")}
-    of = np.repeat(np.arange(len(documents)), [len(one.queries) for one in documents])  # the text of each query
-    tables = {
-        "spread": _spread(drawn["values"], read),
-        "examples": _examples(documents, read, drawn["values"], of),
-        "tokens": _tokens(lm, documents, drawn, of),
-        "texts": pd.DataFrame(
-            {
-                "text": range(len(documents)),
-                "begins": ["".join(one.tokens.pieces[:AROUND]).strip() for one in documents],
-                "tokens": [len(one.tokens) for one in documents],
-            }
-        ),
-    }
-    count = sum(len(one.tokens) for one in documents)
-    named = text_hash(" ".join(text_hash(text) for text in texts))
-    numbers = {
-        **{"read": count, "drawn": len(of), "texts": len(documents)},
-        "sentence": _sentence(tables["spread"], len(documents), count, len(of)),
-        "notes": ["The first token of each window, often a sink, is no key of a pair and no query that is drawn."],
-        "protocol": protocol("head-texts", lm, named, count, seed=seed, kernel=STREAMED, queries=len(of), mass=0.9),
-    }
-    return Result(numbers, tables, {})
+    corpus_texts = _texts(context, corpus)
+    documents = _drawn(lm, corpus_texts, tokens, queries, seed)
+    read = []
+    for index, document in enumerate(documents):
+        read.append(_read(context.within(index / len(documents), 1 / len(documents)), lm, document, work))
+    drawn = {name: np.concatenate([tensors[name].numpy() for tensors in read]) for name in ("values", "best", "weight")}
+    of = np.repeat(np.arange(len(documents)), [len(document.queries) for document in documents])  # text of each query
+    spread = _spread(drawn["values"], read)
+    sizes = [len(document.tokens) for document in documents]
+    begins = ["".join(document.tokens.pieces[:AROUND]).strip() for document in documents]
+    named = text_hash(" ".join(text_hash(text) for text in corpus_texts))
+    about = {"seed": seed, "kernel": STREAMED, "queries": len(of), "mass": 0.9}
+    return HeadTexts(
+        read=sum(sizes),
+        drawn=len(of),
+        texts=len(documents),
+        sentence=_sentence(spread, len(documents), sum(sizes), len(of)),
+        notes=["The first token of each window, often a sink, is no key of a pair and no query that is drawn."],
+        spread=spread,
+        examples=_examples(documents, read, drawn["values"], of),
+        tokens=_tokens(lm, documents, drawn, of),
+        begins=pd.DataFrame({"text": range(len(documents)), "begins": begins, "tokens": sizes}),
+        protocol=protocol("head-texts", lm, named, sum(sizes), **about),
+    )
 
 
 def _texts(context: Context, corpus: str) -> list[str]:
@@ -118,23 +125,24 @@ def _drawn(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) ->
     if not texts:
         raise BadSetting("No text of the corpus is long enough to read from: give more text.")
     few = min(len(texts), max(1, tokens // LEAST))
-    chosen = [texts[at] for at in np.linspace(0, len(texts) - 1, few).round().astype(int)]
-    cut, left = [], tokens
-    for at, text in sorted(enumerate(chosen), key=lambda one: len(one[1])):  # what short ones leave goes to long ones
-        share = max(LEAST, left // (few - len(cut)))
+    chosen = [texts[place] for place in np.linspace(0, len(texts) - 1, few).round().astype(int)]
+    coded: dict[int, Tokens] = {}
+    left = tokens
+    for place in sorted(range(few), key=lambda place: len(chosen[place])):  # what short ones leave goes to long ones
+        share = max(LEAST, left // (few - len(coded)))
         size = min(lm.max_positions, share)
-        made = tokenize(lm.tokenizer, text[: CHARACTERS * share], size, max(1, share // size))
-        cut.append((at, made))
-        left -= len(made)
-    made = [one for _, one in sorted(cut, key=lambda one: one[0])]
-    free = [np.setdiff1d(np.arange(len(one)), [first for first, _ in one.spans]) for one in made]
+        coded[place] = tokenize(lm.tokenizer, chosen[place][: CHARACTERS * share], size, max(1, share // size))
+        left -= len(coded[place])
+    texts_tokens = [coded[place] for place in range(few)]
+    # The first token of a window reads only itself, so it is no query.
+    free = [np.setdiff1d(np.arange(len(text)), [first for first, _ in text.spans]) for text in texts_tokens]
     edges = np.cumsum([0, *map(len, free)])
     random = np.random.default_rng(seed)
     picked = np.sort(random.choice(edges[-1], min(queries, edges[-1]), replace=False))
     if len(picked) < TENTHS:
         raise BadSetting(f"The corpus has {edges[-1]} tokens to read from and {TENTHS} are needed: give more text.")
-    places = zip(made, free, edges[:-1], edges[1:], strict=True)
-    return [Document(one, some[picked[(picked >= a) & (picked < b)] - a]) for one, some, a, b in places]
+    places = zip(texts_tokens, free, edges[:-1], edges[1:], strict=True)
+    return [Document(text, some[picked[(picked >= a) & (picked < b)] - a]) for text, some, a, b in places]
 
 
 def _read(context: Context, lm: Model, document: Document, work: str | None) -> Tensors:
@@ -142,52 +150,52 @@ def _read(context: Context, lm: Model, document: Document, work: str | None) -> 
     readings = Readings(context, lm, document.windows, Path(work) if work else None)
 
     def make() -> Tensors:
-        found = QueryReading(lm.num_layers, lm.num_heads, document.queries)
+        reading = QueryReading(lm.num_layers, lm.num_heads, document.queries)
         spans = document.tokens.spans
-        for at, ((start, _), ids) in enumerate(zip(spans, document.windows, strict=True)):
-            context.progress(at / len(spans), f"text of {len(document.tokens):,} tokens, window {at + 1}")
-            found.begin_window(start)
-            found.read(lm, ids, reader=Together(found, [found.watch]))
+        for index, ((start, _), ids) in enumerate(zip(spans, document.windows, strict=True)):
+            context.progress(index / len(spans), f"text of {len(document.tokens):,} tokens, window {index + 1}")
+            reading.begin_window(start)
+            reading.read(lm, ids, reader=Together(reading, [reading.watch]))
         names = ("values", "best", "weight", "high", "at", "sums", "counts")
-        return {name: torch.from_numpy(getattr(found, name)) for name in names}
+        return {name: torch.from_numpy(getattr(reading, name)) for name in names}
 
     return readings.made(KIND, [document.queries], make)
 
 
 def _heads(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, dict]]:
     """Every (layer, head, number of a statistic) with its columns."""
-    for layer, head, at in np.ndindex(*shape[1:]):
-        yield layer, head, at, {"layer": layer, "head": head, "statistic": ALL[at]}
+    for layer, head, number in np.ndindex(*shape[1:]):
+        yield layer, head, number, {"layer": layer, "head": head, "statistic": ALL[number]}
 
 
 def _spread(values: np.ndarray, read: list[Tensors]) -> pd.DataFrame:
     """Mean over all queries and tenths of those drawn, [Q, L, H, 9]."""
-    sums, counts = (sum(one[name].numpy()[:, :-1] for one in read) for name in ("sums", "counts"))
+    sums, counts = (sum(tensors[name].numpy()[:, :-1] for tensors in read) for name in ("sums", "counts"))
     steps = np.arange(0, 101, TENTHS)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = sums / counts
     rows = []
-    for layer, head, at, cell in _heads(values.shape):
-        some = values[:, layer, head, at]
-        known = some[~np.isnan(some)]
-        tenths = np.percentile(known, steps) if len(known) else np.full(len(steps), np.nan)
+    for layer, head, number, cell in _heads(values.shape):
+        some = values[:, layer, head, number]
+        finite = some[~np.isnan(some)]
+        tenths = np.percentile(finite, steps) if len(finite) else np.full(len(steps), np.nan)
         edges = {f"q{step}": float(edge) for step, edge in zip(steps, tenths, strict=True)}
-        rows.append(cell | {"mean": float(means[layer, head, at])} | edges)
+        rows.append(cell | {"mean": float(means[layer, head, number])} | edges)
     return pd.DataFrame(rows)
 
 
 def _examples(documents: list[Document], read: list[Tensors], values: np.ndarray, of: np.ndarray) -> pd.DataFrame:
     """The largest numbers of all queries, and two in the middle of each tenth of those drawn."""
-    places = np.concatenate([one.queries for one in documents])
-    high = np.concatenate([one["high"].numpy() for one in read], -1)  # [L, H, 9, TOP of each text]
-    at_text = np.repeat(np.arange(len(read)), [one["high"].shape[-1] for one in read])
-    at_place = np.concatenate([one["at"].numpy() for one in read], -1)
+    places = np.concatenate([tensors.queries for tensors in documents])
+    high = np.concatenate([tensors["high"].numpy() for tensors in read], -1)  # [L, H, 9, TOP of each text]
+    at_text = np.repeat(np.arange(len(read)), [tensors["high"].shape[-1] for tensors in read])
+    at_place = np.concatenate([tensors["at"].numpy() for tensors in read], -1)
     top = read[0]["high"].shape[-1]
     rows = []
-    for layer, head, at, cell in _heads(values.shape):
-        best = np.argsort(-high[layer, head, at], kind="stable")[:top]
-        found = [(0, at_text[i], at_place[layer, head, at, i], high[layer, head, at, i]) for i in best]
-        some = values[:, layer, head, at]
+    for layer, head, number, cell in _heads(values.shape):
+        best = np.argsort(-high[layer, head, number], kind="stable")[:top]
+        found = [(0, at_text[i], at_place[layer, head, number, i], high[layer, head, number, i]) for i in best]
+        some = values[:, layer, head, number]
         order = np.argsort(-some, kind="stable")[: int((~np.isnan(some)).sum())]  # NaN comes last
         for decile, part in enumerate(np.array_split(order, TENTHS), 1):
             middle = part[max(0, len(part) // 2 - EACH // 2) :][:EACH]
@@ -196,23 +204,23 @@ def _examples(documents: list[Document], read: list[Tensors], values: np.ndarray
             if np.isfinite(value):
                 pieces = documents[text].tokens.pieces
                 before = "".join(pieces[max(0, place - AROUND) : place])
-                said = {"value": float(value), "query": pieces[place], "before": before}
-                rows.append(cell | {"decile": decile, "text": int(text), "position": int(place)} | said)
+                shown_text = {"value": float(value), "query": pieces[place], "before": before}
+                rows.append(cell | {"decile": decile, "text": int(text), "position": int(place)} | shown_text)
     return pd.DataFrame(rows)
 
 
 def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], of: np.ndarray) -> pd.DataFrame:
     """Of every head the tokens it reads from and reads, and the pairs of both, that come more often than by chance."""
-    ids = [one.tokens.ids for one in documents]
-    query = np.concatenate([some[one.queries] for some, one in zip(ids, documents, strict=True)])
+    ids = [document.tokens.ids for document in documents]
+    query = np.concatenate([some[document.queries] for some, document in zip(ids, documents, strict=True)])
     chance: dict[int, float] = {}  # token -> how many of the drawn queries would read it most if keys were drawn evenly
-    for one in documents:
-        for start, stop in one.tokens.spans:
-            asked = np.zeros(stop - start)
-            inside = one.queries[(one.queries >= start) & (one.queries < stop)] - start
-            asked[inside] = 1 / inside  # a query reads the keys from the second token of its window to itself
-            share = asked[::-1].cumsum()[::-1]
-            for token, weight in zip(one.tokens.ids[start + 1 : stop].tolist(), share[1:], strict=True):
+    for document in documents:
+        for start, stop in document.tokens.spans:
+            weights = np.zeros(stop - start)
+            inside = document.queries[(document.queries >= start) & (document.queries < stop)] - start
+            weights[inside] = 1 / inside  # a query reads the keys from the second token of its window to itself
+            share = weights[::-1].cumsum()[::-1]
+            for token, weight in zip(document.tokens.ids[start + 1 : stop].tolist(), share[1:], strict=True):
                 chance[token] = chance.get(token, 0.0) + weight
     offsets = np.cumsum([0, *map(len, ids)])
     joined = np.concatenate(ids)
@@ -227,20 +235,20 @@ def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], 
     rows = []
     for layer, head in np.ndindex(key.shape[1:]):
         for row in lifted(query, key[:, layer, head], drawn["weight"][:, layer, head], chance):
-            said = {side: None if row[side] is None else word(row[side]) for side in ("query", "key")}
-            rows.append({"layer": layer, "head": head} | row | said)
+            words = {side: None if row[side] is None else word(row[side]) for side in ("query", "key")}
+            rows.append({"layer": layer, "head": head} | row | words)
     return pd.DataFrame(rows, columns=["layer", "head", "kind", "query", "key", "count", "lift"])
 
 
 def _sentence(spread: pd.DataFrame, texts: int, tokens: int, drawn: int) -> str:
     """The head whose far reading is the strongest over the corpus, and how uneven it is."""
-    said = f"{tokens:,} tokens of {texts} text{'s' * (texts != 1)} were read and {drawn:,} queries drawn."
+    sentence = f"{tokens:,} tokens of {texts} text{'s' * (texts != 1)} were read and {drawn:,} queries drawn."
     far = spread[(spread["statistic"] == "far_peaks") & spread["mean"].notna()]
     if far.empty:
-        return f"{said} No query has a key far enough back to speak of far reading."
+        return f"{sentence} No query has a key far enough back to speak of far reading."
     best = far.loc[far["mean"].idxmax()]
     return (
-        f"{said} Head {best['head']} of layer {best['layer']} picks out most from afar: {best['mean']:.0%} of its "
+        f"{sentence} Head {best['head']} of layer {best['layer']} picks out most from afar: {best['mean']:.0%} of its "
         f"attention above chance, in the top tenth of the queries {best['q90']:.0%} or more, in half of them "
         f"{best['q50']:.0%} or less."
     )

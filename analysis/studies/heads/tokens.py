@@ -4,16 +4,31 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
-from analysis.runs import Result
 from analysis.statistics.both_ways import BothWays
 from analysis.statistics.states import BLOCK_BYTES, States
 from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.head import sink_notes
+from analysis.studies.heads.head import KERNEL, sink_notes
 from analysis.studies.text.states import check_head, states_of, window_of
 from analysis.studies.text.text import named, quoted, token_table
 
 TOP = 5  # keys and readers of every token
+
+
+@record
+class HeadTokens(Answer):
+    """What every token of a window reads through one head, and what reads it. Arrays: see `BothWays`."""
+
+    offset: int = doc("first token of the window in the text")
+    length: int = doc("tokens of the window")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    strongest: pd.DataFrame = doc("per token its strongest key and reader, as tokens of the text, and their shares")
+    keys: np.ndarray = doc("places in the window of the keys that each token reads most")
+    given: np.ndarray = doc("the shares that it gives them")
+    readers: np.ndarray = doc("places of the later tokens that read it most")
+    received: np.ndarray = doc("the shares that they give it")
 
 
 def head_tokens(
@@ -27,15 +42,9 @@ def head_tokens(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> HeadTokens:
     """The `top` keys that every token of window `part` reads most through one head, and its `top` strongest later
-    readers.
-
-    arrays: see `statistics.both_ways.BothWays`. `without_first` leaves the window's first token out and renormalises.
-    table `strongest`: `position piece key given reader received`, the first of both for every token; key and reader
-    are tokens of the text. numbers: `offset` of the window in the text, `length`, `sentence`, `notes`. Errors:
-    BadSetting.
-    """
+    readers. `without_first` leaves the window's first token out and renormalises. Errors: BadSetting."""
     lm = context.model(model)
     check_head(lm, layer, head)
     if not 1 <= top <= 100:
@@ -51,24 +60,27 @@ def head_tokens(
         table[share] = arrays[share][:, 0]
         table[name] = np.where(table[share] > 0, offset + arrays[f"{name}s"][:, 0], -1)
     about = {"layer": layer, "head": head, "part": part, "window": len(ids), "without_first": without_first}
-    numbers = {
-        **{"offset": offset, "length": len(ids), "sentence": _sentence(table, words, layer, head)},
-        "notes": [*reading.notes, *sink_notes(without_first)],
-        "protocol": protocol("head-tokens", lm, text, len(ids), kernel="scores from kept queries and keys", **about),
-    }
-    return Result(numbers, {"strongest": table}, arrays)
+    return HeadTokens(
+        offset=offset,
+        length=len(ids),
+        sentence=_sentence(table, words, layer, head),
+        notes=[*reading.notes, *sink_notes(without_first)],
+        strongest=table,
+        **arrays,
+        protocol=protocol("head-tokens", lm, text, len(ids), kernel=KERNEL, **about),
+    )
 
 
 @torch.no_grad()
 def _both_ways(states: States, head: int, top: int, without_first: bool) -> BothWays:
     length = states.length
-    found, size = BothWays(length, top), max(1, BLOCK_BYTES // 4 // length)
+    reading, size = BothWays(length, top), max(1, BLOCK_BYTES // 4 // length)
     for start in range(0, length, size):
         scores = states.scores(head, start, min(start + size, length)).cpu()
         if without_first:
             scores[:, 0] = float("-inf")
-        found.add(scores.softmax(-1).nan_to_num_(0.0), start)
-    return found
+        reading.add(scores.softmax(-1).nan_to_num_(0.0), start)
+    return reading
 
 
 def _sentence(table: pd.DataFrame, words: pd.DataFrame, layer: int, head: int) -> str:

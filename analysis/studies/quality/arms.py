@@ -23,14 +23,12 @@ PART = "search-part"  # what a reader asks of another worker
 
 @dataclass
 class Arm:
-    """A method at one setting, with what it lost so far: `losses` of stretches [n, positions], and the `budgets` of
-    each: the share of the KV cache that it held, of the blocks, or of the causal pairs that it read. `spec`: the method
-    as a study is asked for it."""
+    """A method at one setting, with what it lost so far."""
 
     candidate: Candidate
-    spec: dict
-    losses: list[list[float]] = field(default_factory=list)
-    budgets: list[float] = field(default_factory=list)
+    spec: dict  # the method as a study is asked for it
+    losses: list[list[float]] = field(default_factory=list)  # [stretches][positions]
+    budgets: list[float] = field(default_factory=list)  # per stretch: share of the cache, blocks or causal pairs
 
     @property
     def budget(self) -> float:
@@ -39,13 +37,13 @@ class Arm:
 
     def change(self, dense: "Arm") -> float:
         """By how much it raises the perplexity of dense attention, on the stretches it has read."""
-        apart = np.array(self.losses) - np.array(dense.losses[: len(self.losses)])
-        return float(np.expm1(apart.mean()))
+        differences = np.array(self.losses) - np.array(dense.losses[: len(self.losses)])
+        return float(np.expm1(differences.mean()))
 
-    def add(self, found: dict) -> None:
+    def add(self, measured: dict) -> None:
         """Take in `losses` and `budgets` of more stretches."""
-        self.losses += found["losses"]
-        self.budgets += found["budgets"]
+        self.losses += measured["losses"]
+        self.budgets += measured["budgets"]
 
 
 def arm(context: Context, lm: Model, spec: dict) -> Arm:
@@ -59,42 +57,36 @@ def arms(context: Context, lm: Model, saves: str, methods: list[dict] | None, wi
     Methods that save reads are set so that they read these shares of the causal pairs of `window`; unless methods are
     given, those that look at every key to choose are left out. Errors: BadSetting.
     """
-    asked = _usual(context, lm, saves) if methods is None else methods
-    if not asked:
-        raise BadSetting("A search needs at least one method: name one.")
-    found: dict[str, Arm] = {}
-    for at, one in enumerate(asked):
-        mine = arm(context, lm, one).candidate.method
-        if mine.saves != saves or mine.dense:
-            raise BadSetting(f"{mine.title} does not save what is searched for, {saves}: leave it out.")
-        if mine.reads_future:
-            raise BadSetting(f"{mine.title} lets later tokens decide here, so it saves nothing: change that setting.")
+    if methods is None:
+        able = [candidate for candidate in candidates(context, lm, None, (saves,)) if not candidate.method.dense]
         if saves == "reads":
-            specs = ladder(context.within(0.1 * at / len(asked), 0.1 / len(asked)), lm, one, window, _shares())
+            able = [candidate for candidate in able if candidate.name in FIELDS and not candidate.method.ceiling]
+        methods = [{"name": candidate.name} for candidate in able]
+    if not methods:
+        raise BadSetting("A search needs at least one method: name one.")
+    distinct: dict[str, Arm] = {}
+    for index, spec in enumerate(methods):
+        method = arm(context, lm, spec).candidate.method
+        if method.saves != saves or method.dense:
+            raise BadSetting(f"{method.title} does not save what is searched for, {saves}: leave it out.")
+        if method.reads_future:
+            raise BadSetting(f"{method.title} lets later tokens decide here, so it saves nothing: change that setting.")
+        if saves == "reads":
+            inner = context.within(0.1 * index / len(methods), 0.1 / len(methods))
+            specs = ladder(inner, lm, spec, window, [step / 100 for step in STEPS])
         else:
-            given = one.get("settings") or {}
-            specs = [one | {"settings": {**given, **METHODS[one["name"]].at_step(step)}} for step in STEPS]
-        for spec in specs:
-            made = arm(context, lm, spec)
-            found.setdefault(f"{made.candidate.label} {made.candidate.settings}", made)
-    return list(found.values())
-
-
-def _usual(context: Context, lm: Model, saves: str) -> list[dict]:
-    able = [one for one in candidates(context, lm, None, (saves,)) if not one.method.dense]
-    if saves == "reads":
-        able = [one for one in able if one.name in FIELDS and not one.method.ceiling]
-    return [{"name": one.name} for one in able]
-
-
-def _shares() -> list[float]:
-    return [step / 100 for step in STEPS]
+            settings = spec.get("settings") or {}
+            specs = [spec | {"settings": {**settings, **METHODS[spec["name"]].at_step(step)}} for step in STEPS]
+        for stepped in specs:
+            tried = arm(context, lm, stepped)
+            distinct.setdefault(f"{tried.candidate.label} {tried.candidate.settings}", tried)
+    return list(distinct.values())
 
 
 @dataclass(frozen=True)
 class Reader:
     """Reads stretches of text, by their place in `windows` [n, T], under methods. Where other workers help, they are
-    asked with `request`; else what was found is kept, so that a stopped search goes on."""
+    asked with `request`; else the measurements are stored, so that a stopped search goes on."""
 
     context: Context
     lm: Model
@@ -104,38 +96,42 @@ class Reader:
     saves: str
     request: dict
 
-    def __call__(self, asked: Sequence[tuple[Arm, Sequence[int]]], began: float, share: float) -> None:
+    def __call__(self, tasks: Sequence[tuple[Arm, Sequence[int]]], began: float, share: float) -> None:
         """Add to every arm what it loses on its stretches; `began` and `share` of the search's progress."""
-        own = self.context.within(began, share)
+        inner = self.context.within(began, share)
         if self.context.others is not None:
-            requests = [self.request | {"method": one.spec, "stretches": list(places)} for one, places in asked]
-            for (one, _), found in zip(asked, self.context.others(PART, requests, own.progress), strict=True):
-                one.add(found)
+            requests = [self.request | {"method": tried.spec, "stretches": list(places)} for tried, places in tasks]
+            answers = self.context.others(PART, requests, inner.progress)
+            for (tried, _), measured in zip(tasks, answers, strict=True):
+                tried.add(measured)
             return
-        for at, (one, places) in enumerate(asked):
-            one.add(self.found(own, one.candidate, places, at / len(asked)))
+        for index, (tried, places) in enumerate(tasks):
+            tried.add(self.measure(inner, tried.candidate, places, index / len(tasks)))
 
-    def found(self, context: Context, one: Candidate, places: Sequence[int], done: float) -> dict:
+    def measure(self, context: Context, candidate: Candidate, places: Sequence[int], done: float) -> dict:
         """`losses` and `budgets` of a method on some stretches."""
-        which = self.windows[list(places)]
+        windows = self.windows[list(places)]
 
         def make(_: Path | None) -> dict:
             losses, budgets = [], []
-            for window in which:
-                context.progress(done, one.label)
-                loss, budget = self._read(one, torch.as_tensor(window))
+            for window in windows:
+                context.progress(done, candidate.label)
+                loss, budget = self._read(candidate, torch.as_tensor(window))
                 losses.append(loss.tolist())
                 budgets.append(budget)
             return {"losses": losses, "budgets": budgets}
 
-        decides = [self.lm.revision, str(self.lm.dtype), one.label, one.settings, self.prefix, ids_hash(which)]
-        return self.context.part(self.folder, f"search-{self.saves}-{one.name}", decides, make)
+        decides = [self.lm.revision, str(self.lm.dtype), candidate.label, candidate.settings]
+        decides += [self.prefix, ids_hash(windows)]
+        return self.context.part(self.folder, f"search-{self.saves}-{candidate.name}", decides, make)
 
-    def _read(self, one: Candidate, window: torch.Tensor) -> tuple[np.ndarray, float]:
+    def _read(self, candidate: Candidate, window: torch.Tensor) -> tuple[np.ndarray, float]:
         """(losses, share kept or read) of one stretch: of all its tokens for methods that save reads, else of those
         after the prompt."""
         if self.saves == "reads":
-            losses, reads = score_window(self.lm, one.method, window)
+            losses, reads = score_window(self.lm, candidate.method, window)
             return losses, reads.reads_causal
-        found = follow(self.lm, one.method, window, self.prefix, NOTHING)
-        return found.losses, found.keys / self.prefix if found.blocks is None else found.blocks
+        continued = follow(self.lm, candidate.method, window, self.prefix, NOTHING)
+        if continued.blocks is not None:
+            return continued.losses, continued.blocks
+        return continued.losses, continued.keys / self.prefix

@@ -21,28 +21,24 @@ def at_budget(
 ) -> Callable[[Candidate], Candidate]:
     """A function that sets a method so that it keeps, or reads, the `share` of what dense attention does of the first
     `prefix` tokens of `window`, as near as its steps come. Errors: BadSetting for a method without such steps."""
-    whole = follow(lm, METHODS["dense"](), window[: prefix + 2], prefix, NOTHING).kv_bytes
+    prompt = window[: prefix + 2]  # two tokens after the prefix, the fewest that `follow` scores
+    dense_bytes = follow(lm, METHODS["dense"](), prompt, prefix, NOTHING).kv_bytes
 
-    def settled(one: Candidate) -> Candidate:
-        if one.method.saves == "reads":
+    def set_to_share(candidate: Candidate) -> Candidate:
+        if candidate.method.saves == "reads":
             raise BadSetting(
-                f"{one.label} neither drops keys nor reads blocks: give it its budget with `equal-budget`."
+                f"{candidate.label} neither drops keys nor reads blocks: give it its budget with `equal-budget`."
             )
-        seen = {}
+        changed = {name: v for name, v in candidate.settings.items() if v != candidate.defaults[name]}
+        tried: dict[int, Candidate] = {}
 
-        def kept(step: int) -> float:
-            context.progress(1 - 0.8 ** len(seen), f"{one.method.title}: looking for {share:.0%}")
-            seen[step] = _at(context, lm, one, step)
-            found = follow(lm, seen[step].method, window[: prefix + 2], prefix, NOTHING)
-            return found.kv_bytes / whole if found.blocks is None else found.blocks
+        def share_at(step: int) -> float:
+            context.progress(1 - 0.8 ** len(tried), f"{candidate.method.title}: looking for {share:.0%}")
+            spec = {"name": candidate.name, "settings": changed | type(candidate.method).at_step(step)}
+            tried[step] = candidates(context, lm, [spec], FAMILIES)[0]
+            continued = follow(lm, tried[step].method, prompt, prefix, NOTHING)
+            return continued.kv_bytes / dense_bytes if continued.blocks is None else continued.blocks
 
-        return seen[nearest(kept, 1, STEPS, share, max(1, round(STEPS * share)))]
+        return tried[nearest(share_at, 1, STEPS, share, max(1, round(STEPS * share)))]
 
-    return settled
-
-
-def _at(context: Context, lm: Model, one: Candidate, step: int) -> Candidate:
-    """The method at a step, its other settings as they were."""
-    changed = {name: value for name, value in one.settings.items() if value != one.defaults[name]}
-    asked = {"name": one.name, "settings": changed | type(one.method).at_step(step)}
-    return candidates(context, lm, [asked], FAMILIES)[0]
+    return set_to_share

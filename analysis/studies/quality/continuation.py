@@ -6,25 +6,52 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.claims import signed
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.quality.at_share import at_budget
 from analysis.studies.quality.following import NOTHING, Followed, Turn, follow
-from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
+from analysis.studies.ready.candidates import FAMILIES, Candidate, Setting, candidates
 from analysis.studies.text.calibration import document_windows, text_keys
+from analysis.studies.text.compared import Difference, columns
 from analysis.studies.text.held_out import check_range
 
-MISSED = 0.1  # of a budget: farther from it is said
-MOST_CUTS, MOST = 64, 64  # cuts of a text; methods and ratios
+MISSED = 0.1  # of a budget: a method farther from it is named in the notes
+MAX_CUTS, MAX_METHODS = 64, 64  # cuts of a text; methods and ratios
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
 COLUMNS = (
     "label ratio setting kept_keys kv_bytes kv_share kv_most_bytes blocks perplexity difference low high units".split()
-)  # of the table; low and high are of the difference
+)
+KERNEL = "each method's own kernel where it has one"
+
+
+@record
+class Continued(Difference, Setting):
+    """What follows the prompts under one method in one setting of the question."""
+
+    setting: str = doc("whether the compression saw the question")
+    ratio: float | None = doc("share of the keys that is removed, where the method has a ratio")
+    kept_keys: float = doc("keys per layer and key-value head after the prompt")
+    kv_bytes: int = doc("bytes really held after the prompt")
+    kv_share: float = doc("the same as a share of dense attention's")
+    kv_most_bytes: int = doc("bytes held at once until then: a layer drops its keys before the next one is read")
+    blocks: float | None = doc("share of the prompt's blocks that was read, of methods that read by blocks")
+    perplexity: float = doc("of the continuation")
+
+
+@record
+class Continuation(Answer):
+    """What follows a prompt under methods that compress its KV cache or read it in part."""
+
+    rows: list[Continued] = doc("one per method and setting, dense first in every setting")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    summary: pd.DataFrame = doc("the rows in short", name="rows")
+    losses: pd.DataFrame = doc("nats per predicted token, by row, document, cut and position")
 
 
 def continuation(
@@ -41,7 +68,7 @@ def continuation(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> Continuation:
     """Read `prefix` tokens of each text (hashes) under each of `methods`, then score the `continuation` tokens after.
 
     Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks;
@@ -51,17 +78,10 @@ def continuation(
     share of the prompt's blocks, in the first stretch. With a `question`, a text that stands between prefix and
     continuation, there are two settings: *unknown*, the compression sees the prefix only, and *known*, it sees the
     question too; with a `second` question that one is read through the cache that was compressed for the first.
-
-    numbers: `rows`, dense first in every setting: `method label setting ratio`, `kept_keys` per layer and key-value
-    head, `kv_bytes` really held after the prompt, `kv_share` of dense attention's, `kv_most_bytes` held at once until
-    then (a layer drops its keys before the next one is read), `blocks` (share of the prompt's that
-    was read, or None), `perplexity` of the continuation, `difference` to dense as a share with `low`, `high` and the
-    `unit` of `units` (documents, of one text its stretches; none below five); `sentence`, `notes`. tables: `rows` in
-    short; `losses` (`row document cut position loss`).
     Errors: BadSetting, BadText.
     """
     check_seed(seed)
-    check_range("The number of cuts", cuts, 1, MOST_CUTS)
+    check_range("The number of cuts", cuts, 1, MAX_CUTS)
     check_range("The length of the continuation", continuation, 2, 1 << 16)
     if second and not question:
         raise BadSetting("A second question needs a first one: give --question too.")
@@ -76,113 +96,119 @@ def continuation(
         raise BadSetting("A continuation needs at least one text: name one.")
     size = prefix + continuation
     belongs = (lm.name, lm.revision, str(lm.device), tuple(texts or ()), prefix, continuation, cuts)
-    most = cuts * len(named) * size
-    windows, documents = context.once("stretches", belongs, lambda: document_windows(lm, named, size, most, "text"))
-    rows, tables, notes = [], [], []
+    windows, documents = context.once(
+        "stretches", belongs, lambda: document_windows(lm, named, size, cuts * len(named) * size, "text")
+    )
     if share is not None:
         check_range("The share", share, 0.01, 1.0)
         at_share = at_budget(context, lm, torch.as_tensor(windows[0]), prefix, share)
-        chosen = [one if one.name == "dense" else at_share(one) for one in chosen]
+        chosen = [candidate if candidate.name == "dense" else at_share(candidate) for candidate in chosen]
+
+    def read(candidate: Candidate, turn: Turn) -> list[Followed]:
+        return [follow(lm, candidate.method, torch.as_tensor(window), prefix, turn) for window in windows]
+
+    rows, tables, notes = [], [], []
     for place, turn in enumerate(turns):
-        found = []
-        for at, one in enumerate(chosen):
-            context.progress((place + at / len(chosen)) / len(turns), f"{one.label}, {turn.setting}")
-
-            def read(one: Candidate = one, turn: Turn = turn) -> list[Followed]:
-                return [follow(lm, one.method, torch.as_tensor(window), prefix, turn) for window in windows]
-
-            kept = f"after {turn.setting}"  # so that a slider's move costs one pass of one method
-            found.append(context.once(kept, (*belongs, turn), read) if one.method.dense else read())
-        for one, mine in zip(chosen, found, strict=True):
-            tables.append(_table(len(rows), mine, documents))
-            rows.append(_row(one, turn, mine, found[0], documents))
+        # Dense attention comes first and is kept, so that a slider's move costs one pass of one method.
+        dense: list[Followed] = []
+        for index, candidate in enumerate(chosen):
+            context.progress((place + index / len(chosen)) / len(turns), f"{candidate.label}, {turn.setting}")
+            if candidate.method.dense:
+                kept_as = f"after {turn.setting}"
+                stretches = context.once(kept_as, (*belongs, turn), lambda c=candidate, t=turn: read(c, t))
+            else:
+                stretches = read(candidate, turn)
+            dense = dense or stretches
+            tables.append(_table(len(rows), stretches, documents))
+            rows.append(_row(candidate, turn, stretches, dense, documents))
             notes += _missed(rows[-1], share)
-            notes += [f"{one.label} hid keys instead of dropping them: its cache holds every key."] * mine[0].masked
+            if stretches[0].masked:
+                notes.append(f"{candidate.label} hid keys instead of dropping them: its cache holds every key.")
     about = {"prefix": prefix, "continuation": continuation, "cuts": len(windows), "question": question or None}
     about |= {"share": share, "second": second or None, "texts": text_keys(named), "seed": seed, "window": size}
-    about |= {"kernel": "each method's own kernel where it has one"}
-    numbers = {
-        "rows": rows,
-        "sentence": _sentence(rows),
-        "notes": list(dict.fromkeys(notes)),
-        "protocol": protocol("continuation", lm, (texts or [None])[0], int(windows.size), **about),
-    }
-    short = pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows])
-    return Result(numbers, {"rows": short, "losses": pd.concat(tables, ignore_index=True)})
+    return Continuation(
+        rows=rows,
+        sentence=_sentence(rows),
+        notes=list(dict.fromkeys(notes)),
+        summary=pd.DataFrame([vars(row) for row in rows])[COLUMNS],
+        losses=pd.concat(tables, ignore_index=True),
+        protocol=protocol("continuation", lm, (texts or [None])[0], int(windows.size), **about, kernel=KERNEL),
+    )
 
 
 def _chosen(context: Context, lm: Model, methods: list[dict] | None, ratios: list[float] | None) -> list[Candidate]:
     """Dense first, then the methods asked for, once for each ratio where they have one. Errors: BadSetting."""
     if methods is None:
-        methods = [{"name": one.name} for one in candidates(context, lm, None, ("memory",))]
-    asked = [{"name": "dense"}]
-    for one in methods:
-        with_ratio = ratios and "ratio" in getattr(METHODS.get(one.get("name")), "__dataclass_fields__", ())
-        every = [one | {"settings": {**(one.get("settings") or {}), "ratio": ratio}} for ratio in ratios or ()]
-        asked += every if with_ratio else [one] if one.get("name") != "dense" else []
-    if len(asked) > MOST:
-        raise BadSetting(f"{len(asked):,} methods and ratios were asked for: choose at most {MOST}.")
-    return [candidates(context, lm, [one], FAMILIES)[0] for one in asked]
+        methods = [{"name": candidate.name} for candidate in candidates(context, lm, None, ("memory",))]
+    specs: list[dict] = [{"name": "dense"}]
+    for spec in methods:
+        if ratios and "ratio" in getattr(METHODS.get(spec.get("name")), "__dataclass_fields__", ()):
+            specs += [spec | {"settings": {**(spec.get("settings") or {}), "ratio": ratio}} for ratio in ratios]
+        elif spec.get("name") != "dense":
+            specs.append(spec)
+    if len(specs) > MAX_METHODS:
+        raise BadSetting(f"{len(specs):,} methods and ratios were asked for: choose at most {MAX_METHODS}.")
+    # One by one: the same method may stand there several times, at several ratios.
+    return [candidates(context, lm, [spec], FAMILIES)[0] for spec in specs]
 
 
 def _turns(lm: Model, question: str, second: str) -> list[Turn]:
     """The settings that are compared."""
-    first, other = (lm.tokenizer(words, add_special_tokens=False)["input_ids"] for words in (question, second))
     if not question:
         return [NOTHING]
-    found = [Turn(UNKNOWN, [], first), Turn(KNOWN, first, [])]
-    return [*found, Turn(SECOND, first, other)] if second else found
+    first_ids, second_ids = (lm.tokenizer(words, add_special_tokens=False)["input_ids"] for words in (question, second))
+    turns = [Turn(UNKNOWN, [], first_ids), Turn(KNOWN, first_ids, [])]
+    return [*turns, Turn(SECOND, first_ids, second_ids)] if second else turns
 
 
-def _table(row: int, found: Sequence[Followed], documents: np.ndarray) -> pd.DataFrame:
+def _table(row: int, stretches: Sequence[Followed], documents: np.ndarray) -> pd.DataFrame:
     parts = []
-    for cut, (one, document) in enumerate(zip(found, documents, strict=True)):
-        places = np.arange(len(one.losses))
-        parts.append(
-            pd.DataFrame({"row": row, "document": document, "cut": cut, "position": places, "loss": one.losses})
-        )
+    for cut, (stretch, document) in enumerate(zip(stretches, documents, strict=True)):
+        columns = {"row": row, "document": document, "cut": cut, "position": np.arange(len(stretch.losses))}
+        parts.append(pd.DataFrame(columns | {"loss": stretch.losses}))
     return pd.concat(parts, ignore_index=True)
 
 
-def _row(one: Candidate, turn: Turn, found: list[Followed], dense: list[Followed], documents: np.ndarray) -> dict:
-    losses, baseline = (np.stack([part.losses for part in side]) for side in (found, dense))
-    several = documents if len(set(documents.tolist())) > 1 else None  # of one text its stretches are the units
-    change, plain = perplexity_change(losses, baseline, several), perplexity_of(losses, several)
-    held, every = (float(np.mean([part.kv_bytes for part in side])) for side in (found, dense))
-    return {
-        "method": one.name,
-        "label": one.label,
-        "settings": one.settings,
-        "setting": turn.setting,
-        "ratio": one.settings.get("ratio"),
-        "kept_keys": float(np.mean([part.keys for part in found])),
-        "kv_bytes": round(held),
-        "kv_share": held / every,
-        "kv_most_bytes": round(float(np.mean([part.kv_most for part in found]))),
-        "blocks": None if found[0].blocks is None else float(np.mean([part.blocks for part in found])),
-        "perplexity": plain.change,
-        "difference": change.change,
-        "low": change.low,
-        "high": change.high,
-        "units": change.units,
-        "unit": change.unit,
-    }
+def _row(
+    candidate: Candidate, turn: Turn, stretches: list[Followed], dense: list[Followed], documents: np.ndarray
+) -> Continued:
+    losses, baseline = (np.stack([stretch.losses for stretch in side]) for side in (stretches, dense))
+    units = documents if len(set(documents.tolist())) > 1 else None  # of one text its stretches are the units
+
+    def mean(name: str, side: list[Followed] = stretches) -> float:
+        return float(np.mean([getattr(stretch, name) for stretch in side]))
+
+    return Continued(
+        **candidate.setting,
+        setting=turn.setting,
+        ratio=candidate.settings.get("ratio"),
+        kept_keys=mean("keys"),
+        kv_bytes=round(mean("kv_bytes")),
+        kv_share=mean("kv_bytes") / mean("kv_bytes", dense),
+        kv_most_bytes=round(mean("kv_most")),
+        blocks=None if stretches[0].blocks is None else mean("blocks"),
+        perplexity=perplexity_of(losses, units).change,
+        **columns(Difference, perplexity_change(losses, baseline, units)),
+    )
 
 
-def _missed(row: dict, share: float | None) -> list[str]:
-    """That a method comes nowhere near the share that was asked for; nothing where it does."""
-    kept, what = (row["kv_share"], "keeps") if row["blocks"] is None else (row["blocks"], "reads")
-    if share is None or row["method"] == "dense" or abs(kept / share - 1) <= MISSED:
+def _missed(row: Continued, share: float | None) -> list[str]:
+    """A note where a method comes nowhere near the share that was asked for."""
+    reached, does = (row.kv_share, "keeps") if row.blocks is None else (row.blocks, "reads")
+    if share is None or row.method == "dense" or abs(reached / share - 1) <= MISSED:
         return []
-    return [f"{row['label']} {what} {kept:.0%}: none of its settings comes nearer to {share:.0%} of this prompt."]
+    return [f"{row.label} {does} {reached:.0%}: none of its settings comes nearer to {share:.0%} of this prompt."]
 
 
-def _sentence(rows: list[dict]) -> str:
+def _sentence(rows: list[Continued]) -> str:
     """The gentlest and the harshest row, in words."""
-    others = [row for row in rows if row["method"] != "dense"]
-    if not others:
-        return f"Dense attention predicts what follows with a perplexity of {rows[0]['perplexity']:.2f}."
-    best, worst = (pick(others, key=lambda row: row["difference"]) for pick in (min, max))
-    said = "{label} ({setting}): {change} perplexity on what follows, {kv_share:.0%} of dense attention's cache"
-    shown = [best] if best is worst else [best, worst]
-    return "; ".join(said.format(**row, change=signed(row["difference"], ".1%")) for row in shown) + "."
+    sparse = sorted((row for row in rows if row.method != "dense"), key=lambda row: row.difference)
+    if not sparse:
+        return f"Dense attention predicts what follows with a perplexity of {rows[0].perplexity:.2f}."
+    ends = [sparse[0]] if len(sparse) == 1 else [sparse[0], sparse[-1]]
+    parts = [
+        f"{row.label} ({row.setting}): {signed(row.difference, '.1%')} perplexity on what follows, "
+        f"{row.kv_share:.0%} of dense attention's cache"
+        for row in ends
+    ]
+    return "; ".join(parts) + "."

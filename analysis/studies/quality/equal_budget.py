@@ -3,24 +3,47 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.seam.attention import apply
 from analysis.statistics import forward
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.ready.candidates import Candidate, Named, candidates
+from analysis.studies.text.compared import ReadShares, columns
 from analysis.studies.text.scoring import whole_windows
 
 NO_CAP = 1 << 20  # of CSA's policy, unless one is given
-REACHED = 0.05  # farther from the target than this is said
-NEAR = 0.005  # of the target: near enough to stop looking
+REACHED = 0.05  # of the target: a budget farther from it is reported as not reached
+NEAR = 0.005  # of the target: close enough to stop the search
 FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}  # more of it reads more
+
+
+@record
+class SettledBudget(ReadShares, Named):
+    """One method at the value of its budget field that comes nearest to the target."""
+
+    field: str = doc("the setting that counts its keys")
+    value: int = doc("its value")
+    off: float = doc("share by which its keys miss the target: 0.01 is 1% more")
+    reached: bool = doc("it comes within 5% of the target")
+    reads_future: bool = doc("later tokens decide over earlier ones")
+
+
+@record
+class EqualBudget(Answer):
+    """Settings at which all methods read the same number of keys."""
+
+    target: float = doc("keys of a query, mean")
+    share: float = doc("the same as a share of the causal pairs")
+    window: int = doc("tokens of a window")
+    rows: list[SettledBudget] = doc("one per method", row=SettledBudget)
+    methods: list[dict] = doc("the methods at these values, as evaluate takes them")
+    notes: list[str] = doc("budgets that cannot be reached, and what was cut of the text")
 
 
 def equal_budget(
@@ -35,16 +58,12 @@ def equal_budget(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> EqualBudget:
     """The settings at which `methods` read `share` of the causal pairs, or `attended` keys of a query on average.
 
     `methods` as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given),
     whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
-    and heads.
-    numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1% more than the
-    target), reached, reads_causal, per key-value head reads_kv and attended_kv, kv_read, sharing, reads_future;
-    `methods` as `evaluate` takes them at these values; `notes`
-    about budgets that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
+    and heads. Errors: BadSetting, BadText, NotFitted.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -57,92 +76,104 @@ def equal_budget(
             f"{target:g} keys of a query were asked for, and in windows of {length:,} tokens a query reads 1 to "
             f"{(length + 1) / 2:,g} on average: choose a share or a number between them."
         )
-    asked = [{"name": name} for name in FIELDS] if methods is None else methods
-    rows, specs, notes = [], [], []
-    for at, one in enumerate(asked):
-        row, spec = _settle(context.within(at / len(asked), 1 / len(asked)), lm, one, ids, target)
+    requested = [{"name": name} for name in FIELDS] if methods is None else methods
+    rows, specs, notes = [], [], list(reading.notes)
+    for index, spec in enumerate(requested):
+        row, at_target = _settle(context.within(index / len(requested), 1 / len(requested)), lm, spec, ids, target)
         rows.append(row)
-        specs.append(spec)
-        if not row["reached"]:
-            end, title = "least" if row["off"] > 0 else "most", METHODS[row["method"]].title
+        specs.append(at_target)
+        if not row.reached:
+            end = "least" if row.off > 0 else "most"
             notes.append(
-                f"{title} cannot reach {target:,.1f} keys of a query: it reads {row['attended']:,.1f} at the {end}, "
-                f"with {row['field'].replace('_', ' ')} {row['value']:,}. Change its other settings to reach it."
+                f"{METHODS[row.method].title} cannot reach {target:,.1f} keys of a query: it reads {row.attended:,.1f} "
+                f"at the {end}, with {row.field.replace('_', ' ')} {row.value:,}. Change its other settings to reach "
+                "it."
             )
     about = {"window": length, "seed": seed, "kernel": STREAMED, "windows": len(ids)}
-    numbers = {
-        "target": target,
-        "share": target / ((length + 1) / 2),
-        "window": length,
-        "rows": rows,
-        "methods": specs,
-        "notes": [*reading.notes, *notes],
-        "protocol": protocol("equal-budget", lm, text, len(ids) * length, **about),
-    }
-    return Result(numbers, {"rows": pd.DataFrame(rows)})
+    return EqualBudget(
+        target=target,
+        share=target / ((length + 1) / 2),
+        window=length,
+        rows=rows,
+        methods=specs,
+        notes=notes,
+        protocol=protocol("equal-budget", lm, text, len(ids) * length, **about),
+    )
 
 
-def ladder(context: Context, lm: Model, asked: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
+def ladder(context: Context, lm: Model, spec: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
     """A method as `evaluate` takes one, at the values of its field that come near to each of `shares` of the causal
     pairs of one window. Errors: BadSetting."""
-    read, _ = _reading(context, lm, asked, [window])
-    values = []
-    for target in (share * (len(window) + 1) / 2 for share in shares):
-        low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(window), target)
-        values.append(nearest(read, low, high, target, start, REACHED))
-    return [at_budget(asked, value) for value in dict.fromkeys(values)]
+    counter = _Counted(context, lm, spec, [window])
+    values = [counter.nearest(share * (len(window) + 1) / 2, REACHED) for share in shares]
+    return [at_budget(spec, value) for value in dict.fromkeys(values)]
 
 
-def _reading(
-    context: Context, lm: Model, asked: dict, ids: list[np.ndarray]
-) -> tuple[Callable[[int], float], dict[int, tuple[Candidate, Reads]]]:
-    """(keys that a query reads on average at a value of the method's field, what was read at each value so far)."""
-    name = asked.get("name") if isinstance(asked, dict) else asked
-    if name not in FIELDS:
-        raise BadSetting(
-            f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
-            f"{', '.join(FIELDS)}."
-        )
-    seen: dict[int, tuple[Candidate, Reads]] = {}
+class _Counted:
+    """Counts what a method reads of windows at values of its budget field, each value once. Errors: BadSetting."""
 
-    def read(value: int) -> float:
-        if value not in seen:
-            context.progress(1 - 0.8 ** len(seen), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
-            chosen, counter = candidates(context, lm, [at_budget(asked, value)])[0], ReadCounter(len(ids[0]))
-            for window in ids:
-                with torch.no_grad(), apply(lm, chosen.method, watch=counter):
-                    forward(lm, window)
-            seen[value] = chosen, counter.reads(chosen.method)
-        return seen[value][1].attended
+    def __init__(self, context: Context, lm: Model, spec: dict, ids: list[np.ndarray]) -> None:
+        name = spec.get("name") if isinstance(spec, dict) else spec
+        if name not in FIELDS:
+            raise BadSetting(
+                f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
+                f"{', '.join(FIELDS)}."
+            )
+        self.context, self.lm, self.spec, self.ids, self.name = context, lm, spec, ids, name
+        self.tried: dict[int, tuple[Candidate, Reads]] = {}
 
-    return read, seen
+    def attended(self, value: int) -> float:
+        """Keys that a query reads on average at a value of the field."""
+        if value not in self.tried:
+            stage = f"{METHODS[self.name].title}, {FIELDS[self.name]} {value:,}"
+            self.context.progress(1 - 0.8 ** len(self.tried), stage)  # how many tries it takes is not known
+            chosen = candidates(self.context, self.lm, [at_budget(self.spec, value)])[0]
+            counter = ReadCounter(len(self.ids[0]))
+            for window in self.ids:
+                with torch.no_grad(), apply(self.lm, chosen.method, watch=counter):
+                    forward(self.lm, window)
+            self.tried[value] = chosen, counter.reads(chosen.method)
+        return self.tried[value][1].attended
+
+    def nearest(self, target: float, near: float) -> int:
+        """The value at which a query reads as near to `target` keys as it can."""
+        method = candidates(self.context, self.lm, [self.spec])[0].method
+        low, high, start = method.budget_range(len(self.ids[0]), target)
+        return nearest(self.attended, low, high, target, start, near)
 
 
-def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float) -> tuple[dict, dict]:
+def _settle(
+    context: Context, lm: Model, spec: dict, ids: list[np.ndarray], target: float
+) -> tuple[SettledBudget, dict]:
     """One method's row, and its spec, at the nearest value of its field."""
-    read, seen = _reading(context, lm, asked, ids)
-    name = asked["name"]
-    low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(ids[0]), target)
-    value = nearest(read, low, high, target, start)
-    chosen, reads = seen[value]
-    row = {"method": name, "label": chosen.label, "field": FIELDS[name], "value": value, "attended": reads.attended}
-    row |= {"off": reads.attended / target - 1, "reached": abs(reads.attended / target - 1) <= REACHED}
-    row |= {"reads_causal": reads.reads_causal, "reads_kv": reads.reads_kv, "attended_kv": reads.attended_kv}
-    row |= {"kv_read": reads.kv_read, "sharing": reads.sharing, "reads_future": chosen.method.reads_future}
-    return row, at_budget(asked, value)
+    counter = _Counted(context, lm, spec, ids)
+    value = counter.nearest(target, NEAR)
+    chosen, reads = counter.tried[value]
+    off = reads.attended / target - 1
+    row = SettledBudget(
+        method=counter.name,
+        label=chosen.label,
+        field=FIELDS[counter.name],
+        value=value,
+        off=off,
+        reached=abs(off) <= REACHED,
+        **columns(ReadShares, reads),
+        reads_future=chosen.method.reads_future,
+    )
+    return row, at_budget(spec, value)
 
 
-def at_budget(asked: dict, value: int) -> dict:
+def at_budget(spec: dict, value: int) -> dict:
     """A method as `evaluate` takes one, with this value of what counts its keys: a setting, beside which those that
     count them another way are as by default, or the total of a policy, which has no cap then unless one is given."""
-    field = FIELDS[asked["name"]]
-    if METHODS[asked["name"]].needs != "policy":
-        other = METHODS[asked["name"]].competing
-        given = {name: one for name, one in (asked.get("settings") or {}).items() if name not in other}
-        return asked | {"settings": given | {field: value}}
-    given = asked.get("policy") or {}
-    given = given if isinstance(given, dict) else {"name": given}
-    return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}
+    method, field = METHODS[spec["name"]], FIELDS[spec["name"]]
+    if method.needs != "policy":
+        settings = {name: v for name, v in (spec.get("settings") or {}).items() if name not in method.competing}
+        return spec | {"settings": settings | {field: value}}
+    policy = spec.get("policy") or {}
+    if not isinstance(policy, dict):
+        policy = {"name": policy}
+    return spec | {"policy": {"cap": NO_CAP} | policy | {field: value}}
 
 
 def nearest(
@@ -154,15 +185,15 @@ def nearest(
     next one is where a straight line meets it, and every second time the middle. It ends within `near` of the target,
     a share of it, or where nothing is left between.
     """
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
 
     def at(value: int) -> float:
-        if value not in found:
-            found[value] = read(value)
-        return found[value]
+        if value not in values:
+            values[value] = read(value)
+        return values[value]
 
     def reached() -> bool:
-        return min(abs(value - target) for value in found.values()) <= near * target
+        return min(abs(value - target) for value in values.values()) <= near * target
 
     below = above = min(max(low if start is None else start, low), high)
     while at(above) < target and above < high and not reached():
@@ -172,8 +203,11 @@ def nearest(
     steps = 0
     while above - below > 1 and not reached():
         slope = (at(above) - at(below)) / (above - below)
-        guess = round(below + (target - at(below)) / slope) if steps % 2 == 0 and slope > 0 else (below + above) // 2
+        # A straight line alone creeps along a curve that is flat at one end: every second step halves.
+        guess = (below + above) // 2
+        if steps % 2 == 0 and slope > 0:
+            guess = round(below + (target - at(below)) / slope)
         guess = min(max(guess, below + 1), above - 1)
         below, above = (guess, above) if at(guess) < target else (below, guess)
         steps += 1
-    return min(found, key=lambda value: (abs(found[value] - target), value))
+    return min(values, key=lambda value: (abs(values[value] - target), value))

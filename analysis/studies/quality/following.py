@@ -20,11 +20,11 @@ PLAIN = "no question"
 
 @dataclass(frozen=True)
 class Turn:
-    """What stands between the prefix and what is scored: tokens that the compression sees, and tokens it does not."""
+    """What stands between the prefix and what is scored."""
 
     setting: str
-    known: list[int]
-    asked: list[int]
+    known: list[int]  # tokens that the compression sees
+    asked: list[int]  # tokens that follow the compression
 
 
 NOTHING = Turn(PLAIN, [], [])
@@ -32,18 +32,15 @@ NOTHING = Turn(PLAIN, [], [])
 
 @dataclass(frozen=True)
 class Followed:
-    """Losses [n] of what follows one prompt in nats; of the KV cache when the prompt was read, bytes and mean keys per
-    layer and key-value head, and `kv_most`, the most bytes that it held until then; `blocks`: the share of the
-    prompt's blocks that was read, None of a method that does not read by blocks; `seconds` that reading the prompt
-    took, the choice of keys or blocks included; `masked`: keys that were to leave were hidden instead."""
+    """What follows one prompt, and the KV cache when the prompt had been read."""
 
-    losses: np.ndarray
+    losses: np.ndarray  # [n] nats per token
     kv_bytes: int
-    kv_most: int
-    keys: float
-    blocks: float | None
-    seconds: float
-    masked: bool
+    kv_most: int  # most bytes held at once until then
+    keys: float  # mean per layer and key-value head
+    blocks: float | None  # share of the prompt's blocks that was read; None where a method does not read by blocks
+    seconds: float  # to read the prompt, the choice of keys or blocks included
+    masked: bool  # keys that were to leave were hidden instead
 
 
 @torch.no_grad()
@@ -54,18 +51,19 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
     in between.
     """
     device = lm.lm.device
-    known, asked = (torch.as_tensor(part, dtype=torch.long) for part in (turn.known, turn.asked))
+    known, asked_after = (torch.as_tensor(part, dtype=torch.long) for part in (turn.known, turn.asked))
     prompt, target = torch.cat([window[:prefix], known]).to(device), window[prefix:].to(device)
-    after = torch.cat([asked.to(device), target])[:-1]
+    after = torch.cat([asked_after.to(device), target])[:-1]
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
-        begun = now()
+        began = now()
         first = lm.lm(prompt[None], **as_past(lm.lm, cache), use_cache=True, logits_to_keep=1).logits
-        seconds = now() - begun
-        held, most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
+        seconds = now() - began
+        # Measured here, before the continuation adds its own keys.
+        kv_bytes, kv_most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         blocks = method.share_read if isinstance(method, Blockwise) else None
         masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
-        rest = lm.lm(after[None], **as_past(lm.lm, cache), use_cache=True).logits
-    logits = torch.cat([first[:, -1:], rest], 1)[0, len(asked) :]
+        further = lm.lm(after[None], **as_past(lm.lm, cache), use_cache=True).logits
+    logits = torch.cat([first[:, -1:], further], 1)[0, len(asked_after) :]
     losses = F.cross_entropy(logits.float(), target, reduction="none")
-    return Followed(losses.double().cpu().numpy(), held, most, keys, blocks, seconds, masked)
+    return Followed(losses.double().cpu().numpy(), kv_bytes, kv_most, keys, blocks, seconds, masked)

@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.answer import Answer, doc, record
 from analysis.claims import signed
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.paired import perplexity_change
-from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.quality.arms import PART, Arm, Reader, arm, arms
-from analysis.studies.ready.candidates import FAMILIES
+from analysis.studies.quality.continuation import KERNEL
+from analysis.studies.ready.candidates import FAMILIES, Setting
 from analysis.studies.text.calibration import document_windows, text_keys
+from analysis.studies.text.compared import Difference, columns
 from analysis.studies.text.held_out import check_range, make_folder
 
 FIRST = 2  # stretches of text on which every setting is tried
@@ -27,6 +29,40 @@ OF = {  # what is saved -> what a method does, and of what its budget is a share
 Read = Callable[[Sequence[tuple[Arm, Sequence[int]]], float, float], None]
 
 
+@record
+class Tried(Setting):
+    """One setting that was tried."""
+
+    budget: float = doc("share of what is saved that it keeps or reads")
+    difference: float = doc("change of perplexity against dense attention on the stretches it read")
+    stretches: int = doc("stretches that it read")
+    left: bool = doc("it was left at the end of the halving")
+
+
+@record
+class Chosen(Difference, Setting):
+    """The winner, measured on the half of the text that did not choose it."""
+
+    budget: float = doc("share of what is saved that it keeps or reads")
+    upper: float | None = doc("one-sided 95% limit of the loss")
+    holds: bool | None = doc("that limit stays below the loss that was allowed; null with too few units")
+
+
+@record
+class Search(Answer):
+    """The smallest budget that loses less than a given share."""
+
+    rows: list[Tried] = doc("one per setting")
+    frontier: list[str] = doc("labels of the rows that no other beats in budget and loss, the cheapest first")
+    chosen: Chosen | None = doc("the winner; null where no setting loses little enough")
+    tied: list[str] = doc("labels of settings that read and lost exactly the same as it, or as the nearest")
+    lose: float = doc("share of perplexity that may be lost")
+    saves: str = doc("what is saved: reads, memory or prefill")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    summary: pd.DataFrame = doc("the rows in short", name="rows")
+
+
 def search(
     model: str = "demo",
     texts: list[str] | None = None,
@@ -39,7 +75,7 @@ def search(
     seed: int = 0,
     *,
     context: Context,
-) -> Result:
+) -> Search:
     """The smallest budget that raises perplexity by less than `lose`, over methods that save `saves`, at seven settings
     each, by successive halving.
 
@@ -51,13 +87,8 @@ def search(
 
     Of methods that save memory or prefill the continuation is scored, and the budget is the share of the KV cache that
     is held, or of the prompt's blocks that is read; of those that save reads all tokens of a stretch are scored, and
-    the budget is the share of the causal pairs in the softmax.
-
-    numbers: `rows` (`method label settings budget difference stretches left`), `frontier` (labels of rows that no other
-    beats in both), `chosen` (`label method settings budget difference low high upper holds units unit`, measured on the
-    reporting half; None where nothing was near), `tied` (labels of the settings that read and lost exactly the same as
-    it, or as the nearest), `lose`, `sentence`, `notes`. table: `rows`. It goes on where it was stopped. A prompt has at
-    least eight of a method's windows. Errors: BadSetting, BadText.
+    the budget is the share of the causal pairs in the softmax. It goes on where it was stopped. A prompt has at least
+    eight of a method's windows. Errors: BadSetting, BadText.
     """
     check_seed(seed)
     check_range("The number of stretches", cuts, 2 * FIRST, 256)
@@ -77,28 +108,50 @@ def search(
     if saves != "reads":
         check_prompt(read.prefix, tried)
     left = halving(tried, dense, choosing, lose, read)
-    able = [one for one in left if one.change(dense) <= lose]
-    best = min(able, key=lambda one: one.budget) if able else None
-    rows = [_row(one, dense, one in left) for one in tried]
-    tied = ties(best or min(tried, key=lambda one: one.change(dense)), tried)
+    able = [setting for setting in left if setting.change(dense) <= lose]
+    best = min(able, key=lambda setting: setting.budget) if able else None
+    rows = [
+        Tried(
+            **setting.candidate.setting,
+            budget=setting.budget,
+            difference=setting.change(dense),
+            stretches=len(setting.losses),
+            left=setting in left,
+        )
+        for setting in tried
+    ]
+    tied = ties(best or min(tried, key=lambda setting: setting.change(dense)), tried)
     chosen = None if best is None else _judged(best, read, reporting, documents, lose)
-    keys = text_keys([context.text(key) for key in texts or []])
-    about = {"prefix": read.prefix, "continuation": continuation, "cuts": len(windows), "texts": keys, "seed": seed}
-    kernel = STREAMED if saves == "reads" else "each method's own kernel where it has one"
-    about |= {"window": windows.shape[1], "kernel": kernel}
-    numbers = {
-        **{"rows": rows, "frontier": frontier(rows), "chosen": chosen, "tied": tied, "lose": lose, "saves": saves},
-        "sentence": _sentence(chosen, rows, tied, lose, saves),
-        "notes": _notes(tried, len(choosing), len(reporting)),
-        "protocol": protocol("search", lm, (texts or [None])[0], int(windows.size), **about),
-    }
-    return Result(numbers, {"rows": pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows])})
+    return Search(
+        rows=rows,
+        frontier=frontier(rows),
+        chosen=chosen,
+        tied=tied,
+        lose=lose,
+        saves=saves,
+        sentence=_sentence(chosen, rows, tied, lose, saves),
+        notes=_notes(tried, len(choosing), len(reporting)),
+        summary=pd.DataFrame([vars(row) for row in rows])[COLUMNS],
+        protocol=protocol(
+            "search",
+            lm,
+            (texts or [None])[0],
+            int(windows.size),
+            prefix=read.prefix,
+            continuation=continuation,
+            cuts=len(windows),
+            texts=text_keys([context.text(key) for key in texts or []]),
+            seed=seed,
+            window=windows.shape[1],
+            kernel=STREAMED if saves == "reads" else KERNEL,
+        ),
+    )
 
 
 def _reader(
     context: Context, model: str, texts: list[str] | None, saves: str, prefix: int | None, continuation: int, cuts: int
 ) -> tuple[Reader, np.ndarray]:
-    """The stretches of the texts with who reads them, and which text each is of. Errors: BadSetting, BadText."""
+    """The reader of the texts' stretches, and which text each stretch is of. Errors: BadSetting, BadText."""
     check_range("The length of the continuation", continuation, 2, 1 << 16)
     lm = context.model(model)
     longest = lm.max_positions - continuation
@@ -115,6 +168,14 @@ def _reader(
     return Reader(context, lm, folder, windows, prefix, saves, request | {"cuts": cuts}), documents
 
 
+@record
+class SearchPart(Answer):
+    """What another worker does of a search."""
+
+    losses: list[list[float]] = doc("nats per token of every stretch")
+    budgets: list[float] = doc("share that the method kept or read of every stretch")
+
+
 def search_part(
     model: str,
     texts: list[str],
@@ -126,17 +187,18 @@ def search_part(
     stretches: list[int],
     *,
     context: Context,
-) -> Result:
-    """What another worker does of a search: one method on some of its stretches. numbers: `losses`, `budgets`."""
+) -> SearchPart:
+    """One method on some stretches of a search."""
     read, _ = _reader(context, model, texts, saves, prefix, continuation, cuts)
-    found = read.found(context, arm(context, read.lm, method).candidate, stretches, 0.0)
-    return Result(found | {"protocol": protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])})
+    measured = read.measure(context, arm(context, read.lm, method).candidate, stretches, 0.0)
+    about = protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])
+    return SearchPart(**measured, protocol=about)
 
 
 def check_prompt(prefix: int, tried: Sequence[Arm]) -> None:
     """Refuse a prompt in which the window that a method always keeps leaves nothing to choose: rules that differ in
     what they choose would read alike. Errors: BadSetting."""
-    window, title = max((one.candidate.settings.get("window", 0), one.candidate.method.title) for one in tried)
+    window, title = max((arm.candidate.settings.get("window", 0), arm.candidate.method.title) for arm in tried)
     if prefix < WINDOWS * window:
         raise BadSetting(
             f"The prompts have {prefix:,} tokens and {title} always keeps {window:,} of them: give prompts of "
@@ -146,37 +208,37 @@ def check_prompt(prefix: int, tried: Sequence[Arm]) -> None:
 
 def ties(best: Arm, tried: Sequence[Arm]) -> list[str]:
     """Labels of the other arms that read and lost exactly what `best` did, on the stretches that both have read."""
-
-    def same(one: Arm) -> bool:
-        count = min(len(one.losses), len(best.losses))
-        return one.losses[:count] == best.losses[:count] and one.budgets[:count] == best.budgets[:count]
-
-    return [one.candidate.label for one in tried if one is not best and same(one)]
+    tied = []
+    for rival in tried:
+        count = min(len(rival.losses), len(best.losses))
+        equal = rival.losses[:count] == best.losses[:count] and rival.budgets[:count] == best.budgets[:count]
+        if equal and rival is not best:
+            tied.append(rival.candidate.label)
+    return tied
 
 
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
     """(stretches that choose, stretches that report): the first half of the documents and the rest; of one document its
     halves."""
-    known = np.unique(documents)
-    if len(known) > 1:
-        first = np.isin(documents, known[: len(known) // 2])
-    else:
-        first = np.arange(len(documents)) < len(documents) // 2
+    texts = np.unique(documents)
+    first = np.arange(len(documents)) < len(documents) // 2
+    if len(texts) > 1:
+        first = np.isin(documents, texts[: len(texts) // 2])
     return np.flatnonzero(first).tolist(), np.flatnonzero(~first).tolist()
 
 
 def halving(arms: list[Arm], dense: Arm, stretches: list[int], lose: float, read: Read) -> list[Arm]:
     """The arms that are left, the best first: all read the first stretches, and the better half twice as many."""
-    left, seen, goal = list(arms), 0, FIRST
+    left, done, goal = list(arms), 0, FIRST
     while True:
         goal = min(goal, len(stretches))
-        share = 0.75 * (goal - seen) / len(stretches)
-        read([(one, stretches[seen:goal]) for one in (dense, *left)], 0.1 + 0.75 * seen / len(stretches), share)
-        left.sort(key=lambda one: rank(one.change(dense), one.budget, lose))
+        share = 0.75 * (goal - done) / len(stretches)
+        read([(arm, stretches[done:goal]) for arm in (dense, *left)], 0.1 + 0.75 * done / len(stretches), share)
+        left.sort(key=lambda arm: rank(arm.change(dense), arm.budget, lose))
         if goal == len(stretches):
             return left
         left = left[: max(FEWEST, -(-len(left) // 2))]
-        seen, goal = goal, len(stretches) if len(left) <= FEWEST else 2 * goal
+        done, goal = goal, len(stretches) if len(left) <= FEWEST else 2 * goal
 
 
 def rank(change: float, budget: float, lose: float) -> tuple[bool, float]:
@@ -184,54 +246,54 @@ def rank(change: float, budget: float, lose: float) -> tuple[bool, float]:
     return (False, budget) if change <= lose else (True, change)
 
 
-def frontier(rows: list[dict]) -> list[str]:
+def frontier(rows: list[Tried]) -> list[str]:
     """Labels of the rows beside which no other has a smaller budget and loses no more, the cheapest first."""
-    found: list[dict] = []
-    for row in sorted(rows, key=lambda row: (row["budget"], row["difference"])):
-        if not found or row["difference"] < found[-1]["difference"]:
-            found.append(row)
-    return [row["label"] for row in found]
+    best: list[Tried] = []
+    for row in sorted(rows, key=lambda row: (row.budget, row.difference)):
+        if not best or row.difference < best[-1].difference:
+            best.append(row)
+    return [row.label for row in best]
 
 
-def _row(one: Arm, dense: Arm, left: bool) -> dict:
-    about = {"method": one.candidate.name, "label": one.candidate.label, "settings": one.candidate.settings}
-    about |= {"budget": one.budget, "difference": one.change(dense)}
-    return about | {"stretches": len(one.losses), "left": left}
-
-
-def _judged(best: Arm, read: Reader, stretches: list[int], documents: np.ndarray, lose: float) -> dict:
-    """The winner on the half that reports."""
-    own, dense = Arm(best.candidate, best.spec), arm(read.context, read.lm, {"name": "dense"})
-    read([(dense, stretches), (own, stretches)], 0.85, 0.15)
-    mine = documents[stretches]
-    several = mine if len(set(mine.tolist())) > 1 else None
-    found = perplexity_change(np.array(own.losses), np.array(dense.losses), several)
-    holds = None if found.upper is None else found.upper <= lose
-    about = {"method": own.candidate.name, "label": own.candidate.label, "settings": own.candidate.settings}
-    about |= {"budget": own.budget, "difference": found.change, "low": found.low, "high": found.high}
-    return about | {"upper": found.upper, "holds": holds, "units": found.units, "unit": found.unit}
+def _judged(best: Arm, read: Reader, stretches: list[int], documents: np.ndarray, lose: float) -> Chosen:
+    """The winner on the half that reports, beside a dense pass of its own."""
+    winner, dense = Arm(best.candidate, best.spec), arm(read.context, read.lm, {"name": "dense"})
+    read([(dense, stretches), (winner, stretches)], 0.85, 0.15)
+    of_stretches = documents[stretches]
+    units = of_stretches if len(set(of_stretches.tolist())) > 1 else None
+    change = perplexity_change(np.array(winner.losses), np.array(dense.losses), units)
+    return Chosen(
+        **winner.candidate.setting,
+        **columns(Difference, change),
+        budget=winner.budget,
+        upper=change.upper,
+        holds=None if change.upper is None else change.upper <= lose,
+    )
 
 
 def _notes(tried: list[Arm], choosing: int, reporting: int) -> list[str]:
-    bounds = dict.fromkeys(one.candidate.method.title for one in tried if one.candidate.method.ceiling)
-    said = "{} looks at every key to choose: what it reads is a bound for other methods, not a saving."
-    return [f"{choosing} stretches chose, {reporting} others report.", *map(said.format, bounds)]
+    ceilings = dict.fromkeys(arm.candidate.method.title for arm in tried if arm.candidate.method.ceiling)
+    notes = [f"{choosing} stretches chose, {reporting} others report."]
+    for title in ceilings:
+        notes.append(f"{title} looks at every key to choose: what it reads is a bound for other methods, not a saving.")
+    return notes
 
 
-def _sentence(chosen: dict | None, rows: list[dict], tied: list[str], lose: float, saves: str) -> str:
-    does, part = OF[saves]
+def _sentence(chosen: Chosen | None, rows: list[Tried], tied: list[str], lose: float, saves: str) -> str:
+    does, of_what = OF[saves]
     if chosen is None:
-        best = min(rows, key=lambda row: row["difference"])
-        said = f"No setting loses less than {lose:.0%}: the nearest, {_named(best['label'], tied)}, {does} "
-        said += f"{best['budget']:.0%} {part}"
-        return f"{said} and changes perplexity by {signed(best['difference'], '.1%')}."
-    verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen["holds"]]
-    upper = "" if chosen["upper"] is None else f", at most {signed(chosen['upper'], '.1%')} (one-sided 95%)"
-    named = _named(chosen["label"], tied)
+        best = min(rows, key=lambda row: row.difference)
+        return (
+            f"No setting loses less than {lose:.0%}: the nearest, {_named(best.label, tied)}, {does} "
+            f"{best.budget:.0%} {of_what} and changes perplexity by {signed(best.difference, '.1%')}."
+        )
+    verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen.holds]
+    upper = "" if chosen.upper is None else f", at most {signed(chosen.upper, '.1%')} (one-sided 95%)"
+    label = _named(chosen.label, tied)
     return (
-        f"{named[0].upper()}{named[1:]} {does} {chosen['budget']:.0%} {part}. On text that did not choose it, it "
-        f"changes perplexity by {signed(chosen['difference'], '.1%')}{upper}: “less than {lose:.0%}” {verdict} "
-        f"({chosen['units']} {chosen['unit']})."
+        f"{label[0].upper()}{label[1:]} {does} {chosen.budget:.0%} {of_what}. On text that did not choose it, it "
+        f"changes perplexity by {signed(chosen.difference, '.1%')}{upper}: “less than {lose:.0%}” {verdict} "
+        f"({chosen.units} {chosen.unit})."
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from analysis.answer import doc, record
 from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
@@ -26,16 +27,27 @@ FAMILIES = ("reads", "memory", "prefill")  # what methods save: see `Method.save
 
 @dataclass(frozen=True)
 class State:
-    """What a method needs, found for a model.
+    """Fitted state that a method needs, as it is stored for a model."""
 
-    `thing` goes to the method's `build`; `facts` say on a page how it was made; `words` tell it in a label from the
-    usual one; `texts` are the keys of the texts that it comes from.
-    """
+    value: object = None  # the argument of the method's `build`
+    facts: dict | None = None  # how it was made, for a page
+    words: str = ""  # tell it from the usual one in a label
+    texts: tuple[str, ...] = ()  # keys of the texts that it comes from
 
-    thing: object = None
-    facts: dict | None = None
-    words: str = ""
-    texts: tuple[str, ...] = ()
+
+@record
+class Named:
+    """Columns that name the method of a row."""
+
+    method: str = doc("name of the method")
+    label: str = doc("its title with every setting that is not the default")
+
+
+@record
+class Setting(Named):
+    """Columns that say which method a row is about, and how it was set."""
+
+    settings: dict = doc("value of every setting")
 
 
 def _router(context: Context, model: Model, method: str, named: str | None) -> State:
@@ -55,13 +67,13 @@ def _policy(context: Context, model: Model, method: str, recipe: dict | str | No
 
 
 def _buckets(context: Context, model: Model, method: str, _: object) -> State:
-    found = state_for(context, model)
-    return State(found, texts=calibrated_on(found))
+    state = state_for(context, model)
+    return State(state, texts=calibrated_on(state))
 
 
-def _noted(thing: FocalWeights | Fitted) -> State:
-    """Numbers with the note of how they were made, which names their texts."""
-    return State(thing, texts=tuple(thing.about.get("protocol", {}).get("keys", ())))
+def _calibrated(fitted: FocalWeights | Fitted) -> State:
+    """Fitted numbers; the protocol stored with them names their texts."""
+    return State(fitted, texts=tuple(fitted.about.get("protocol", {}).get("keys", ())))
 
 
 FIND: dict[str, Callable[[Context, Model, str, object], State]] = {
@@ -69,8 +81,8 @@ FIND: dict[str, Callable[[Context, Model, str, object], State]] = {
     "router": _router,
     "policy": _policy,
     "buckets": _buckets,
-    "temperatures": lambda context, model, method, _: _noted(learned_temperatures(context, model)),
-    "calibration": lambda context, model, method, _: _noted(fitted_for(context, model, method)),
+    "temperatures": lambda context, model, method, _: _calibrated(learned_temperatures(context, model)),
+    "calibration": lambda context, model, method, _: _calibrated(fitted_for(context, model, method)),
 }
 CHOSEN = ("router", "policy")  # there are several of these for a model, so a study names the one it means
 PARTS = ("name", "settings", *CHOSEN)
@@ -78,18 +90,23 @@ PARTS = ("name", "settings", *CHOSEN)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method with its settings: `label` names it with what differs from `defaults`, those of what it was built of."""
+    """A method that is ready to run."""
 
     name: str
-    label: str
+    label: str  # its title with every setting that is not the default
     method: Method
-    defaults: dict
+    defaults: dict  # of its settings, as its fitted state has them
     state: State
 
     @property
     def settings(self) -> dict:
         """The value of every field that has a control."""
         return {field: getattr(self.method, field) for field in self.defaults}
+
+    @property
+    def setting(self) -> dict:
+        """The columns of `Setting`."""
+        return {"method": self.name, "label": self.label, "settings": self.settings}
 
     @property
     def facts(self) -> dict:
@@ -115,54 +132,58 @@ def candidates(
         return able
     if not 1 <= len(methods) <= MOST:
         raise BadSetting(f"{len(methods)} methods were asked for: choose between 1 and {MOST}.")
-    made = [_candidate(context, model, asked) for asked in methods]
-    if late := next((one for one in made if one.method.saves not in families), None):
-        raise BadSetting(
-            f"{late.label} looks at the end of a prompt before it reads on, so one pass over a text says nothing about "
-            "it: score what follows a prompt with `continuation`."
-        )
-    labels = [candidate.label for candidate in made]
-    if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise BadSetting(f"{twice} was asked for twice: name each method with the same settings once.")
-    return made
+    built = [_candidate(context, model, spec) for spec in methods]
+    for candidate in built:
+        if candidate.method.saves not in families:
+            raise BadSetting(
+                f"{candidate.label} looks at the end of a prompt before it reads on, so one pass over a text says "
+                "nothing about it: score what follows a prompt with `continuation`."
+            )
+    labels = [candidate.label for candidate in built]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BadSetting(f"{label} was asked for twice: name each method with the same settings once.")
+    return built
 
 
 def beside_dense(
     context: Context, model: Model, methods: list[dict] | None, families: tuple[str, ...] = ("reads",)
 ) -> list[Candidate]:
     """Dense attention first, then those of the methods that are not. Errors: as `candidates`."""
-    others = [one for one in methods or [] if one.get("name") != "dense"]
-    return candidates(context, model, [{"name": "dense"}, *others], families)
+    sparse = [spec for spec in methods or [] if spec.get("name") != "dense"]
+    return candidates(context, model, [{"name": "dense"}, *sparse], families)
 
 
-def _candidate(context: Context, model: Model, asked: dict) -> Candidate:
-    if not isinstance(asked, dict) or set(asked) - set(PARTS):
-        raise BadSetting(f"{str(asked)[:40]!r} names no method: give {', '.join(PARTS)}, as in {{'name': 'dense'}}.")
-    name, settings = asked.get("name"), asked.get("settings") or {}
+def _candidate(context: Context, model: Model, spec: dict) -> Candidate:
+    if not isinstance(spec, dict) or set(spec) - set(PARTS):
+        raise BadSetting(f"{str(spec)[:40]!r} names no method: give {', '.join(PARTS)}, as in {{'name': 'dense'}}.")
+    name, settings = spec.get("name"), spec.get("settings") or {}
     if not isinstance(name, str) or name not in METHODS:
         raise BadSetting(f"There is no method {str(name)[:40]!r}; there are: {', '.join(METHODS)}.")
     if not isinstance(settings, dict):
         raise BadSetting(f"{name} takes its settings as names with values.")
     cls = METHODS[name]
-    known = [field["name"] for field in cls.describe()["fields"]]
-    if strange := sorted(map(str, set(settings) - set(known))):
-        raise BadSetting(f"{name} has no setting {strange[0][:40]!r}; it has: {', '.join(known) or 'none'}.")
-    if part := next((part for part in CHOSEN if asked.get(part) is not None and part != cls.needs), None):
-        raise BadSetting(f"{name} reads with no {part}: leave the {part} out.")
-    state = FIND[cls.needs](context, model, name, asked.get(cls.needs))
-    plain, method = cls.build(state.thing), cls.build(state.thing, **settings)
+    fields = [field["name"] for field in cls.describe()["fields"]]
+    if strange := sorted(map(str, set(settings) - set(fields))):
+        raise BadSetting(f"{name} has no setting {strange[0][:40]!r}; it has: {', '.join(fields) or 'none'}.")
+    for part in CHOSEN:
+        if spec.get(part) is not None and part != cls.needs:
+            raise BadSetting(f"{name} reads with no {part}: leave the {part} out.")
+    state = FIND[cls.needs](context, model, name, spec.get(cls.needs))
+    plain, method = cls.build(state.value), cls.build(state.value, **settings)
     method.check(model.lm)
-    defaults = {field: getattr(plain, field) for field in known}
-    changed = [f"{field} {value}" for field in known if (value := getattr(method, field)) != defaults[field]]
+    defaults = {field: getattr(plain, field) for field in fields}
+    changed = [f"{field} {value}" for field in fields if (value := getattr(method, field)) != defaults[field]]
     label = ", ".join([" ".join(filter(None, [cls.title, state.words])), *changed])
     return Candidate(name, label, method, defaults, state)
 
 
 def looked_ahead(methods: Sequence[Candidate]) -> list[str]:
     """A note about the methods whose settings let the future in; none without them."""
-    labels = [one.label for one in methods if one.method.reads_future]
-    said = "Later tokens decide over earlier ones there: the numbers of {} saw the future."
-    return [said.format(" and ".join(labels))] if labels else []
+    labels = [candidate.label for candidate in methods if candidate.method.reads_future]
+    if not labels:
+        return []
+    return [f"Later tokens decide over earlier ones there: the numbers of {' and '.join(labels)} saw the future."]
 
 
 def specs(
@@ -173,20 +194,22 @@ def specs(
     Errors: BadSetting for words that set nothing.
     """
     chosen = {"router": router, "policy": policy}
-    made = {}
-    every = [name for name in METHODS if METHODS[name].saves == "reads"]
-    for name in every if names is None else filter(None, map(str.strip, names.split(","))):
+    by_name = {}
+    listed = [name for name in METHODS if METHODS[name].saves == "reads"]
+    if names is not None:
+        listed = [name.strip() for name in names.split(",") if name.strip()]
+    for name in listed:
         needs = METHODS[name].needs if name in METHODS else ""  # an unknown name is refused with the others
-        made[name] = {"name": name, "settings": {}} | ({needs: chosen[needs]} if chosen.get(needs) else {})
+        by_name[name] = {"name": name, "settings": {}} | ({needs: chosen[needs]} if chosen.get(needs) else {})
     for words in settings:
         place, equals, value = words.partition("=")
         name, dot, field = place.partition(".")
         if not equals or not dot:
             raise BadSetting(f"{words[:40]!r} sets nothing: write it like focus.window=64.")
-        if name not in made:
+        if name not in by_name:
             raise BadSetting(f"{words[:40]!r} is about a method that is not evaluated: add {name[:20]} to --methods.")
-        made[name]["settings"][field] = _value(value)
-    return list(made.values())
+        by_name[name]["settings"][field] = _value(value)
+    return list(by_name.values())
 
 
 def _value(word: str) -> int | float | str:

@@ -5,13 +5,32 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
-from analysis.probes.ablation import WAYS, estimated
-from analysis.runs import Result
+from analysis.probes.ablation import check_way, estimated
+from analysis.studies.budgets.ranks import cells_table
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.ready.head_lists import METHOD
 from analysis.studies.text.states import window_of
+
+
+@record
+class HeadSplit(Answer):
+    """DuoAttention's split of the heads beside what a text is estimated to lose without each."""
+
+    rows: list[dict] = doc("per key-value head, most missed first: far rise whole missed, as the table has them")
+    kept: int = doc("heads that keep every key")
+    both: int = doc("those of them that would if as many were chosen by their rise")
+    chance: float = doc("as many by chance")
+    agreement: float | None = doc("rank correlation of both scores")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    heads: pd.DataFrame = doc(
+        "layer head, far (the score that DuoAttention goes by), rise (first-order estimate of the rise of the loss, "
+        "nats per token, sum over the query heads that share its keys), whole (it keeps every key), missed (it would, "
+        "chosen by its rise)"
+    )
 
 
 def head_split(
@@ -23,19 +42,12 @@ def head_split(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> HeadSplit:
     """Which key-value heads DuoAttention lets keep every key, where the share `ratio` of them keeps sinks and a window
     only, and what window `part` of a text is estimated to lose without each (`by`: what takes its place, as `ablate`).
-
-    numbers: `rows` (also the table `heads`), most missed first: `layer head` (of keys and values) `far` (the score that
-    DuoAttention goes by) `rise` (first-order estimate of the rise of the loss, nats per token, sum over the query heads
-    that share its keys) `whole` (it keeps every key) `missed` (it would, if as many were chosen by their rise);
-    `kept both chance` (heads that keep every key, those that would by both lists, and as many by chance), `agreement`
-    (rank correlation of both scores), `sentence`, `notes`. Errors: BadSetting, NotFitted.
-    """
+    Errors: BadSetting, NotFitted."""
     lm = context.model(model)
-    if by not in WAYS:
-        raise BadSetting(f"A head's output is replaced by {', '.join(WAYS)}, not by {by!r}.")
+    check_way(by)
     spec = {"name": METHOD, "settings": {"ratio": ratio}}
     method = candidates(context, lm, [spec], ("memory",))[0].method
     reading = read(context, lm, text, long_text)
@@ -46,29 +58,23 @@ def head_split(
     context.progress(0.2, "estimate for all heads")
     rise = estimated(lm, ids, by).reshape(lm.num_layers, lm.num_kv_heads, -1).sum(2)
     far = method.fitted["far"].expand(-1, lm.num_kv_heads)
-    whole, missed = (~method.streaming(torch.as_tensor(one)).numpy() for one in (far, rise))
-    table = pd.DataFrame([{"layer": layer, "head": head} for layer, head in np.ndindex(rise.shape)])
-    table["far"], table["rise"] = far.double().numpy().ravel(), rise.ravel().astype(float)
-    table["whole"], table["missed"] = whole.ravel(), missed.ravel()
+    whole, missed = (~method.streaming(torch.as_tensor(scores)).numpy() for scores in (far, rise))
+    table = cells_table(far=far.double().numpy(), rise=rise.astype(float), whole=whole, missed=missed)
     agreement = table[["far", "rise"]].rank().corr().iloc[0, 1]
     table = table.sort_values("rise", ascending=False, kind="stable", ignore_index=True)
     kept, both = int(whole.sum()), int((whole & missed).sum())
-    numbers = {
-        "rows": table.to_dict("records"),
-        **{"kept": kept, "both": both, "chance": kept * kept / whole.size},
-        "agreement": None if np.isnan(agreement) else float(agreement),
-        "sentence": _sentence(kept, both, whole.size),
-        "notes": [
-            *reading.notes,
-            "The estimate is of first order and of this text; DuoAttention's score is of its calibration texts.",
-        ],
-        "protocol": protocol("head-split", lm, text, ids.shape[1], ratio=ratio, by=by, part=part),
-    }
-    return Result(numbers, {"heads": table})
-
-
-def _sentence(kept: int, both: int, heads: int) -> str:
-    return (
-        f"DuoAttention lets {kept} of {heads} key-value heads keep every key. {both} of them are among the {kept} that "
-        f"this text would miss most; chance would give {kept * kept / heads:.1f}."
+    note = "The estimate is of first order and of this text; DuoAttention's score is of its calibration texts."
+    return HeadSplit(
+        rows=table.to_dict("records"),
+        kept=kept,
+        both=both,
+        chance=kept * kept / whole.size,
+        agreement=None if np.isnan(agreement) else float(agreement),
+        sentence=(
+            f"DuoAttention lets {kept} of {whole.size} key-value heads keep every key. {both} of them are among the "
+            f"{kept} that this text would miss most; chance would give {kept * kept / whole.size:.1f}."
+        ),
+        notes=[*reading.notes, note],
+        heads=table,
+        protocol=protocol("head-split", lm, text, ids.shape[1], ratio=ratio, by=by, part=part),
     )

@@ -12,20 +12,21 @@ import pandas as pd
 import torch
 
 from analysis import timing
+from analysis.answer import doc, record
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
 from analysis.kernels.merge import merges
 from analysis.methods import METHODS
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, made_on, protocol, read
 from analysis.studies.groups.routers import memberships, router_for
 from analysis.studies.speed.bench_model import bench_model
 from analysis.studies.speed.bench_sliders import bench_sliders
 from analysis.studies.speed.bench_statistics import bench_statistics
-from analysis.studies.speed.launch import MOST_NEW, retained
+from analysis.studies.speed.benched import Benchmark
+from analysis.studies.speed.launch import MAX_NEW, retained
 from analysis.timing.inference import DecodeTime, InferenceTime, time_decode, time_inference
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
@@ -34,7 +35,7 @@ LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
 # Times dense attention that are aimed at, for these shapes: length -> ratio. A whole model is to be as quick as dense.
 AIMED = {"heads": 8, "head_dim": 64, "groups": 8, "top": 1, "window": 128}
-TARGETS = {
+TARGETS: dict[str, dict[int, float]] = {
     "attention": {1024: 1.0, 4096: 2.2, 16384: 4.6, 32768: 5.4, 65536: 6.5},
     "decode": {32768: 5.0},
     "inference": {2000: 1.0, 2032: 1.0},
@@ -42,6 +43,26 @@ TARGETS = {
 ENDS = {"": "median", "_low": "low", "_high": "high"}
 SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%
 MERGED = 1024  # tokens on which the ways to merge are compared
+
+
+@record
+class Curve(Benchmark):
+    """Sparse against the fastest dense kernel by length: milliseconds, speed-up with its spread over rounds and the
+    target that is aimed at, bound 1 / retained pairs, memory, and where the time goes."""
+
+    crossover: int | None = doc("length from which sparse wins; null where it does not at the longest")
+    missing: list[str] = doc("dense kernels that cannot run here")
+    curve: pd.DataFrame = doc("the rows")
+
+
+@record
+class AttentionCurve(Curve):
+    """Attention alone, where the parts of grouped attention are merged."""
+
+    merges: dict | None = doc(
+        "why the parts must be disjoint: cosine and error of each way to merge, on 1,024 tokens; null for several "
+        "groups per token"
+    )
 
 
 def bench(
@@ -65,7 +86,7 @@ def bench(
     new_tokens: int = 16,
     *,
     context: Context,
-) -> Result:
+) -> Benchmark:
     """Time grouped attention against the fastest dense kernel at several lengths.
 
     `what`: attention over a text; `decode`, one token over a KV cache; `inference`, a whole model with `new_tokens`;
@@ -74,11 +95,7 @@ def bench(
 
     `router`: take the memberships of this router of `model` on `text` (the bundled story unless given) in `layer` (the
     middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then the router's.
-    numbers: `rows` (also the table `curve`: milliseconds, speed-up with its spread over rounds and the `target` that is
-    aimed at, bound 1 / retained pairs, peak memory by q, k, v and out, and where the time goes), `crossover` (the
-    length from which sparse wins, or None), `missing` dense kernels, `merges` (why the parts must be disjoint: cosine
-    and error of each way to merge, on 1,024 tokens; None for several groups per token), `sentence`. Errors: TooLarge
-    before anything starts.
+    Errors: TooLarge before anything starts.
     """
     if what not in WHAT:
         raise BadSetting(f"What is timed must be one of {', '.join(WHAT)}, and {what[:40]!r} was asked for.")
@@ -93,45 +110,45 @@ def bench(
     lengths = sorted(set(lengths or LENGTHS))
     check_seed(seed)
     shape = {"heads": heads, "kv_heads": kv_heads or heads, "head_dim": head_dim, "window": window}
-    more = {"groups": groups, "top": top, "batch": batch, "repeats": repeats}
-    _check({"lengths": lengths[0], **shape, **more}, dtype)
+    counts = {"groups": groups, "top": top, "batch": batch, "repeats": repeats}
+    _check({"lengths": lengths[0], **shape, **counts}, dtype)
     device = context.torch_device()
     for length in lengths:
         timing.check_memory(length, batch, heads, shape["kv_heads"], head_dim, device)
-    made, about = _memberships(context, groups, top, skew, router, layer, text, model)
+    draw, about = _memberships(context, groups, top, skew, router, layer, text, model)
     shape |= {"dtype": dtype, "device": device, "seed": seed}
-    nothing = {"verb": "bench", "what": what, "revision": None, "text": None, "model": None}
-    about = {**nothing, **about, **shape, "repeats": 4 * repeats if what == "decode" else repeats}
+    defaults = {"verb": "bench", "what": what, "revision": None, "text": None, "model": None}
+    about = {**defaults, **about, **shape, "repeats": 4 * repeats if what == "decode" else repeats}
     rows, missing = [], []
     for index, length in enumerate(lengths):
-        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+        report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         sizes = {"groups": about["groups"], "k": about["top"], "repeats": about["repeats"], **shape}
         if what == "decode":
-            told(0.0, "one token after them")
-            row = _decoded(time_decode(length, members=made(length, seed * 1000), **sizes))
+            report(0.0, "one token after them")
+            row = _decoded(time_decode(length, members=draw(length, seed * 1000), **sizes))
             rows.append(row | {"target": _target(what, length, about, router)})
             continue
-        told(0.0, "memberships")
-        members = torch.stack([made(length, seed * 1000 + at) for at in range(batch)])
-        timed = timing.time_attention(length, members=members, batch=batch, parts=True, progress=told, **sizes)
+        report(0.0, "memberships")
+        members = torch.stack([draw(length, seed * 1000 + sequence) for sequence in range(batch)])
+        timed = timing.time_attention(length, members=members, batch=batch, parts=True, progress=report, **sizes)
         rows.append(_attended(timed) | {"target": _target(what, length, about, router) if batch == 1 else None})
         missing = timed.missing
     about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"]}
     about["processor"] = timing.processor(device)
     if what == "decode":
-        return _result(rows, missing, made_on(**about), "a token")
-    result = _result(rows, missing, made_on(**about, batch=batch))
+        return Curve(**_curve(rows, missing, "a token"), protocol=made_on(**about))
     states = torch.randn(3, 1, 2, MERGED, head_dim, generator=torch.Generator().manual_seed(0))
     states = states.to(device, getattr(torch, dtype))
-    one = about["top"] == 1
-    result.numbers["merges"] = merges(*states, made(MERGED, 0).to(device), window) if one else None
-    return result
+    merged = None
+    if about["top"] == 1:
+        merged = merges(*states, draw(MERGED, 0).to(device), window)
+    return AttentionCurve(**_curve(rows, missing), merges=merged, protocol=made_on(**about, batch=batch))
 
 
 def _target(what: str, length: int, about: dict, router: str | None) -> float | None:
     """The ratio to dense that is aimed at, for the shapes it is defined for."""
-    same = all(about[name] == wanted for name, wanted in AIMED.items())
-    return TARGETS[what].get(length) if same and router is None else None
+    defined_shapes = all(about[name] == wanted for name, wanted in AIMED.items())
+    return TARGETS[what].get(length) if defined_shapes and router is None else None
 
 
 def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor:
@@ -148,8 +165,8 @@ def _memberships(
     """How memberships are made for a length, and what the protocol says of it."""
     if router is None:
         draw = skewed_tokens if skew else random_tokens
-        said = "random, each group a fifth smaller than the one before" if skew else "random, balanced"
-        about = {"groups": groups, "top": top, "memberships": said}
+        description = "random, each group a fifth smaller than the one before" if skew else "random, balanced"
+        about = {"groups": groups, "top": top, "memberships": description}
         return lambda length, seed: draw(length, groups, top, seed), about
     lm = context.model(model)
     layer = lm.num_layers // 2 if layer is None else layer
@@ -157,17 +174,19 @@ def _memberships(
         raise BadSetting(f"Layers run from 0 to {lm.num_layers - 1}, and {layer} was asked for.")
     key = text or context.add_text(*sample_texts()["story"])
     reading = read(context, lm, key)
-    made = router_for(context, lm, router)[0]
-    real = memberships(made, attention_inputs(lm, reading.windows, make=made.project))[1][layer]  # [T, K]
-    said = f"router {router}, layer {layer}, on {reading.name}: {len(real):,} tokens, repeated to the length"
-    about = {"groups": made.K, "top": made.top, "memberships": said, "router": router, "layer": layer}
+    focus_router = router_for(context, lm, router)[0]
+    projected = attention_inputs(lm, reading.windows, make=focus_router.project)
+    real = memberships(focus_router, projected)[1][layer]  # [T, K]
+    description = f"router {router}, layer {layer}, on {reading.name}: {len(real):,} tokens, repeated to the length"
+    about = {"groups": focus_router.K, "top": focus_router.top, "memberships": description}
+    about |= {"router": router, "layer": layer}
     about |= {"text": key, "model": lm.name, "revision": lm.revision, "tokens": len(real)}
     return lambda length, seed: real.repeat(-(-length // len(real)), 1)[:length], about
 
 
 def _inference(
     model: str, text: str, router: str, lengths: list | None, window: int, new: int, repeats: int, context: Context
-) -> Result:
+) -> Curve:
     """Time a model with Focus against itself dense, prompt and tokens apart, at several lengths of the prompt.
 
     The text (the bundled story unless given) is repeated where a prompt is longer. As `bench`, where `dense_ms`,
@@ -182,28 +201,28 @@ def _inference(
         timing.check_model_memory(lm, length, new, method.top)
     rows, missing = [], []
     for index, length in enumerate(lengths):
-        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
-        timed = time_inference(lm, method, np.resize(ids, length), new, repeats, told)
+        report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+        timed = time_inference(lm, method, np.resize(ids, length), new, repeats, report)
         rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink) | {"target": TARGETS["inference"].get(length)})
         missing = timed.missing
-    said = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
-    said |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "what": "inference"}
-    said |= {"new_tokens": new, "repeats": repeats, "processor": timing.processor(str(lm.device))}
-    return _result(rows, missing, protocol("bench", lm, key, len(ids), **said), "the prompt")
+    about = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
+    about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "what": "inference"}
+    about |= {"new_tokens": new, "repeats": repeats, "processor": timing.processor(str(lm.device))}
+    return Curve(**_curve(rows, missing, "the prompt"), protocol=protocol("bench", lm, key, len(ids), **about))
 
 
 def _lengths(model: Model, lengths: list[int] | None, new_tokens: int) -> list[int]:
     """The prompts to time, checked: a quarter, half and all of what the model reads at once, unless given."""
-    most = model.max_positions - new_tokens
-    if not 2 <= new_tokens <= min(MOST_NEW, model.max_positions - 2):
-        raise BadSetting(f"{new_tokens:,} new tokens were asked for: choose between 2 and {MOST_NEW:,}.")
-    lengths = sorted(set(lengths or (max(2, most // 4), max(2, most // 2), most)))
+    longest = model.max_positions - new_tokens
+    if not 2 <= new_tokens <= min(MAX_NEW, model.max_positions - 2):
+        raise BadSetting(f"{new_tokens:,} new tokens were asked for: choose between 2 and {MAX_NEW:,}.")
+    lengths = sorted(set(lengths or (max(2, longest // 4), max(2, longest // 2), longest)))
     if lengths[0] < 2:
         raise BadSetting(f"A prompt of {lengths[0]} tokens was asked for: choose 2 or more.")
-    if lengths[-1] > most:
+    if lengths[-1] > longest:
         raise TooLarge(
             f"{lengths[-1]:,} tokens and {new_tokens:,} new ones are more than the {model.max_positions:,} that "
-            f"{model.name} reads at once: choose at most {most:,} tokens."
+            f"{model.name} reads at once: choose at most {longest:,} tokens."
         )
     return lengths
 
@@ -246,21 +265,20 @@ def _prompted(timed: InferenceTime, dtype: str, n_sink: int) -> dict:
     }
 
 
-def _result(rows: list[dict], missing: list[str], about: dict, what: str = "") -> Result:
-    """The result of rows; `what` was timed, attention alone unless it is named."""
-    where, last = timing.crossover([(row["length"], row["speedup"]) for row in rows]), rows[-1]
-    at, sparse = f"{what} {last['speedup']:.2f} times as fast as dense at {last['length']:,} tokens", ""
-    if not what:
-        at = f"{last['speedup']:.2f} times dense attention at {last['length']:,} tokens (bound {last['bound']:.2f})"
-        sparse = "sparse runs at "
-    if where == rows[0]["length"]:
-        said = f"Sparse wins at every length measured: {at}."
-    elif where is None:
-        said = f"Dense wins at every length measured: {sparse}{at}."
-    else:
-        said = f"Dense wins below about {where:,} tokens; {sparse}{at}."
-    numbers = {"rows": rows, "crossover": where, "missing": missing, "sentence": said, "protocol": about}
-    return Result(numbers, {"curve": pd.json_normalize(rows, sep="_").drop(columns="why", errors="ignore")})
+def _curve(rows: list[dict], missing: list[str], phase: str = "") -> dict:
+    """The fields of a `Curve`; `phase` was timed, attention alone unless it is named."""
+    crossover, last = timing.crossover([(row["length"], row["speedup"]) for row in rows]), rows[-1]
+    speed, dense_wins = f"{phase} {last['speedup']:.2f} times as fast as dense at {last['length']:,} tokens", ""
+    if not phase:
+        speed = f"{last['speedup']:.2f} times dense attention at {last['length']:,} tokens (bound {last['bound']:.2f})"
+        dense_wins = "sparse runs at "
+    sentence = f"Dense wins below about {crossover or 0:,} tokens; {dense_wins}{speed}."
+    if crossover is None:
+        sentence = f"Dense wins at every length measured: {dense_wins}{speed}."
+    elif crossover == rows[0]["length"]:
+        sentence = f"Sparse wins at every length measured: {speed}."
+    table = pd.json_normalize(rows, sep="_").drop(columns="why", errors="ignore")
+    return {"rows": rows, "crossover": crossover, "missing": missing, "sentence": sentence, "curve": table}
 
 
 def _check(sizes: dict[str, int], dtype: str) -> None:

@@ -7,6 +7,7 @@ from statistics import median
 
 import pandas as pd
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting
 from analysis.kernels.parts import now
@@ -17,15 +18,16 @@ from analysis.runs.price import spell, spell_bytes
 from analysis.statistics import forward
 from analysis.studies import STUDIES
 from analysis.studies.context import Context, protocol, read
+from analysis.studies.speed.benched import Benchmark
 from analysis.timing import peak_bytes, processor
 
 PLAIN = 2  # plain passes that are timed, after one that warms up
 ROUTER = "k8-top1"
 DOCUMENTS = 6  # fewest that a bucket router is fitted and tested on
-Asked = tuple[str, str, dict, float | None]  # page, verb, its arguments, at most so many times a plain pass
+PageRequest = tuple[str, str, dict, float | None]  # page, verb, its arguments, at most so many times a plain pass
 
 
-def pages(key: str, documents: list[str], tokens: int, most: int) -> list[Asked]:
+def pages(key: str, documents: list[str], tokens: int, most: int) -> list[PageRequest]:
     """The verbs of the pages for a text of `tokens` tokens, in an order in which each finds what it needs: the first
     fits the router. `documents`: as many other texts; `most` tokens are read at once. No target: none was set."""
     text, some = {"text": key}, min(tokens, most)
@@ -55,15 +57,21 @@ def pages(key: str, documents: list[str], tokens: int, most: int) -> list[Asked]
     ]
 
 
-def bench_model(model: str, text: str, lengths: list[int] | None, context: Context) -> Result:
+@record
+class PageCosts(Benchmark):
+    """What each page's verb took, by a plain pass of the same text, and what had been predicted."""
+
+    plain: list[dict] = doc("tokens and seconds of the plain passes, without the vocabulary's logits")
+    parameters: int = doc("weights of the model")
+    notes: list[str] = doc("what to bear in mind")
+    pages: pd.DataFrame = doc("the rows; a page whose verb did not run says why in `refused` and has no numbers")
+
+
+def bench_model(model: str, text: str, lengths: list[int] | None, context: Context) -> PageCosts:
     """Run the verb of each page once on a text, as after the first visit of the page before it, in a state of its own.
 
-    `lengths`: the text repeated and cut to so many tokens (default: the text as it is).
-    numbers: `rows` (also the table `pages`): `page verb tokens seconds times target met peak_bytes predicted_seconds
-    predicted_bytes memory_ratio refused`, `times` by the plain pass of the same text, the peak beside the weights (None
-    where the system does not say), predictions from what ran before, `memory_ratio` predicted by taken; `refused`: why
-    a verb did not run, which then has no numbers; `plain`: `tokens seconds` of the plain pass, without the
-    vocabulary's logits; `parameters`, `sentence`, `notes`. Errors: BadSetting for a length below 8 tokens.
+    `lengths`: the text repeated and cut to so many tokens (default: the text as it is). Peaks of memory are beside the
+    weights, null where the system does not say. Errors: BadSetting for a length below 8 tokens.
     """
     lm = context.model(model)
     name, story = context.text(text) if text else sample_texts()["story"]
@@ -72,27 +80,33 @@ def bench_model(model: str, text: str, lengths: list[int] | None, context: Conte
     rows, plain = [], []
     for length in sorted(set(lengths)) if lengths else [None]:
         with tempfile.TemporaryDirectory() as folder:
-            own = copy.copy(context)
-            own.store, own.state, own.kept = RunStore(Path(folder)), None, {}
+            own_context = copy.copy(context)
+            own_context.store, own_context.state, own_context.kept = RunStore(Path(folder)), None, {}
             try:
-                key = own.add_text(name, story if length is None else _cut(lm, story, length))
-                tokens, seconds = _plain(own, lm, key)
+                key = own_context.add_text(name, story if length is None else _cut(lm, story, length))
+                tokens, seconds = _plain(own_context, lm, key)
                 plain.append({"tokens": tokens, "seconds": seconds})
-                rows += _rows(own, lm, model, key, tokens, seconds)
+                rows += _rows(own_context, lm, model, key, tokens, seconds)
             finally:
-                own.store.close()
+                own_context.store.close()
     about = protocol("bench", lm, text or None, what="model", processor=processor(str(lm.device)))
-    numbers = {"rows": rows, "plain": plain, "parameters": lm.parameters, "sentence": costs(rows, plain)}
-    numbers |= {"notes": [lm.caution] if lm.caution else [], "protocol": about}
-    return Result(numbers, {"pages": pd.DataFrame(rows)})
+    return PageCosts(
+        rows=rows,
+        plain=plain,
+        parameters=lm.parameters,
+        sentence=costs(rows, plain),
+        notes=[lm.caution] if lm.caution else [],
+        pages=pd.DataFrame(rows),
+        protocol=about,
+    )
 
 
 def _cut(lm: Model, story: str, length: int) -> str:
     """The story, repeated, as a text of `length` tokens."""
     once = lm.tokenizer(story, add_special_tokens=False)["input_ids"]
-    whole = story * -(-length // len(once))
-    offsets = lm.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return whole[: offsets[min(length, len(offsets)) - 1][1]]
+    repeated = story * -(-length // len(once))
+    offsets = lm.tokenizer(repeated, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return repeated[: offsets[min(length, len(offsets)) - 1][1]]
 
 
 def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
@@ -113,10 +127,10 @@ def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain:
     name, text = context.text(key)
     turns = [len(text) * turn // (DOCUMENTS + 1) for turn in range(1, DOCUMENTS + 1)]
     documents = [context.add_text(f"{name}, turned", text[turn:] + text[:turn]) for turn in turns]
-    asked = pages(key, documents, tokens, lm.max_positions)
-    for place, (page, verb, more, target) in enumerate(asked):
-        context.progress(place / len(asked), f"{page}, {tokens:,} tokens")
-        arguments = {"model": model} | more
+    page_requests = pages(key, documents, tokens, lm.max_positions)
+    for place, (page, verb, own_arguments, target) in enumerate(page_requests):
+        context.progress(place / len(page_requests), f"{page}, {tokens:,} tokens")
+        arguments = {"model": model} | own_arguments
         price = predicted(context.store, verb, arguments, tokens, card)
         inner = copy.copy(context)
         inner.progress = lambda done, stage: None
@@ -137,17 +151,17 @@ def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain:
 
 def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run, int | None]:
     """(its stored run, which says the seconds, and its peak in bytes) of a verb, run as a page would."""
-    made: list[tuple[Result, float]] = []
+    results: list[tuple[Result | Answer, float]] = []
 
     def run() -> None:
         began = now()
         result = STUDIES[verb](**arguments, context=context)
-        made.append((result, now() - began))
+        results.append((result, now() - began))
 
     peak = peak_bytes(run, lm.device)
-    if not made:  # the system does not say how much memory a call takes
+    if not results:  # the system does not say how much memory a call takes
         run()
-    result, seconds = made[0]
+    result, seconds = results[0]
     return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak
 
 
@@ -155,21 +169,21 @@ def costs(rows: list[dict], plain: list[dict]) -> str:
     """What the pages took beside their targets, and their memory beside what was predicted."""
     aimed = [row for row in rows if row["met"] is not None]
     worst = max(aimed, key=lambda row: row["times"] / row["target"])
-    most = max((row["peak_bytes"] or 0 for row in rows), default=0)
+    peak = max((row["peak_bytes"] or 0 for row in rows), default=0)
     return (
         f"{sum(row['met'] for row in aimed)} of {len(aimed)} within their target; the farthest from it is "
         f"{worst['page']} with {worst['times']:.2f} times a plain pass of {worst['tokens']:,} tokens (target "
         f"{worst['target']:g}). A plain pass takes {spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; "
-        f"the largest peak is {spell_bytes(most)} beside the weights.{_predicted(rows)}"
+        f"the largest peak is {spell_bytes(peak)} beside the weights.{_predicted(rows)}"
     )
 
 
 def _predicted(rows: list[dict]) -> str:
     """How many pages took more memory than was predicted, and how much more at most; it begins with a space."""
-    known = [row for row in rows if row["memory_ratio"]]
-    over = [row for row in known if row["memory_ratio"] < 1]
+    compared = [row for row in rows if row["memory_ratio"]]
+    over = [row for row in compared if row["memory_ratio"] < 1]
     if not over:
-        return f" None of {len(known)} took more memory than predicted." if known else ""
+        return f" None of {len(compared)} took more memory than predicted." if compared else ""
     worst = min(over, key=lambda row: row["memory_ratio"])
     times = f"{1 / worst['memory_ratio']:.1f} times as much ({worst['page']})"
-    return f" {len(over)} of {len(known)} took more memory than predicted, at most {times}."
+    return f" {len(over)} of {len(compared)} took more memory than predicted, at most {times}."

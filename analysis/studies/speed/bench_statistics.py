@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import doc, record
 from analysis.errors import BadSetting
 from analysis.models import Model, load_model
 from analysis.models.weights import free_bytes
-from analysis.runs import Result
 from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, top_p_rank
 from analysis.studies.context import Context, check_seed, made_on
+from analysis.studies.speed.benched import Benchmark
 from analysis.timing import clock, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
 
@@ -24,15 +25,18 @@ PEAKED = 3  # tables of one layer that are alive at once while its numbers are t
 STATS = {"core": False, "all": True}
 
 
-def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context: Context) -> Result:
+@record
+class StatisticsCost(Benchmark):
+    """Per length: medians of a plain pass, of the statistics and of the kept tables, their ratios round by round, and
+    peaks of memory beside the model; null where the tables do not fit memory."""
+
+    curve: pd.DataFrame = doc("the rows")
+
+
+def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context: Context) -> StatisticsCost:
     """Time a GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with
     torch's own attention, with the six core statistics, with all of them, and `output_attentions` with the same six
-    from its tables by the same rank routine, in turns. From 8,192 tokens on one layer is measured.
-
-    numbers: `rows` (also the table `curve`): `length layers plain_ms core_ms all_ms tables_ms`, medians; `core_times
-    all_times` by the plain pass and `of_tables` core by tables, medians of the rounds' ratios; `core_bytes all_bytes
-    tables_bytes` peaks beside the model and `bytes_times` tables by core; None where the tables do not fit memory.
-    """
+    from its tables by the same rank routine, in turns. From 8,192 tokens on one layer is measured."""
     lengths = sorted(set(lengths or (*LENGTHS, 16384)))
     check_seed(seed)
     if lengths[0] < 8 or any(length % 8 for length in lengths) or repeats < 1:
@@ -41,12 +45,11 @@ def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context
     about = {"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None}
     about |= {"text": None, "kernel": "streamed statistics", "dtype": "float32", "window": WINDOW, **SHAPE}
     for index, length in enumerate(lengths):
-        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
-        told(0.0, "making the model")
-        rows.append(_row(_model(length, device, seed), length, repeats, told))
+        report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+        report(0.0, "making the model")
+        rows.append(_row(_model(length, device, seed), length, repeats, report))
     about |= {"repeats": repeats, "seed": seed, "device": device, "processor": processor(device)}
-    numbers = {"rows": rows, "sentence": _sentence(rows), "protocol": made_on(**about)}
-    return Result(numbers, {"curve": pd.DataFrame(rows)})
+    return StatisticsCost(rows=rows, sentence=_sentence(rows), curve=pd.DataFrame(rows), protocol=made_on(**about))
 
 
 def _model(length: int, device: str, seed: int) -> Model:
@@ -59,16 +62,16 @@ def _model(length: int, device: str, seed: int) -> Model:
     return load_model(lm.to(device).eval())
 
 
-def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], None]) -> dict:
+def _row(model: Model, length: int, repeats: int, report: Callable[[float, str], None]) -> dict:
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, 1000, length)).to(model.device)
 
     def plain() -> None:
         with torch.no_grad():
             model.lm.base_model(ids[None], use_cache=False)
 
-    def statistics(more: bool) -> Callable[[], None]:
+    def statistics(extended: bool) -> Callable[[], None]:
         def run() -> None:
-            HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=more).read(model, ids)
+            HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=extended).read(model, ids)
 
         return run
 
@@ -76,24 +79,25 @@ def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], N
     tables = (model.num_layers + PEAKED) * model.num_heads * length**2 * 4
     if tables < 0.8 * free_bytes(model.device):
         runs["tables"] = lambda: of_tables(model, ids)
-    timed = clock(runs, repeats, lambda done, name: told(0.8 * done, name))
+    timed = clock(runs, repeats, lambda done, name: report(0.8 * done, name))
     peaks = {}
     for name, run in runs.items():
-        told(0.8, f"memory, {name}")
+        report(0.8, f"memory, {name}")
         peaks[name] = peak_bytes(run, model.device)
     row = {"length": length, "layers": model.num_layers}
     row |= {f"{name}_ms": timed[name].median * 1e3 if name in timed else None for name in ("plain", *STATS, "tables")}
     row |= {f"{name}_times": timed[name].over(timed["plain"]).median for name in STATS}
     row["of_tables"] = timed["core"].over(timed["tables"]).median if "tables" in timed else None
     row |= {f"{name}_bytes": peaks.get(name) for name in (*STATS, "tables")}
-    held = row["tables_bytes"], row["core_bytes"]
-    return row | {"bytes_times": held[0] / max(1, held[1]) if None not in held else None}
+    tables_bytes, core_bytes = row["tables_bytes"], row["core_bytes"]
+    measured = tables_bytes is not None and core_bytes is not None
+    return row | {"bytes_times": tables_bytes / max(1, core_bytes) if measured else None}
 
 
 @torch.no_grad()
 def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     """The six core statistics from the tables that `output_attentions` keeps, [L, H, 6], with the same rank routine."""
-    found = []
+    numbers_by_layer = []
     with attention_as(model.lm, "eager"):
         tables = model.lm.base_model(ids[None], use_cache=False, output_attentions=True).attentions
     place = torch.arange(len(ids), device=ids.device)
@@ -101,15 +105,19 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     for (p,) in tables:  # [H, T, T]
         numbers = torch.special.entr(p).sum(-1), p.amax(-1), top_p_rank(p, MASS).to(p), p[..., 0]
         numbers += (p * (back < WINDOW)).sum(-1), (p * back).sum(-1)
-        found.append(torch.stack([number.mean(-1) for number in numbers], -1))
-    assert len(CORE) == found[0].shape[-1]
-    return torch.stack(found).double().cpu().numpy()
+        numbers_by_layer.append(torch.stack([number.mean(-1) for number in numbers], -1))
+    assert len(CORE) == numbers_by_layer[0].shape[-1]
+    return torch.stack(numbers_by_layer).double().cpu().numpy()
 
 
 def _sentence(rows: list[dict]) -> str:
-    return "; ".join(
-        f"{row['length']:,} tokens, {row['layers']} layer{'s' * (row['layers'] > 1)}: {row['core_times']:.2f} times a "
-        f"plain pass (all statistics {row['all_times']:.2f})"
-        + (f", {row['of_tables']:.2f} of the time of the kept tables" if row["of_tables"] else ", tables do not fit")
-        for row in rows
-    )
+    parts = []
+    for row in rows:
+        tables = "tables do not fit"
+        if row["of_tables"]:
+            tables = f"{row['of_tables']:.2f} of the time of the kept tables"
+        parts.append(
+            f"{row['length']:,} tokens, {row['layers']} layer{'s' * (row['layers'] > 1)}: {row['core_times']:.2f} "
+            f"times a plain pass (all statistics {row['all_times']:.2f}), {tables}"
+        )
+    return "; ".join(parts) + "."

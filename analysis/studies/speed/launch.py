@@ -1,16 +1,16 @@
-"""Launch sparse inference: the model on a text, dense and with its learned groups, in turns, with everything said."""
+"""Launch sparse inference: the model on a text, dense and with its learned groups, in turns."""
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting, TooLarge
 from analysis.kernels.merge import sink_pairs
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.seam.attention import apply
 from analysis.seam.calls import Ran
 from analysis.studies.context import Context, Reading, protocol, read
@@ -20,8 +20,59 @@ from analysis.timing import Timing, check_model_memory, processor
 from analysis.timing.inference import InferenceTime, Side, time_inference
 
 PREFIX = 1024  # tokens on which the kernels are held against the masked reference
-MOST_NEW, MOST_ROUNDS = 1024, 50
+MAX_NEW, MAX_ROUNDS = 1024, 50
 END = 400  # characters of the prompt that are shown
+
+
+@record
+class SideTimes:
+    """What one side took. Times are median, low and high of the rounds, in milliseconds."""
+
+    side: str = doc("dense or sparse")
+    kernel: str = doc("what computed it")
+    prefill_ms: dict = doc("time to the first token")
+    ms_per_token: dict = doc("time of each further token")
+    tokens_per_second: float = doc("further tokens a second")
+    kv_bytes: int = doc("bytes of the KV cache at the end")
+    kv_bytes_read_per_step: int = doc("bytes of it that a further token reads")
+    peak_bytes: int | None = doc("peak memory beside the weights")
+
+
+@record
+class SameAsReference:
+    """The last hidden states by the kernels beside those by masked blocks, on the beginning of the prompt."""
+
+    cosine: float = doc("smallest cosine of a token")
+    max_difference: float = doc("largest difference of a number")
+    prefix: int = doc("tokens that were compared")
+
+
+@record
+class Launched(Answer, SameAsReference):
+    """A model with sparse kernels beside itself dense. Speed-ups are dense by sparse, round by round."""
+
+    rows: list[SideTimes] = doc("dense and sparse")
+    speedup: dict = doc("prefill, per_token and attention alone: median low high; attention null without a kernel")
+    attention_layer: int | None = doc("the layer whose attention was timed alone")
+    retained: float | None = doc("share of the causal pairs that is read")
+    bound: float | None = doc("largest speed-up of attention that this allows")
+    parts: dict = doc("milliseconds of the parts of a prompt")
+    step_parts: dict = doc("milliseconds of the parts of a token")
+    text_dense: str = doc("text that dense attention wrote")
+    text_sparse: str = doc("text that the sparse kernels wrote")
+    prompt_end: str = doc("end of the prompt")
+    first_difference: int | None = doc("index of the first new token in which the texts differ")
+    dense_kernel: str = doc("the dense kernel that was timed, the fastest here")
+    missing_kernels: list[str] = doc("dense kernels that cannot run here")
+    crossover: dict = doc("lengths from which sparse wins prefill and per_token, estimated; null where it wins nowhere")
+    longer: dict = doc("the (length, speed-up) points that this rests on")
+    length: int = doc("tokens of the prompt")
+    new_tokens: int = doc("tokens that were written")
+    router: dict = doc("facts of the router")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    rounds: pd.DataFrame = doc("round side prefill_ms ms_per_token")
+    kernels: pd.DataFrame = doc("layer phase kernel why calls")
 
 
 def launch(
@@ -37,60 +88,64 @@ def launch(
     long_text: str = "first",
     *,
     context: Context,
-) -> Result:
+) -> Launched:
     """Time to first token, time per token, memory and text of a model with Focus' sparse kernels, beside dense.
 
     The prompt is the first `length` tokens of the text (as many as fit unless given); `top`, `window` and `n_sink`
-    are the router's unless given. numbers: `rows` of both sides; `speedup` (dense by sparse, round by round) of the
-    prompt, of a token and of attention alone, in the layer `attention_layer`; `retained` pairs and `bound`; `parts` and
-    `step_parts` in ms; both texts with `first_difference`; `cosine` and `max_difference` of the last hidden states to
-    the masked reference on a prefix; `crossover` lengths, estimated in `longer`. tables: `rounds`, `kernels`.
-    Errors: TooLarge and BadSetting before anything runs.
+    are the router's unless given. Errors: TooLarge and BadSetting before anything runs.
     """
     lm = context.model(model)
     reading = read(context, lm, text, "first" if long_text == "windows" else long_text)
     ids = _prompt(lm, reading, length, new_tokens, repeats)
-    made = router_for(context, lm, router)[0]
-    chosen = {"top": top or made.top, "window": window or made.window}
-    chosen["n_sink"] = n_sink = made.n_sink if n_sink is None else n_sink
-    method = METHODS["focus"].build(made, **chosen)
+    focus_router = router_for(context, lm, router)[0]
+    chosen = {"top": top or focus_router.top, "window": window or focus_router.window}
+    chosen["n_sink"] = n_sink = focus_router.n_sink if n_sink is None else n_sink
+    method = METHODS["focus"].build(focus_router, **chosen)
     method.check(lm.lm)
     check_model_memory(lm, len(ids), new_tokens, method.top)
     timed = time_inference(lm, method, ids, new_tokens, repeats, context.within(0.05, 0.6).progress)
     context.progress(0.7, "the masked reference")
-    same = _against_reference(lm, method, ids[:PREFIX])
+    agreement = _against_reference(lm, method, ids[:PREFIX])
     further = longer(lm, timed, chosen["window"], n_sink, repeats, context)
     alone, share = further.attention, retained(timed.ran, n_sink)
     about = {"router": router, "settings": chosen, "new_tokens": new_tokens, "repeats": repeats}
     about |= {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "processor": processor(str(lm.device))}
-    texts = {side: lm.tokenizer.decode(getattr(timed, side).tokens) for side in ("dense", "sparse")}
-    numbers = {
-        "rows": [_row(side, getattr(timed, side)) for side in ("dense", "sparse")],
-        "speedup": {
+    sides = {"dense": timed.dense, "sparse": timed.sparse}
+    return Launched(
+        rows=[_row(name, side) for name, side in sides.items()],
+        speedup={
             "prefill": timed.prefill.spread(),
             "per_token": timed.per_token.spread(),
             "attention": alone.speedup.spread() if alone else None,
         },
-        **{"attention_layer": further.layer, "retained": share, "bound": share and 1 / share},
-        "parts": {name: seconds * 1e3 for name, seconds in timed.parts.items()},
-        "step_parts": {name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
-        **{"text_dense": texts["dense"], "text_sparse": texts["sparse"], "prompt_end": lm.tokenizer.decode(ids)[-END:]},
-        "first_difference": first_difference(timed.dense.tokens, timed.sparse.tokens),
-        **same,
-        **{"dense_kernel": timed.dense.kernel, "missing_kernels": timed.missing},
-        "crossover": dict(zip(("prefill", "per_token"), further.crossovers, strict=True)),
-        "longer": {"prefill": further.prompt, "per_token": further.token},
-        **{"length": len(ids), "new_tokens": new_tokens, "router": router_facts(router, made)},
-        "sentence": _sentence(timed, further, share, lm.max_positions),
-        "notes": _notes(reading, len(ids), timed.ran),
-        "protocol": protocol("launch", lm, text, len(ids), **about),
-    }
-    return Result(numbers, {"rounds": _rounds(timed), "kernels": kernels_table(timed.ran)})
+        attention_layer=further.layer,
+        retained=share,
+        bound=share and 1 / share,
+        parts={name: seconds * 1e3 for name, seconds in timed.parts.items()},
+        step_parts={name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
+        text_dense=lm.tokenizer.decode(timed.dense.tokens),
+        text_sparse=lm.tokenizer.decode(timed.sparse.tokens),
+        prompt_end=lm.tokenizer.decode(ids)[-END:],
+        first_difference=first_difference(timed.dense.tokens, timed.sparse.tokens),
+        **vars(agreement),
+        dense_kernel=timed.dense.kernel,
+        missing_kernels=timed.missing,
+        crossover=dict(zip(("prefill", "per_token"), further.crossovers, strict=True)),
+        longer={"prefill": further.prompt, "per_token": further.token},
+        length=len(ids),
+        new_tokens=new_tokens,
+        router=router_facts(router, focus_router),
+        sentence=_sentence(timed, further, share, lm.max_positions),
+        notes=_notes(reading, len(ids), timed.ran),
+        rounds=_rounds(timed),
+        kernels=kernels_table(timed.ran),
+        protocol=protocol("launch", lm, text, len(ids), **about),
+    )
 
 
-def retained(found: list[Ran], n_sink: int) -> float | None:
+def retained(entries: list[Ran], n_sink: int) -> float | None:
     """Share of the causal pairs that are read, over the layers that ran a kernel; None where none did."""
-    plans = [entry.plan for entry in found if entry.phase == "prefill" and entry.plan is not None]
+    plans = [entry.plan for entry in entries if entry.phase == "prefill" and entry.plan is not None]
     if not plans:
         return None
     batch, length = plans[0].members.shape[:2]
@@ -100,19 +155,19 @@ def retained(found: list[Ran], n_sink: int) -> float | None:
 
 def first_difference(dense: list[int], sparse: list[int]) -> int | None:
     """Index of the first new token in which the two differ, or at which one has ended; None when all are equal."""
-    apart = (at for at, pair in enumerate(zip(dense, sparse, strict=False)) if pair[0] != pair[1])
+    apart = (index for index, pair in enumerate(zip(dense, sparse, strict=False)) if pair[0] != pair[1])
     return next(apart, None if len(dense) == len(sparse) else min(len(dense), len(sparse)))
 
 
-def kernels_table(found: list[Ran]) -> pd.DataFrame:
+def kernels_table(entries: list[Ran]) -> pd.DataFrame:
     """One row per layer, phase and kernel: `layer phase kernel why calls`."""
     columns = ["layer", "phase", "kernel", "why", "calls"]
-    return pd.DataFrame([[getattr(entry, name) for name in columns] for entry in found], columns=columns)
+    return pd.DataFrame([[getattr(entry, name) for name in columns] for entry in entries], columns=columns)
 
 
 def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int, repeats: int) -> np.ndarray:
     """The first tokens of the text. Refuses what cannot be run, with the numbers."""
-    for name, value, low, high in (("new tokens", new_tokens, 2, MOST_NEW), ("rounds", repeats, 1, MOST_ROUNDS)):
+    for name, value, low, high in (("new tokens", new_tokens, 2, MAX_NEW), ("rounds", repeats, 1, MAX_ROUNDS)):
         if not low <= value <= high:
             raise BadSetting(f"{value:,} {name} were asked for: choose between {low} and {high:,}.")
     ids, room = reading.windows[0], model.max_positions - new_tokens
@@ -129,47 +184,52 @@ def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int,
 
 
 @torch.no_grad()
-def _against_reference(model: Model, method: Method, ids: np.ndarray) -> dict:
-    """Cosine (the smallest of a token) and largest difference of the last hidden states, kernels to masked blocks."""
-    tokens, found = torch.as_tensor(ids).long()[None].to(model.device), []
+def _against_reference(model: Model, method: Method, ids: np.ndarray) -> SameAsReference:
+    tokens, hidden = torch.as_tensor(ids).long()[None].to(model.device), []
     for kernels in (True, False):
         with apply(model, method, kernels=kernels):
-            found.append(model.lm.base_model(input_ids=tokens, use_cache=False)[0][0].float())
-    mine, reference = found
-    return {
-        "cosine": float(F.cosine_similarity(mine, reference, dim=-1).min()),
-        "max_difference": float((mine - reference).abs().max()),
-        "prefix": len(ids),
-    }
+            hidden.append(model.lm.base_model(input_ids=tokens, use_cache=False)[0][0].float())
+    by_kernels, reference = hidden
+    return SameAsReference(
+        cosine=float(F.cosine_similarity(by_kernels, reference, dim=-1).min()),
+        max_difference=float((by_kernels - reference).abs().max()),
+        prefix=len(ids),
+    )
 
 
-def _row(name: str, side: Side) -> dict:
-    return {
-        **{"side": name, "kernel": side.kernel},
-        **{"prefill_ms": side.prefill.spread(1e3), "ms_per_token": side.per_token.spread(1e3)},
-        **{"tokens_per_second": side.tokens_per_second, "kv_bytes": side.kv_bytes},
-        **{"kv_bytes_read_per_step": side.kv_bytes_read, "peak_bytes": side.peak_bytes},
-    }
+def _row(name: str, side: Side) -> SideTimes:
+    return SideTimes(
+        side=name,
+        kernel=side.kernel,
+        prefill_ms=side.prefill.spread(1e3),
+        ms_per_token=side.per_token.spread(1e3),
+        tokens_per_second=side.tokens_per_second,
+        kv_bytes=side.kv_bytes,
+        kv_bytes_read_per_step=side.kv_bytes_read,
+        peak_bytes=side.peak_bytes,
+    )
 
 
 def _rounds(timed: InferenceTime) -> pd.DataFrame:
-    rows = [
-        {"round": at, "side": name, "prefill_ms": prompt * 1e3, "ms_per_token": token * 1e3}
-        for name, side in (("dense", timed.dense), ("sparse", timed.sparse))
-        for at, (prompt, token) in enumerate(zip(side.prefill.seconds, side.per_token.seconds, strict=True))
-    ]
-    return pd.DataFrame(rows)
+    tables = []
+    for name, side in (("dense", timed.dense), ("sparse", timed.sparse)):
+        prompt, token = (np.array(part.seconds) * 1e3 for part in (side.prefill, side.per_token))
+        columns = {"round": range(len(prompt)), "side": name, "prefill_ms": prompt, "ms_per_token": token}
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
 
 
-def _notes(reading: Reading, length: int, found: list[Ran]) -> list[str]:
-    said = []
+def _notes(reading: Reading, length: int, entries: list[Ran]) -> list[str]:
+    notes = []
     if reading.tokens.total > length:
-        said.append(f"The text has {reading.tokens.total:,} tokens; the prompt is its first {length:,}.")
-    masked = [entry for entry in found if entry.plan is None and entry.kernel == "masked blocks"]
-    for why in dict.fromkeys(entry.why for entry in masked):
-        layers = sorted({entry.layer for entry in masked if entry.why == why})
-        said.append(f"{len(layers)} of the layers ran the masked reference instead of a kernel: {why}")
-    return said
+        notes.append(f"The text has {reading.tokens.total:,} tokens; the prompt is its first {length:,}.")
+    masked: dict[str, set[int]] = {}  # why -> layers
+    for entry in entries:
+        if entry.plan is None and entry.kernel == "masked blocks":
+            masked.setdefault(entry.why, set()).add(entry.layer)
+    for why, layers in masked.items():
+        notes.append(f"{len(layers)} of the layers ran the masked reference instead of a kernel: {why}")
+    return notes
 
 
 def verdict(prompt: Timing, token: Timing) -> str:
@@ -183,29 +243,27 @@ def verdict(prompt: Timing, token: Timing) -> str:
     return f"The prompt: {sides[0]}; a token: {sides[1]}; here"
 
 
-def _sentence(timed: InferenceTime, further: Longer, share: float | None, most: int) -> str:
+def _sentence(timed: InferenceTime, further: Longer, share: float | None, longest: int) -> str:
     prompt, token, alone = timed.prefill.median, timed.per_token.median, further.attention
-    said = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
+    speeds = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
     if alone is None:
-        return f"No kernel could run here, so nothing is gained: {said}."
-    said = (
-        f"{verdict(timed.prefill, timed.per_token)}, at {timed.length:,} tokens: {said} "
+        return f"No kernel could run here, so nothing is gained: {speeds}."
+    speeds = (
+        f"{verdict(timed.prefill, timed.per_token)}, at {timed.length:,} tokens: {speeds} "
         f"(attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
     )
-    lost = [
-        f"for {what} {meeting(at, points[-1][0], most)}"
-        for what, at, points in zip(
-            ("the prompt", "a token"), further.crossovers, (further.prompt, further.token), strict=True
-        )
-        if points[0][1] <= 1
-    ]
-    return f"{said}; estimated crossover {' and '.join(lost)}." if lost else f"{said}."
+    lost = []
+    names = ("the prompt", "a token")
+    for phase, crossing, points in zip(names, further.crossovers, (further.prompt, further.token), strict=True):
+        if points[0][1] <= 1:  # dense wins at the length of the prompt
+            lost.append(f"for {phase} {meeting(crossing, points[-1][0], longest)}")
+    return f"{speeds}; estimated crossover {' and '.join(lost)}." if lost else f"{speeds}."
 
 
-def meeting(crossover: int | None, looked: int, most: int) -> str:
+def meeting(crossover: int | None, looked: int, longest: int) -> str:
     """Where two speeds meet: near a length, or beyond the longest one that was looked at or that the model reads."""
-    if (looked if crossover is None else crossover) > most:
-        return f"beyond the {most:,} tokens that the model reads"
+    if (looked if crossover is None else crossover) > longest:
+        return f"beyond the {longest:,} tokens that the model reads"
     if crossover is None:
         return f"beyond {looked:,} tokens"
     return f"near {round(crossover, 2 - len(str(crossover))):,} tokens"

@@ -54,15 +54,15 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
     sizes |= {"k": int(members.sum(1).max()), "dtype": str(model.dtype)[6:], "kv_heads": model.num_kv_heads}
     sizes |= {"device": str(model.device)}
 
-    def told(began: float, what: str, length: int) -> Callable[[float, str], None]:
-        return context.within(began, 0.1, f"attention alone, {what} of {length:,} tokens").progress
+    def reports(began: float, phase: str, length: int) -> Callable[[float, str], None]:
+        return context.within(began, 0.1, f"attention alone, {phase} of {length:,} tokens").progress
 
-    def pair(measure: Callable, what: str, length: int, **more: Any) -> Pair:
+    def pair(measure: Callable, phase: str, length: int, **options: Any) -> Pair:
         check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
-        found = measure(length, progress=told(0.85, what, length), **sizes, **more)
-        return found.dense.median, found.sparse.median
+        measured = measure(length, progress=reports(0.85, phase, length), **sizes, **options)
+        return measured.dense.median, measured.sparse.median
 
-    progress = told(0.75, "a prompt", timed.length)
+    progress = reports(0.75, "a prompt", timed.length)
     alone = time_attention(timed.length, repeats=repeats, members=members, progress=progress, **sizes)
     of_prompt = partial(pair, time_attention, "a prompt", repeats=ROUNDS)
     of_token = partial(pair, time_decode, "a token", repeats=5 * ROUNDS, n_sink=n_sink)
@@ -77,23 +77,27 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
 
 
 def _doubled(
-    length: int, layers: int, whole: Pair, attention: Pair, measure: Callable[[int], Pair], grows: int
+    length: int, layers: int, model_seconds: Pair, attention: Pair, measure: Callable[[int], Pair], grows: int
 ) -> list[tuple[int, float]]:
     """(length, estimated speed-up) at doubled lengths until it passes 1, or the next would take too long.
 
-    `whole` seconds of the model at `length`, dense and sparse; `attention` those of one of its `layers`; the rest of
+    `model_seconds` of the model at `length`, dense and sparse; `attention` those of one of its `layers`; the rest of
     the model grows with the length to the power `grows`.
     """
-    rest = [max(0.0, all_of_it - layers * own) for all_of_it, own in zip(whole, attention, strict=True)]
-    points, at = [], length
-    while (not points or points[-1][1] <= 1) and 2 * at <= LONGEST:
+    elsewhere = [
+        max(0.0, all_of_it - layers * in_layer) for all_of_it, in_layer in zip(model_seconds, attention, strict=True)
+    ]
+    points, reached = [], length
+    while (not points or points[-1][1] <= 1) and 2 * reached <= LONGEST:
         if max(attention) * 4 * 2 * (ROUNDS + 2) > PATIENCE:
             break
-        at *= 2
+        reached *= 2
         try:
-            attention = measure(at)
+            attention = measure(reached)
         except TooLarge:
             break
-        dense, sparse = (r * (at / length) ** grows + layers * a for r, a in zip(rest, attention, strict=True))
-        points.append((at, dense / sparse))
+        dense, sparse = (
+            r * (reached / length) ** grows + layers * a for r, a in zip(elsewhere, attention, strict=True)
+        )
+        points.append((reached, dense / sparse))
     return points

@@ -5,11 +5,11 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import sample_texts, tokenize
 from analysis.kernels.parts import now
 from analysis.methods import METHODS
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.seam.attention import apply
 from analysis.seam.parity import COMPARED, check, longest_span, parity as compare
 from analysis.studies.context import Context, protocol
@@ -19,33 +19,69 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}  # largest differ
 PROBE = 256  # tokens of a bundled sample that are compared
 
 
-def model_card(model: str = "demo", full: bool = False, *, context: Context) -> Result:
-    """What the model is, its stored routers, and its parity with the stock model. `full`: compare it at a length beyond
-    every window of it too, which takes long.
+@record
+class Parity:
+    """The stock attention against the seam, in the largest difference of logits."""
 
-    numbers: sizes, `caution` (what to bear in mind about all its numbers), `why` (its weights have this type), `card`
-    (Markdown), `routers`, `parity`: `max_abs_difference` of the logits between the stock attention and the seam,
-    `causal_difference` of the logits before a changed token (0 when nothing leaks), `same`; `small` the differences of
-    a small copy of its kind, in one pass and decoded; `full` those of its own weights, or None.
-    """
+    max_abs_difference: float = doc("on one text")
+    causal_difference: float = doc("before a changed token: 0 when nothing leaks")
+    tolerance: float = doc("largest difference that is called equal in this type")
+    tokens: int = doc("tokens that were compared")
+    stock_attention: str = doc("the attention of transformers that was compared")
+    same: bool = doc("both differences are within the tolerance")
+    seconds: float | None = doc("that a pass over the tokens took", default=None)  # older examples lack it
+
+
+@record
+class ModelCard(Answer):
+    """What a model is, and whether the seam computes what the stock model computes."""
+
+    name: str = doc("name of the model")
+    revision: str = doc("fingerprint of its weights")
+    family: str = doc("its architecture")
+    parameters: int = doc("weights")
+    head_dim: int = doc("numbers of a head")
+    width: int = doc("numbers of a hidden state")
+    inner: int = doc("width of the feed-forward blocks")
+    vocabulary: int = doc("tokens that it knows")
+    max_positions: int = doc("tokens that it reads at once")
+    weight_bytes: int = doc("bytes of its weights")
+    caution: str = doc("what to bear in mind about all its numbers")
+    why: str = doc("why its weights have this type")
+    layers: int = doc("layers")
+    heads: int = doc("query heads of a layer")
+    kv_heads: int = doc("key-value heads of a layer")
+    dtype: str = doc("type of its weights")
+    device: str = doc("where it runs")
+    card: str = doc("what its authors say of it, Markdown")
+    routers: list[dict] = doc("its stored routers")
+    parity: Parity = doc("on a bundled text")
+    small: dict | None = doc("the differences of a small copy of its kind, in one pass and decoded", default=None)
+    full: dict | None = doc("those of its own weights beyond every window of it, where asked for", default=None)
+
+
+def model_card(model: str = "demo", full: bool = False, *, context: Context) -> ModelCard:
+    """What the model is, its stored routers, and its parity with the stock model. `full`: compare it at a length beyond
+    every window of it too, which takes long."""
     lm = context.model(model)
     readme = lm.state_dir / "README.md"
-    same = "name revision family parameters head_dim width inner vocabulary max_positions weight_bytes".split()
-    numbers = {name: getattr(lm, name) for name in [*same, "caution", "why"]} | {
-        "layers": lm.num_layers,
-        "heads": lm.num_heads,
-        "kv_heads": lm.num_kv_heads,
-        "dtype": lm.precision,
-        "device": str(lm.device),
-        "card": readme.read_text(encoding="utf-8") if readme.is_file() else "",
-        "routers": stored_routers(context, lm),
-        # a new router makes the card anew, and the model is still the one that was compared
-        "parity": context.once("parity", (lm.revision, lm.precision, str(lm.device)), lambda: parity(lm)),
-        "small": asdict(check(lm.lm.config)),
-        "full": full_parity(lm) if full else None,
-    }
-    probed = numbers["parity"]["tokens"]
-    return Result(numbers | {"protocol": protocol("model", lm, tokens=probed, window=probed)})
+    copied = "name revision family parameters head_dim width inner vocabulary max_positions weight_bytes caution why"
+    # Kept beside the model: a new router makes the card anew, and the model is still the one that was compared.
+    compared = context.once("parity", (lm.revision, lm.precision, str(lm.device)), lambda: parity(lm))
+    return ModelCard(
+        **{name: getattr(lm, name) for name in copied.split()},
+        layers=lm.num_layers,
+        heads=lm.num_heads,
+        kv_heads=lm.num_kv_heads,
+        dtype=lm.precision,
+        device=str(lm.device),
+        card=readme.read_text(encoding="utf-8") if readme.is_file() else "",
+        routers=stored_routers(context, lm),
+        parity=compared,
+        small=asdict(check(lm.lm.config)),
+        full=full_parity(lm) if full else None,
+        protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
+    )
 
 
 def full_parity(model: Model) -> dict:
@@ -53,9 +89,9 @@ def full_parity(model: Model) -> dict:
     length = min(max(PROBE, longest_span(model.lm.config) + COMPARED), model.max_positions)
     tokens = tokenize(model.tokenizer, sample_texts()["story"][1], length, 1)
     ids = torch.as_tensor(np.resize(tokens.ids, length), device=model.device)[None]  # [1, T], the text over and over
-    found = compare(model.lm, ids, watch=False)
+    differences = compare(model.lm, ids, watch=False)
     tolerance = _tolerance(model)
-    return asdict(found) | {"tolerance": tolerance, "same": found.within(tolerance)}
+    return asdict(differences) | {"tolerance": tolerance, "same": differences.within(tolerance)}
 
 
 def _tolerance(model: Model) -> float:
@@ -63,9 +99,8 @@ def _tolerance(model: Model) -> float:
 
 
 @torch.no_grad()
-def parity(model: Model) -> dict:
-    """The stock model against the seam on one text: largest difference of logits, whether the future leaks, and the
-    `seconds` of a pass over its `tokens`."""
+def parity(model: Model) -> Parity:
+    """The stock model against the seam on one text, and whether the future leaks."""
     text = sample_texts()["story"][1]
     tokens = tokenize(model.tokenizer, text, min(PROBE, model.max_positions), 1)
     ids = torch.as_tensor(tokens.ids, device=model.device)[None]  # [1, T]
@@ -76,17 +111,17 @@ def parity(model: Model) -> dict:
     with apply(model, METHODS["dense"]()):
         seam = model.lm(ids, use_cache=False).logits.float()
         began = now()
-        other = model.lm(changed, use_cache=False).logits.float()
-        took = now() - began  # the third pass: nothing is loaded or compiled any more
+        seam_changed = model.lm(changed, use_cache=False).logits.float()
+        seconds = now() - began  # the third pass: nothing is loaded or compiled any more
     difference = float((seam - stock).abs().max())
-    leak = float((seam - other)[:, :half].abs().max())
+    leak = float((seam - seam_changed)[:, :half].abs().max())
     tolerance = _tolerance(model)
-    return {
-        "max_abs_difference": difference,
-        "causal_difference": leak,
-        "tolerance": tolerance,
-        "tokens": ids.shape[1],
-        "seconds": took,
-        "stock_attention": model.stock_attention,
-        "same": difference <= tolerance and leak <= tolerance,
-    }
+    return Parity(
+        max_abs_difference=difference,
+        causal_difference=leak,
+        tolerance=tolerance,
+        tokens=ids.shape[1],
+        seconds=seconds,
+        stock_attention=model.stock_attention,
+        same=difference <= tolerance and leak <= tolerance,
+    )

@@ -5,12 +5,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import sample_texts, tokenize
 from analysis.files import remove
 from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
-from analysis.runs import Result, Run, RunStore
+from analysis.runs import Run, RunStore
 from analysis.studies import STUDIES
 from analysis.studies.budgets.policies import DEFAULT
 from analysis.studies.budgets.reads_sweep import SHARES
@@ -35,16 +36,16 @@ ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding=
 def requests(text: str) -> dict[str, dict]:
     """verb -> arguments of the pages' first requests for a text hash."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    return {verb: common | more for verb, more in ASKED["pages"].items()}
+    return {verb: common | extra for verb, extra in ASKED["pages"].items()}
 
 
 def compared(text: str, tokens: int) -> list[dict]:
     """Arguments of the first requests of the page that compares methods, on a text of so many tokens: the first four,
     one by one."""
     reading = ASKED["reading"]["short" if tokens <= ASKED["short"] else "long"]
-    routed = {name: {"router": ROUTER} if made.needs == "router" else {} for name, made in METHODS.items()}
-    asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
-    return [{"model": "demo", "text": text, "methods": [one], **reading} for one in asked]
+    routed = {name: {"router": ROUTER} if method.needs == "router" else {} for name, method in METHODS.items()}
+    specs = [{"name": name, "settings": {}, **extra} for name, extra in list(routed.items())[:AT_FIRST]]
+    return [{"model": "demo", "text": text, "methods": [spec], **reading} for spec in specs]
 
 
 def followed(text: str, tokens: int) -> list[tuple[str, dict]]:
@@ -52,7 +53,7 @@ def followed(text: str, tokens: int) -> list[tuple[str, dict]]:
     the first three of each, one by one."""
     size = next(prompt for prompt in PROMPTS if 2 * (prompt + ASKED["followed"]["continuation"]) <= tokens)
     common = {"model": "demo", "texts": [text], "prefix": size} | ASKED["followed"]
-    families = [[name for name, made in METHODS.items() if made.saves == saves] for saves in ("memory", "prefill")]
+    families = [[name for name, method in METHODS.items() if method.saves == saves] for saves in ("memory", "prefill")]
     names = [name for family in families for name in family[: AT_FIRST - 1]]
     return [("continuation", common | {"methods": [{"name": name, "settings": {}}]}) for name in names]
 
@@ -61,17 +62,17 @@ def opened(text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
     on the first sample, and of the tour through it."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    return [(verb, common | more) for verb, more in ASKED["opened"] + ASKED["tour"]]
+    return [(verb, common | extra) for verb, extra in ASKED["opened"] + ASKED["tour"]]
 
 
 def budgeted(text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the page on key budgets; its policy must not have seen the text."""
     common, swept = {"model": "demo", "window": None}, {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN}
-    whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
+    read_whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
     swept |= {"caps": list(CAPS), "tokens": TOKENS, "seed": 0}
     return [
         ("budgets", common | {"policy": {"name": DEFAULT}}),
-        ("reads-text", common | whole | {"text": text}),
+        ("reads-text", common | read_whole | {"text": text}),
         ("cap-sweep", common | swept | {"policy": {"name": DEFAULT}, "texts": [text]}),
     ]
 
@@ -79,14 +80,16 @@ def budgeted(text: str) -> list[tuple[str, dict]]:
 def routed(context: Context, text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the page on routing: the stored curves, and the last token of
     the text's first window in the head where GWR linear finds most."""
-    made = stored_curves(context, context.model("demo")).about["date"]
+    calibrated = stored_curves(context, context.model("demo")).about["date"]
     curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
-    curves |= {"text": "", "made": made}
+    curves |= {"text": "", "made": calibrated}
     numbers = route_at(**curves, context=context).numbers
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
-    one = {name: best[name] for name in ("layer", "head")} | {name: numbers[name] for name in ("min_distance", "sinks")}
-    one |= {"model": "demo", "text": text, "router": "gwr_linear", "position": None, "made": made}
-    return [("route-at", curves), ("route-visit", one)]
+    visit = {name: best[name] for name in ("layer", "head")} | {
+        name: numbers[name] for name in ("min_distance", "sinks")
+    }
+    visit |= {"model": "demo", "text": text, "router": "gwr_linear", "position": None, "made": calibrated}
+    return [("route-at", curves), ("route-visit", visit)]
 
 
 def probed(text: str) -> list[tuple[str, dict]]:
@@ -100,9 +103,18 @@ def generated(text: str) -> list[tuple[str, dict]]:
     return [("generate", {"model": "demo", "text": text} | ASKED["generate"])]
 
 
-def examples(*, context: Context) -> Result:
+@record
+class Examples(Answer):
+    """Stored examples that were computed."""
+
+    path: str = doc("their folder")
+    runs: int = doc("how many there are")
+    bytes: int = doc("their size")
+
+
+def examples(*, context: Context) -> Examples:
     """Compute the examples anew and put them in the place of the old ones, in `examples` of the fitted state: those
-    that come with the program are made with `--state models_cache/demo`. numbers: `path`, `runs`, `bytes`."""
+    that come with the program are made with `--state models_cache/demo`."""
     lm = context.model("demo")
     folder = context.state_dirs(lm)[0] / FOLDER.name
     wanted = [
@@ -121,8 +133,8 @@ def examples(*, context: Context) -> Result:
     wanted += routed(context, keys[0])
     with tempfile.TemporaryDirectory() as scratch:
         store, runs = RunStore(scratch), []
-        for at, (verb, arguments) in enumerate(wanted):
-            context.progress(at / len(wanted), f"{verb}, {at + 1} of {len(wanted)}")
+        for index, (verb, arguments) in enumerate(wanted):
+            context.progress(index / len(wanted), f"{verb}, {index + 1} of {len(wanted)}")
             runs.append(_run(store, verb, arguments, context))
         for old in folder.glob(RUNS):
             remove(old)
@@ -130,7 +142,7 @@ def examples(*, context: Context) -> Result:
             store.export_example(run.id, folder)
         store.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Result({"path": str(folder), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
+    return Examples(path=str(folder), runs=len(runs), bytes=size, protocol=protocol("examples", lm))
 
 
 def _run(store: RunStore, verb: str, arguments: dict, context: Context) -> Run:

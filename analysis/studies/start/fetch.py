@@ -26,39 +26,43 @@ def fetch(model: str = "demo", *, context: Context) -> Result:
     numbers: `name`, `size` in bytes, `licence`. Errors: BadModel (no such model, gated, no network), TooLarge (more
     than is free on the disk).
     """
-    told = on_the_hub(plain_name(model))
-    folder = hub_folder(told.name)
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    missing, free = told.size - _held(folder), shutil.disk_usage(there).free
+    offered = on_the_hub(plain_name(model))
+    folder = hub_folder(offered.name)
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    missing, free = offered.size - _held(folder), shutil.disk_usage(existing).free
     if missing > free:
         raise TooLarge(
-            f"{told.name} takes {spell_bytes(missing)} and {spell_bytes(free)} are free on the disk of {there}: choose "
-            "a smaller model, or make room."
+            f"{offered.name} takes {spell_bytes(missing)} and {spell_bytes(free)} are free on the disk of {existing}: "
+            "choose a smaller model, or make room."
         )
-    request = {"repo_id": told.name, "cache_dir": str(folder.parent)}
+    request = {"repo_id": offered.name, "cache_dir": str(folder.parent)}
     request |= {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
     quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}}
     command = [sys.executable, "-c", FETCH, json.dumps(request)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **quiet) as own:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **quiet) as process:
         try:
-            while own.poll() is None:
-                here = min(_held(folder), told.size)
-                context.progress(here / max(told.size, 1), f"{spell_bytes(here)} of {spell_bytes(told.size)}")
+            while process.poll() is None:
+                arrived = min(_held(folder), offered.size)
+                context.progress(
+                    arrived / max(offered.size, 1), f"{spell_bytes(arrived)} of {spell_bytes(offered.size)}"
+                )
                 time.sleep(LOOK)
         finally:
-            own.kill()
-        said = (own.stderr.read().strip().splitlines() or ["it was ended"])[-1]
-    if own.returncode:
-        raise BadModel(f"{told.name} could not be downloaded ({said[:160]}): try again, and it goes on where it was.")
-    return without_model("fetch", {"name": told.name, "size": told.size, "licence": told.licence})
+            process.kill()
+        last_line = (process.stderr.read().strip().splitlines() or ["it was ended"])[-1]
+    if process.returncode:
+        raise BadModel(
+            f"{offered.name} could not be downloaded ({last_line[:160]}): try again, and it goes on where it was."
+        )
+    return without_model("fetch", {"name": offered.name, "size": offered.size, "licence": offered.licence})
 
 
 def _held(folder: Path) -> int:
     """Bytes that have arrived of a model, files that are not whole included."""
-    found = 0
+    total = 0
     for path in (folder / "blobs").glob("*"):
         try:
-            found += path.stat().st_size
+            total += path.stat().st_size
         except OSError:  # it just took the name of a whole one
             continue
-    return found
+    return total

@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.files import write_text
-from analysis.runs import Result
 from analysis.sheet import sheet
 from analysis.studies.context import Context
 from analysis.studies.groups.contents import groups
 from analysis.studies.groups.pairs import pairs
-from analysis.studies.start.start import start
+from analysis.studies.start.start import Start, start
 
 BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
 CONTEXT = 12  # tokens shown on either side of a paired token
 PAIRS = 12
+
+
+@record
+class Report(Answer):
+    """A page that was written."""
+
+    path: str = doc("the file")
+    bytes: int = doc("its size")
 
 
 def report(
@@ -30,44 +38,42 @@ def report(
     output: str = "report.html",
     *,
     context: Context,
-) -> Result:
+) -> Report:
     """Write one HTML file that needs no network: the numbers of Start, Token groups and Long-range pairs.
 
-    Raises BadSetting when the file cannot be written. numbers: `path`, `bytes`.
+    Errors: BadSetting when the file cannot be written.
     """
     path = Path(output)
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
         raise BadSetting(f"{output} cannot be written: name an .html file in a folder that exists.")
-    asked = {"model": model, "text": text, "router": router, "context": context}
-    first = start(**asked, min_distance=min_distance)
-    far = pairs(**asked, min_distance=first.numbers["min_distance"], top=PAIRS, seed=seed)
-    held = groups(**asked, seed=seed)
-    page = _page(*context.text(text), first, far, held)
+    common = {"model": model, "text": text, "router": router, "context": context}
+    first = start(**common, min_distance=min_distance)
+    far = pairs(**common, min_distance=first.min_distance, top=PAIRS, seed=seed)
+    page = _page(*context.text(text), first, far, groups(**common, seed=seed))
     try:
         write_text(path, page)
     except OSError as error:
         raise BadSetting(f"{output} cannot be written ({error.strerror}): name another file.") from error
-    made = first.numbers["protocol"] | {"verb": "report", "seed": seed}
-    return Result({"path": str(path), "bytes": len(page.encode()), "protocol": made})
+    return Report(path=str(path), bytes=len(page.encode()), protocol=first.protocol | {"verb": "report", "seed": seed})
 
 
-def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str:
-    told, tokens, router = first.numbers, first.tables["tokens"], first.numbers["router"]
-    layer = _clearest_layer(held.tables["groups"])
-    words = {"name": name, "far": far.numbers["sentence"], "held": held.numbers["sentence"], "kind": router["kind"]}
-    words |= {"protocol": json.dumps(told["protocol"] | {"router": router}, indent=1)}
+def _page(name: str, text: str, first: Start, far: Answer, contents: Answer) -> str:
+    layer = _clearest_layer(contents.tables["groups"])
+    words = {"name": name, "far": far.numbers["sentence"], "held": contents.numbers["sentence"]}
+    words |= {"kind": first.router["kind"]}
+    words |= {"protocol": json.dumps(first.protocol | {"router": first.router}, indent=1)}
     body = BODY.format(
         **{key: html.escape(word) for key, word in words.items()},
-        lead="".join(f"<p class=lead>{html.escape(one)}</p>" for one in told["sentences"]),
-        notes="".join(f"<p class=note>{html.escape(one)}</p>" for one in told["notes"]),
-        distance=told["min_distance"],
-        painted=painted(text, tokens),
-        bars=_bars(first.tables["distance"]),
+        lead="".join(f"<p class=lead>{html.escape(sentence)}</p>" for sentence in first.sentences),
+        notes="".join(f"<p class=note>{html.escape(note)}</p>" for note in first.notes),
+        distance=first.min_distance,
+        painted=painted(text, first.tokens),
+        bars=_bars(first.distance),
         controls=_table(_controls(far.tables["controls"])),
-        pairs="".join(pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
+        pairs="".join(pair(row, first.tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
         layer=layer,
-        router=router["name"],
-        members=_table(_members(held, layer)),
+        router=first.router["name"],
+        members=_table(_members(contents, layer)),
     )
     return sheet(name, body)
 
@@ -110,20 +116,20 @@ def pair(row: dict, tokens: pd.DataFrame) -> str:
     """Both contexts of a pair, side by side."""
     sides = ""
     for side in ("key", "query"):
-        at = row[f"{side}_position"]
-        sides += f"<blockquote><cite>{side} {at}</cite>{_around(tokens, at)}</blockquote>"
+        position = row[f"{side}_position"]
+        sides += f"<blockquote><cite>{side} {position}</cite>{_around(tokens, position)}</blockquote>"
     head = f"layer {row['layer']}, head {row['head']}; reading all alike gives {row['uniform']:.4f}"
-    said = f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} ({head})"
-    said += f"; affinity {row['affinity']:.2f}, group {row['group']}"
-    return f"<section class=pair>{sides}<p>{said}</p></section>"
+    caption = f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} ({head})"
+    caption += f"; affinity {row['affinity']:.2f}, group {row['group']}"
+    return f"<section class=pair>{sides}<p>{caption}</p></section>"
 
 
 def _around(tokens: pd.DataFrame, position: int) -> str:
     near = tokens.iloc[max(0, position - CONTEXT) : position + CONTEXT + 1]
     near = near[near["window"] == tokens["window"].iloc[position]]
     return "".join(
-        f"<mark>{html.escape(piece)}</mark>" if at == position else html.escape(piece)
-        for at, piece in zip(near["position"], near["piece"], strict=True)
+        f"<mark>{html.escape(piece)}</mark>" if place == position else html.escape(piece)
+        for place, piece in zip(near["position"], near["piece"], strict=True)
     )
 
 
@@ -140,12 +146,12 @@ def _controls(controls: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _members(held: Result, layer: int) -> pd.DataFrame:
-    members, words = (table[table["layer"] == layer] for table in (held.tables["groups"], held.tables["words"]))
+def _members(contents: Answer, layer: int) -> pd.DataFrame:
+    members, words = (table[table["layer"] == layer] for table in (contents.tables["groups"], contents.tables["words"]))
     marks = words.groupby("group")["word"].agg(lambda w: ", ".join(w.head(8)))
-    found = members.set_index("group")[["share", "label", "purity", "purity_random"]].assign(words=marks)
+    table = members.set_index("group")[["share", "label", "purity", "purity_random"]].assign(words=marks)
     named = {"purity_random": "purity of a random set", "words": "words that mark it"}
-    return found.fillna({"words": ""}).reset_index().rename(columns=named)
+    return table.fillna({"words": ""}).reset_index().rename(columns=named)
 
 
 def _table(frame: pd.DataFrame) -> str:

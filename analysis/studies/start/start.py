@@ -3,8 +3,8 @@
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
-from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.groups.contents import router_notes
 from analysis.studies.groups.far import ROUTER, far
@@ -16,6 +16,23 @@ TOP_PAIRS, TOP_WORDS = 20, 4
 OFTEN = 2  # a word must be read from afar by at least this many tokens' worth of chance to be named
 
 
+@record
+class Start(Answer):
+    """What dense attention reads in a text from afar."""
+
+    sentences: list[str] = doc("three sentences computed from the text")
+    far_share: float = doc("share of the attention that lies far back")
+    far_share_uniform: float = doc("the same if every token were read alike")
+    sink_share: float = doc("share on the first token of a window")
+    chance: float = doc("what a token draws by chance, the unit of `received`")
+    min_distance: int = doc("tokens back from which on a token is far")
+    router: dict = doc("facts of the router whose groups the pairs are of")
+    notes: list[str] = doc("what to bear in mind")
+    tokens: pd.DataFrame = doc("tokens of the text; received: far attention drawn, in multiples of chance")
+    pairs: pd.DataFrame = doc("the strongest far pairs inside a learned group")
+    distance: pd.DataFrame = doc("attention by distance")
+
+
 def start(
     model: str = "demo",
     text: str = "",
@@ -24,42 +41,44 @@ def start(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> Start:
     """What dense attention reads in a text from afar, and its strongest far pairs inside a learned group.
 
-    tables: `tokens` with `received` (far attention drawn, in multiples of chance: the same far attention spread evenly
-    over the far tokens), `pairs`, `distance`. numbers: three computed `sentences`, `far_share`, `far_share_uniform`.
+    Chance: the same far attention spread evenly over the far tokens.
     """
     if min_distance < 1:
         raise BadSetting(f"The smallest distance is {min_distance} tokens and must be 1 or more.")
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
+    # In a text shorter than that, at least its earlier half counts as far for the last tokens.
     min_distance = max(1, min(min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
-    made, control = router_for(context, lm, router)
+    focus_router, control = router_for(context, lm, router)
     words = token_table(reading)
     content = torch.tensor(words["content"].to_numpy())
-    found = far(context, lm, reading, content, made, control, min_distance)
-    words["received"] = found.reading.tokens()
-    listed = described(found.listed.head(TOP_PAIRS), words, reading.tokens.ids)
-    shares, controls = found.reading.shares(), found.shares.controls()
+    far_reading = far(context, lm, reading, content, focus_router, control, min_distance)
+    words["received"] = far_reading.reading.tokens()
+    listed = described(far_reading.listed.head(TOP_PAIRS), words, reading.tokens.ids)
+    shares, controls = far_reading.reading.shares(), far_reading.shares.controls()
     controls = controls[controls["arm"] == ROUTER]
-    numbers = {
-        "sentences": _sentences(words, listed, controls, shares, min_distance),
-        "far_share": shares["far"],
-        "far_share_uniform": shares["far_uniform"],
-        "sink_share": shares["sink"],
-        "chance": 1.0,
-        "min_distance": min_distance,
-        "router": router_facts(router, made),
-        "notes": [*reading.notes, *router_notes(made, text)],
-        "protocol": protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
-    }
-    return Result(numbers, {"tokens": words, "pairs": listed, "distance": found.reading.distances()})
+    return Start(
+        sentences=_sentences(words, listed, controls, shares, min_distance),
+        far_share=shares["far"],
+        far_share_uniform=shares["far_uniform"],
+        sink_share=shares["sink"],
+        chance=1.0,
+        min_distance=min_distance,
+        router=router_facts(router, focus_router),
+        notes=[*reading.notes, *router_notes(focus_router, text)],
+        tokens=words,
+        pairs=listed,
+        distance=far_reading.reading.distances(),
+        protocol=protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
+    )
 
 
 def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:
     sink = f"{shares['sink']:.0%}" if shares["sink"] >= 0.01 else "under 1%"
-    said = [
+    sentences = [
         f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back; reading every token alike would "
         f"put {shares['far_uniform']:.0%} there. The window's first token, where many heads leave attention that they "
         f"do not need, gets {sink}."
@@ -67,27 +86,27 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
     named = _drawing_words(words)
     if named:
         listing = ", ".join(f"{word!r} ({times:.1f} times chance)" for word, times in named)
-        said.append(f"The words most read from afar: {listing}.")
+        sentences.append(f"The words most read from afar: {listing}.")
     else:
-        said.append("No content word of this text is read from afar more than chance would have it.")
+        sentences.append("No content word of this text is read from afar more than chance would have it.")
     if listed.empty:
-        said.append(f"No two content words {far:,} or more tokens apart share a learned group here.")
+        sentences.append(f"No two content words {far:,} or more tokens apart share a learned group here.")
     else:
         lift = controls["mass_share"].mean() / controls["pairs_share"].mean()
         best = listed.iloc[0]
-        said.append(
+        sentences.append(
             f"{controls['mass_share'].mean():.0%} of the far attention stays inside the learned groups, which hold "
             f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance). In the strongest far "
             f"pair, {quoted(best['query_named'])} reads {quoted(best['key_named'])} {int(best['distance']):,} tokens "
             f"back{SAID[best['kind']]}."
         )
-    return said
+    return sentences
 
 
 def _drawing_words(words: pd.DataFrame) -> list[tuple[str, float]]:
     """The content words that draw most far attention: mean over their tokens, at least two tokens, above chance."""
-    seen = words[words["content"] & words["received"].notna()]
-    means = seen.groupby(seen["word"].str.casefold()).agg(
+    content_words = words[words["content"] & words["received"].notna()]
+    means = content_words.groupby(content_words["word"].str.casefold()).agg(
         word=("word", "first"), mean=("received", "mean"), size=("received", "size")
     )
     means = means[(means["size"] >= OFTEN) & (means["mean"] > 1.0)]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.claims import Comparison
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -14,10 +15,10 @@ from analysis.metrics.intervals import holm
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.seam.attention import apply
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.temperature.sharpness import check_temperatures
+from analysis.studies.text.compared import Difference, columns
 from analysis.studies.text.scoring import whole_windows
 
 ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
@@ -38,33 +39,34 @@ class Curve:
         lm: Model,
         ids: np.ndarray,
         seed: int,
-        told: Callable[[str], None],
+        report: Callable[[str], None],
         documents: np.ndarray | None = None,
     ) -> None:
-        self.lm, self.ids, self.seed, self.told, self.documents = lm, ids, seed, told, documents
+        self.lm, self.ids, self.seed, self.told, self.documents = lm, ids, seed, report, documents
         self.dense = self._losses(METHODS["dense"](), "dense")
 
     def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
         """(`perplexity difference low high units unit p state`, losses [n, length - 1]) of one temperature, or of one
         for each layer."""
-        each = by_layer if t is None else (t,) * self.lm.num_layers
-        name = f"layers at {', '.join(f'{one:g}' for one in by_layer)}" if t is None else f"temperature {t:g}"
-        losses = self.dense if set(each) == {1.0} else self._losses(METHODS["focal"](by_layer=each), name)
+        temperatures = by_layer if t is None else (t,) * self.lm.num_layers
+        name = f"layers at {', '.join(f'{value:g}' for value in by_layer)}" if t is None else f"temperature {t:g}"
+        losses = (
+            self.dense if set(temperatures) == {1.0} else self._losses(METHODS["focal"](by_layer=temperatures), name)
+        )
         change = perplexity_change(losses, self.dense, self.documents)
-        row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
-        row |= {"high": change.high, "units": change.units, "unit": change.unit}
+        row = {"perplexity": math.exp(losses.mean()), **columns(Difference, change)}
         return row | {"p": change.p, "state": change.state}, losses
 
     def one_layer(self, layer: int, t: float) -> dict:
         """The row of a model of which only `layer` has the temperature `t`."""
-        by_layer = tuple(t if at == layer else 1.0 for at in range(self.lm.num_layers))
+        by_layer = tuple(t if place == layer else 1.0 for place in range(self.lm.num_layers))
         return {"layer": layer, "t": t} | self.row(by_layer=by_layer)[0]
 
     def bins(self, losses: np.ndarray, t: float) -> list[dict]:
         """`t bin first last n perplexity difference` by position in the window."""
-        found, dense = (position_bins(x, min(BINS, x.shape[1])) for x in (losses, self.dense))
-        found["difference"] = found["perplexity"] / dense["perplexity"] - 1
-        return [{"t": t, **row} for row in found.to_dict("records")]
+        table, dense = (position_bins(x, min(BINS, x.shape[1])) for x in (losses, self.dense))
+        table["difference"] = table["perplexity"] / dense["perplexity"] - 1
+        return [{"t": t, **row} for row in table.to_dict("records")]
 
     def _losses(self, method: Method, name: str) -> np.ndarray:
         rows = []
@@ -73,6 +75,19 @@ class Curve:
             with apply(self.lm, method, kernels=True):
                 rows.append(token_losses(self.lm, torch.as_tensor(window).long()[None])[0])
         return np.stack(rows).astype(np.float64)
+
+
+@record
+class TemperatureCurve(Answer):
+    """Perplexity of a text against the softmax temperature."""
+
+    by_layer: dict | None = doc("the row of one temperature for each layer, with these")
+    perplexity_dense: float = doc("of dense attention")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+    curve: pd.DataFrame = doc("per temperature of all layers: perplexity and its paired change against dense")
+    bins: pd.DataFrame = doc("per temperature the same by position in the window")
+    layers: pd.DataFrame = doc("the same where one layer alone has a temperature")
 
 
 def temperature_curve(
@@ -86,13 +101,10 @@ def temperature_curve(
     long_text: str = "first",
     *,
     context: Context,
-) -> Result:
+) -> TemperatureCurve:
     """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and layer by layer.
 
-    `layers`: temperatures that each layer gets alone, all others at 1. tables: `curve` (`t perplexity difference low
-    high units unit`: change against dense as a share, paired, with a 95% interval), `bins` (`t bin first last n
-    perplexity difference` by position), `layers` (`layer t` and as `curve`). numbers: `by_layer` (temperatures and as
-    `curve`, or None), `perplexity_dense`, `sentence`, `notes`. Errors: BadSetting, BadText.
+    `layers`: temperatures that each layer gets alone, all others at 1. Errors: BadSetting, BadText.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -103,20 +115,21 @@ def temperature_curve(
     ids = np.stack(reading.windows)
     passes = len(ids) * (1 + len(temperatures) + len(alone) * lm.num_layers + (chosen is not None))
     curve = Curve(lm, ids, seed, counter(context, passes))
-    table, bins = curve_of(curve, temperatures)
-    own = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
+    rows, bins = curve_of(curve, temperatures)
+    layered = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
     one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
-    about = {"window": ids.shape[1], "seed": seed, "kernel": KERNEL, "unit": table[0]["unit"]}
-    numbers = {
-        "by_layer": own,
-        "perplexity_dense": math.exp(curve.dense.mean()),
-        "sentence": sentence(table, reading.name),
-        "notes": [*reading.notes, UNTRAINED],
-        "protocol": protocol("temperature-curve", lm, text, ids.size, **about),
-    }
-    names = ["layer", "t", *[name for name in table[0] if name != "t"]]
-    tables = {"curve": pd.DataFrame(table), "bins": pd.DataFrame(bins)}
-    return Result(numbers, tables | {"layers": pd.DataFrame(one_by_one, columns=names)})
+    about = {"window": ids.shape[1], "seed": seed, "kernel": KERNEL, "unit": rows[0]["unit"]}
+    names = ["layer", "t", *[name for name in rows[0] if name != "t"]]
+    return TemperatureCurve(
+        by_layer=layered,
+        perplexity_dense=math.exp(curve.dense.mean()),
+        sentence=sentence(rows, reading.name),
+        notes=[*reading.notes, UNTRAINED],
+        curve=pd.DataFrame(rows),
+        bins=pd.DataFrame(bins),
+        layers=pd.DataFrame(one_by_one, columns=names),
+        protocol=protocol("temperature-curve", lm, text, ids.size, **about),
+    )
 
 
 def curve_of(curve: Curve, temperatures: list[float]) -> tuple[list[dict], list[dict]]:
@@ -136,24 +149,24 @@ def counter(context: Context, passes: int) -> Callable[[str], None]:
 
 
 def sentence(rows: list[dict], name: str) -> str:
-    """The lowest temperature of a curve's rows, which chose itself among them, and whether it differs
-    significantly from dense attention after Holm's correction for all of them."""
+    """The lowest temperature of a curve's rows, which chose itself among them, and whether it is told apart from dense
+    attention after Holm's correction for all of them."""
     dense = next((row for row in rows if row["t"] == 1), None)
-    others = [row for row in rows if row["t"] != 1]
-    if dense is None or not others:
+    sharpened = [row for row in rows if row["t"] != 1]
+    if dense is None or not sharpened:
         best = min(rows, key=lambda row: row["perplexity"])
         return f"{name}: lowest perplexity {best['perplexity']:.2f} at temperature {best['t']:g}."
-    at = min(range(len(others)), key=lambda place: others[place]["perplexity"])
-    best, count = others[at], len(others)
+    lowest = min(range(len(sharpened)), key=lambda place: sharpened[place]["perplexity"])
+    best, count = sharpened[lowest], len(sharpened)
     chosen = "the texts that choose it" if best["unit"] == "documents" else "the text that chooses it"
-    which = f"the lowest of {count} temperatures, on {chosen}, is" if count > 1 else "temperature"
-    said = f"{name}: {which} {best['t']:g}, perplexity {best['perplexity']:.2f} against {dense['perplexity']:.2f} "
+    subject = f"the lowest of {count} temperatures, on {chosen}, is" if count > 1 else "temperature"
+    text = f"{name}: {subject} {best['t']:g}, perplexity {best['perplexity']:.2f} against {dense['perplexity']:.2f} "
     low, high = (best.get(edge, best.get(f"difference_{edge}")) for edge in ("low", "high"))
-    p_holm = None if low is None else float(holm([row["p"] for row in others])[at])
+    p_holm = None if low is None else float(holm([row["p"] for row in sharpened])[lowest])
     change = Comparison(best["difference"], low, high, "fine change", p_holm=p_holm)
     if change.low is None:
-        return f"{said}({change.size}; {best['state']}), {change.relation()}."
-    said += f"({change.size}, {change.interval.removeprefix('95% interval ')}; {best['state']})"
+        return f"{text}({change.size}; {best['state']}), {change.relation()}."
+    text += f"({change.size}, {change.interval.removeprefix('95% interval ')}; {best['state']})"
     family = f" after Holm's correction for {count} comparisons" if count > 1 else ""
     limit = "" if change.direction else f"; {change.detectable}"
-    return f"{said}, {change.relation('lower', 'higher')}{family}{limit}."
+    return f"{text}, {change.relation('lower', 'higher')}{family}{limit}."

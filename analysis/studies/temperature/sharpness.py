@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.answer import Answer, doc, record
 from analysis.errors import BadSetting
 from analysis.methods.focal import check_temperature
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.statistics.states import States
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.text.query import telling_query
@@ -23,6 +23,27 @@ FIXED = (
 )
 
 
+@record
+class Sharpness(Answer):
+    """What softmax temperatures do to every head on a window of a text."""
+
+    t: list[float] = doc("the temperatures, ascending; 1, dense attention, is always among them")
+    layer: int = doc("layer of the head that is shown token by token")
+    head: int = doc("that head")
+    query: int = doc("the token of the window whose reading is shown")
+    length: int = doc("tokens of the window")
+    offset: int = doc("first token of the window in the text")
+    reads: list[dict] = doc("per temperature entropy, effective_support and max_prob of that query")
+    sentences: list[str] = doc("per temperature what it does, in words")
+    sentence: str = doc("the one of the first temperature asked for")
+    notes: list[str] = doc("what to bear in mind")
+    heads: pd.DataFrame = doc("t layer head, means over queries: entropy (nats), effective_support (keys), max_prob")
+    layers: pd.DataFrame = doc("the same as means over heads")
+    keys: pd.DataFrame = doc("keys that the query can read: key position piece word distance", name="query")
+    tokens: pd.DataFrame = doc("tokens of the text")
+    weights: np.ndarray = doc("float32 [t, keys]: what the query reads of them through the head")
+
+
 def temperature(
     model: str = "demo",
     text: str = "",
@@ -34,21 +55,16 @@ def temperature(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> Sharpness:
     """Entropy, effective support and largest probability of every head at temperatures `t`, on window `part` of a text.
 
     `t`: up to 32 values (0.4 unless given); 1, dense attention, is always measured beside. Queries and keys are kept,
-    so a new value costs no forward pass. tables: `heads` (`t layer head entropy effective_support max_prob`, means over
-    queries in nats, keys and probability; effective support is the mean of e^entropy), `layers` (the same, means over
-    heads), `query` (`key position piece word distance`): the keys that token `query` of the window (see
-    `telling_query`) can read; `tokens` of the text. arrays: `weights` float32 [t, keys], what it reads of them through
-    `head` of `layer`. numbers: `t` (ascending), and for each of them `reads` (that query's `entropy effective_support
-    max_prob`) and `sentences`; `sentence` (of the first value asked for), `notes`. A text whose queries and keys pass
-    256 MB is measured in `layer` alone. Errors: BadSetting.
+    so a new value costs no forward pass. Effective support is the mean of e^entropy; `query`: see `telling_query`. A
+    text whose queries and keys pass 256 MB is measured in `layer` alone. Errors: BadSetting.
     """
     lm = context.model(model)
     check_head(lm, layer, head)
-    at = sorted({1.0, *check_temperatures(t, (PAPER,))})
+    temperatures = sorted({1.0, *check_temperatures(t, (PAPER,))})
     first = PAPER if t is None else t[0]
     reading = read(context, lm, text, long_text)
     offset, ids = window_of(reading, part)
@@ -57,42 +73,52 @@ def temperature(
     query = telling_query(states[layer], head, words, offset) if query is None else query
     if not 0 <= query < len(ids):
         raise BadSetting(f"Tokens of this window run from 0 to {len(ids) - 1:,}, and {query:,} was asked for.")
-    whole = fits(lm, len(ids))
-    heads = measured(context, states if whole else {layer: states[layer]}, at)
-    weights = _weights(states[layer], head, query, at)
-    entropies = [float(-(row[row > 0] * np.log(row[row > 0])).sum()) for row in weights]
-    reads = [
-        {"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())}
-        for entropy, row in zip(entropies, weights, strict=True)
-    ]
-    sentences = [_sentence(heads, t, len(ids)) for t in at]
-    place = {"layer": layer, "head": head}
-    numbers = {
-        **{"t": at, **place, "query": query, "length": len(ids), "offset": offset},
-        **{"reads": reads, "sentences": sentences, "sentence": sentences[at.index(first)]},
-        "notes": [*reading.notes, FIXED, *([] if whole else [f"Layer {layer} alone: the text is long."])],
-        "protocol": protocol("temperature", lm, text, len(ids), **place, part=part, window=len(ids), kernel=KERNEL),
-    }
-    layers = heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean()
-    keys = keys_table(words, np.arange(query + 1), query, offset)
-    tables = {"heads": heads, "layers": layers, "query": keys, "tokens": words}
-    return Result(numbers, tables, {"weights": weights.astype(np.float32)})
+    all_layers = fits(lm, len(ids))
+    heads = measured(context, states if all_layers else {layer: states[layer]}, temperatures)
+    weights = _weights(states[layer], head, query, temperatures)
+    reads = []
+    for row in weights:
+        entropy = float(-(row[row > 0] * np.log(row[row > 0])).sum())
+        reads.append({"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())})
+    sentences = [_sentence(heads, value, len(ids)) for value in temperatures]
+    notes = [*reading.notes, FIXED]
+    if not all_layers:
+        notes.append(f"Layer {layer} alone: the text is long.")
+    about = {"layer": layer, "head": head, "part": part, "window": len(ids), "kernel": KERNEL}
+    return Sharpness(
+        t=temperatures,
+        layer=layer,
+        head=head,
+        query=query,
+        length=len(ids),
+        offset=offset,
+        reads=reads,
+        sentences=sentences,
+        sentence=sentences[temperatures.index(first)],
+        notes=notes,
+        heads=heads,
+        layers=heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean(),
+        keys=keys_table(words, np.arange(query + 1), query, offset),
+        tokens=words,
+        weights=weights.astype(np.float32),
+        protocol=protocol("temperature", lm, text, len(ids), **about),
+    )
 
 
 def measured(context: Context, states: dict[int, States], temperatures: list[float]) -> pd.DataFrame:
     """`t layer head entropy effective_support max_prob`; what was measured of these states before is not again."""
-    held, known = context.kept.get("sharpness", (None, {}))
+    owner, tables = context.kept.get("sharpness", (None, {}))
     belongs = next(iter(states.values())).query
-    if held is not belongs:
-        known = {}
-        context.kept["sharpness"] = belongs, known
-    todo = [(t, layer) for t in temperatures for layer in states if (t, layer) not in known]
+    if owner is not belongs:
+        tables = {}
+        context.kept["sharpness"] = belongs, tables
+    todo = [(t, layer) for t in temperatures for layer in states if (t, layer) not in tables]
     for done, (t, layer) in enumerate(todo):
         context.progress(done / len(todo), f"temperature {t:g}, layer {layer}")
         entropy, largest = states[layer].sharpness(t)
         means = {"entropy": entropy.mean(1), "effective_support": np.exp(entropy).mean(1), "max_prob": largest.mean(1)}
-        known[t, layer] = pd.DataFrame({"t": t, "layer": layer, "head": range(len(entropy)), **means})
-    return pd.concat([known[t, layer] for t in temperatures for layer in states], ignore_index=True)
+        tables[t, layer] = pd.DataFrame({"t": t, "layer": layer, "head": range(len(entropy)), **means})
+    return pd.concat([tables[t, layer] for t in temperatures for layer in states], ignore_index=True)
 
 
 @torch.no_grad()
@@ -116,13 +142,13 @@ def _sentence(heads: pd.DataFrame, t: float, length: int) -> str:
     )
 
 
-def check_temperatures(given: list[float] | None, usual: tuple[float, ...], lm: Model | None = None) -> list[float]:
+def check_temperatures(values: list[float] | None, usual: tuple[float, ...], lm: Model | None = None) -> list[float]:
     """Distinct temperatures in order, `usual` unless given; with `lm` one for each of its layers. Errors: BadSetting"""
-    found = [check_temperature(t) for t in (usual if given is None else given)]
+    temperatures = [check_temperature(t) for t in (usual if values is None else values)]
     if lm is not None:
-        if len(found) != lm.num_layers:
-            raise BadSetting(f"{len(found)} temperatures were given and {lm.name} has {lm.num_layers} layers.")
-        return found
-    if not 1 <= len(set(found)) <= MOST:
-        raise BadSetting(f"{len(set(found))} temperatures were asked for: choose between 1 and {MOST}.")
-    return sorted(set(found))
+        if len(temperatures) != lm.num_layers:
+            raise BadSetting(f"{len(temperatures)} temperatures were given and {lm.name} has {lm.num_layers} layers.")
+        return temperatures
+    if not 1 <= len(set(temperatures)) <= MOST:
+        raise BadSetting(f"{len(set(temperatures))} temperatures were asked for: choose between 1 and {MOST}.")
+    return sorted(set(temperatures))

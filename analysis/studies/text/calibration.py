@@ -32,8 +32,8 @@ class Split:
         """How the texts are kept apart, in words."""
         if self.halved:
             return f"calibrated on the first half of {self.calibrate[0][0]}, measured on the second"
-        one, other = (f"{len(side)} text{'s' * (len(side) > 1)}" for side in (self.calibrate, self.measure))
-        return f"calibrated on {one}, measured on {other}"
+        calibrating, measuring = (f"{len(side)} text{'s' * (len(side) > 1)}" for side in (self.calibrate, self.measure))
+        return f"calibrated on {calibrating}, measured on {measuring}"
 
 
 def split_texts(context: Context, texts: list[str], against: list[str] | None) -> Split:
@@ -42,15 +42,15 @@ def split_texts(context: Context, texts: list[str], against: list[str] | None) -
     """
     if not texts:
         raise BadSetting("A calibration needs at least one text: name one.")
-    given = [context.text(key) for key in texts]
+    stored = [context.text(key) for key in texts]
     if against:
-        split = Split(given, [context.text(key) for key in against])
-    elif len(given) > 1:
-        half = -(-len(given) // 2)
-        split = Split(given[:half], given[half:])
+        split = Split(stored, [context.text(key) for key in against])
+    elif len(stored) > 1:
+        half = -(-len(stored) // 2)
+        split = Split(stored[:half], stored[half:])
     else:
-        name = given[0][0]
-        first, second = halves(given[0][1])
+        name = stored[0][0]
+        first, second = halves(stored[0][1])
         return Split([(name, first)], [(name, second)], True)
     refuse_shared(split.calibrate, split.measure)
     return split
@@ -65,26 +65,26 @@ def split_corpus(context: Context, corpus: str, texts: list[str]) -> Split:
     sides = texts_of(folder, context)
     names = f"{folder.name}", f"held-out {folder.name}"
     named = zip(names, sides, strict=True)
-    return Split(*([(f"{name} {at + 1}", text) for at, text in enumerate(side)] for name, side in named))
+    return Split(*([(f"{name} {number + 1}", text) for number, text in enumerate(side)] for name, side in named))
 
 
 def refuse_shared(calibrate: list[tuple[str, str]], measure: list[tuple[str, str]]) -> None:
     """Errors: BadSetting when a text, or one that holds it, stands on both sides."""
     for name, text in measure:
-        for other, inner in calibrate:
+        for inner_name, inner in calibrate:
             if text.strip() in inner or inner.strip() in text:
-                both = name if name == other else f"{other} and {name}"
+                both = name if name == inner_name else f"{inner_name} and {name}"
                 raise BadSetting(
                     f"{both} would both calibrate and measure, and a policy must not be measured on what it was "
                     "calibrated on: give another text."
                 )
 
 
-def split(train: list[str], held: list[str]) -> tuple[list[tuple[str, str]], ...]:
+def split(train: list[str], held_out: list[str]) -> tuple[list[tuple[str, str]], ...]:
     """Documents that calibrate, that select and that report, as (name, text); none is in two. Of a single training
     document the first half calibrates and the second selects."""
     first, second = (train[::2], train[1::2]) if len(train) > 1 else ([half] for half in halves(train[0]))
-    sides = {"calibration text": first, "selection text": second, "held-out text": held}
+    sides = {"calibration text": first, "selection text": second, "held-out text": held_out}
     return tuple([(name, text) for text in side] for name, side in sides.items())
 
 
@@ -96,14 +96,14 @@ def halves(text: str) -> tuple[str, str]:
 
 
 def whole_windows(
-    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, what: str = "calibration text"
+    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, role: str = "calibration text"
 ) -> np.ndarray:
     """The windows of `document_windows` alone."""
-    return document_windows(model, texts, window, tokens, what)[0]
+    return document_windows(model, texts, window, tokens, role)[0]
 
 
 def document_windows(
-    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, what: str = "calibration text"
+    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, role: str = "calibration text"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whole windows of texts, int64 [n, T], evenly spaced over all of them and together at most `tokens` tokens (but
     one window at least); each lies in one text and begins as the model's texts begin. And which text each is of [n].
@@ -113,18 +113,20 @@ def document_windows(
     check_range("A window of text", window, 8, model.max_positions)
     check_range("The number of tokens", tokens, 8, 1 << 24)
     size = window or longest_window(model, texts)
-    count, found = max(1, tokens // max(size, 1)), []
+    count, candidates = max(1, tokens // max(size, 1)), []
     first = _evenly(len(texts), count)
-    for chosen, most in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
-        if size >= 8 and len(found) < count:  # again from all texts where the chosen ones are too short
-            found = [(window, at) for at in chosen for window in _windows(model, texts[at][1], size, most)]
-    if not found:
-        have = sum(one.total for one in _begun(model, texts))
+    for chosen, per_text in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
+        if size >= 8 and len(candidates) < count:  # again from all texts where the chosen ones are too short
+            candidates = [
+                (window, place) for place in chosen for window in _windows(model, texts[place][1], size, per_text)
+            ]
+    if not candidates:
+        have = sum(begun.total for begun in _begun(model, texts))
         raise BadText(
-            f"The {what} has {have:,} tokens and one window needs {window or 8:,}: give a longer text or a shorter "
+            f"The {role} has {have:,} tokens and one window needs {window or 8:,}: give a longer text or a shorter "
             "window."
         )
-    windows, documents = zip(*(found[at] for at in _evenly(len(found), count)), strict=True)
+    windows, documents = zip(*(candidates[place] for place in _evenly(len(candidates), count)), strict=True)
     return np.stack(windows).astype(np.int64), np.array(documents)
 
 
@@ -136,29 +138,29 @@ def reporting(windows: int, length: int, size: int, texts: int) -> int:
 
 def longest_window(model: Model, texts: list[tuple[str, str]]) -> int:
     """Tokens of the longest text, as many as the model reads at once."""
-    return max((b - a for one in _begun(model, texts) for a, b in one.spans), default=0)
+    return max((b - a for begun in _begun(model, texts) for a, b in begun.spans), default=0)
 
 
 def _begun(model: Model, texts: list[tuple[str, str]]) -> list[Tokens]:
     """The first window of every text that has one."""
-    most = model.max_positions
-    return list(filter(None, (_tokens(model, text[: PIECE * most], most, 1) for _, text in texts)))
+    limit = model.max_positions
+    return list(filter(None, (_tokens(model, text[: PIECE * limit], limit, 1) for _, text in texts)))
 
 
 def _windows(model: Model, text: str, size: int, count: int) -> list[np.ndarray]:
     """At most `count` whole windows of a text, evenly spaced; of a long text only these pieces are read."""
     if len(text) <= PIECE * size * count:
         coded = _tokens(model, text, size, MANY)
-        found = [coded.ids[a:b] for a, b in coded.spans if b - a == size] if coded else []
-        return [found[at] for at in _evenly(len(found), count)]
-    found = []
+        windows = [coded.ids[a:b] for a, b in coded.spans if b - a == size] if coded else []
+        return [windows[place] for place in _evenly(len(windows), count)]
+    windows = []
     for part in range(count):
         begin = len(text) * part // count
         space = re.compile(r"\s").search(text, begin) if begin else None
         begin = space.start() if space else begin
         coded = _tokens(model, text[begin : begin + PIECE * size], size, 1)
-        found += [coded.ids] if coded and len(coded) == size else []
-    return found
+        windows += [coded.ids] if coded and len(coded) == size else []
+    return windows
 
 
 def _evenly(count: int, wanted: int) -> list[int]:
@@ -166,9 +168,9 @@ def _evenly(count: int, wanted: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist() if count else []
 
 
-def _tokens(model: Model, text: str, window: int, most: int) -> Tokens | None:
+def _tokens(model: Model, text: str, window: int, limit: int) -> Tokens | None:
     try:
-        return tokenize(model.tokenizer, text, window, most)
+        return tokenize(model.tokenizer, text, window, limit)
     except BadText:  # too short for attention: it gives no window
         return None
 

@@ -28,12 +28,12 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def storing(what: str, place: Path) -> Iterator[None]:
+def storing(content: str, place: Path) -> Iterator[None]:
     """While something fitted is written to a place. Errors: BadSetting where that fails."""
     try:
         yield
     except OSError as error:
-        raise BadSetting(f"The {what} cannot be stored in {place} ({error.strerror}): name another one.") from error
+        raise BadSetting(f"The {content} cannot be stored in {place} ({error.strerror}): name another one.") from error
 
 
 def texts_of(corpus: str | Path, context: Context) -> tuple[list[str], list[str]]:
@@ -46,7 +46,7 @@ def texts_of(corpus: str | Path, context: Context) -> tuple[list[str], list[str]
 
 
 def held_out_windows(
-    lm: Model, documents: list[str], length: int, windows: int, least: int = 2
+    lm: Model, documents: list[str], length: int, windows: int, fewest: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
     """At most `windows` windows of the held-out documents, int64 [n, length], and which document each is of [n].
 
@@ -58,31 +58,35 @@ def held_out_windows(
     streams = _units(tokens, length)
     few = min(len(streams), windows)
     chosen = np.linspace(0, len(streams) - 1, few).round().astype(int).tolist() if few else []
-    turns = sorted((turn, at) for at in chosen for turn in range(len(streams[at]) // length))[:windows]
-    if len(turns) < least:
-        needed = f"{least} windows need" if least > 1 else "one window needs"
-        held = "held-out text has" if len(documents) == 1 else f"{len(documents)} held-out texts have"
+    turns = sorted((turn, unit) for unit in chosen for turn in range(len(streams[unit]) // length))[:windows]
+    if len(turns) < fewest:
+        needed = f"{fewest} windows need" if fewest > 1 else "one window needs"
+        subject = "held-out text has" if len(documents) == 1 else f"{len(documents)} held-out texts have"
         raise BadText(
-            f"The {held} {sum(map(len, tokens)):,} tokens and {needed} {least * length:,}, each window within one "
+            f"The {subject} {sum(map(len, tokens)):,} tokens and {needed} {fewest * length:,}, each window within one "
             "text: give more text."
         )
-    taken = np.bincount([at for _, at in turns], minlength=len(streams))
-    found = [spread_windows(ids, length, count).reshape(-1, length) for ids, count in zip(streams, taken, strict=True)]
-    return np.concatenate([one for one in found if len(one)]), np.repeat(np.arange(len(streams)), taken)
+    counts = np.bincount([unit for _, unit in turns], minlength=len(streams))
+    windows_of_units = [
+        spread_windows(ids, length, count).reshape(-1, length) for ids, count in zip(streams, counts, strict=True)
+    ]
+    return np.concatenate([unit_windows for unit_windows in windows_of_units if len(unit_windows)]), np.repeat(
+        np.arange(len(streams)), counts
+    )
 
 
 def _units(streams: list[np.ndarray], length: int) -> list[np.ndarray]:
     """The tokens of every unit of at least `length`: a document, or several short ones in a row."""
-    found, short = [], []
+    units, short = [], []
     for ids in streams:
         if len(ids) >= length:
-            found.append(ids)
+            units.append(ids)
             continue
         short.append(ids)
         if sum(map(len, short)) >= length:
-            found.append(np.concatenate(short))
+            units.append(np.concatenate(short))
             short = []
-    return found
+    return units
 
 
 def spread_windows(ids: np.ndarray, length: int, count: int = HELD_OUT_WINDOWS) -> np.ndarray:
@@ -114,11 +118,11 @@ def check_range(name: str, value: int | None, low: int, high: int) -> None:
         raise BadSetting(f"{name} is {value:,} and must lie between {low} and {high:,}.")
 
 
-def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]:
+def chosen(wanted: str | None, available: list[str], kind: str = "row") -> list[str]:
     """The names that were asked for, joined by commas, of those there are (default: all). Errors: BadSetting."""
-    names = [name.strip() for name in wanted.split(",")] if wanted else list(there)
-    if unknown := [name for name in names if name not in there]:
-        raise BadSetting(f"There is no {what} {unknown[0][:40]!r}: the {what}s are {', '.join(there)}.")
+    names = [name.strip() for name in wanted.split(",")] if wanted else list(available)
+    if unknown := [name for name in names if name not in available]:
+        raise BadSetting(f"There is no {kind} {unknown[0][:40]!r}: the {kind}s are {', '.join(available)}.")
     return list(dict.fromkeys(names))
 
 
@@ -130,21 +134,21 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
     domain named as itself. Errors: BadSetting, BadText.
     """
     folder = Path(corpus)
-    there = {domain.name: domain for domain in mixture.MIXTURE if mixture.split_in(folder / domain.folder)}
-    there |= {WEB: None} if (folder / WEB_FILE).is_file() else {}
-    if not there:
+    available = {domain.name: domain for domain in mixture.MIXTURE if mixture.split_in(folder / domain.folder)}
+    available |= {WEB: None} if (folder / WEB_FILE).is_file() else {}
+    if not available:
         chosen(rows, [folder.name], "domain")
         return {folder.name: read_folder(folder)}
-    found = {}
-    for name in chosen(rows, list(there), "domain"):
+    documents = {}
+    for name in chosen(rows, list(available), "domain"):
         context.progress(0.0, f"reading {name}")
         if name == WEB:
-            found[name] = web_texts(folder / WEB_FILE)
+            documents[name] = web_texts(folder / WEB_FILE)
             continue
-        train, valid = (list(mixture.documents(folder, there[name], split)) for split in ("train", "valid"))
+        train, valid = (list(mixture.documents(folder, available[name], split)) for split in ("train", "valid"))
         held_out = list(dict.fromkeys(valid))
-        found[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
-    return found
+        documents[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
+    return documents
 
 
 def web_texts(path: Path) -> tuple[list[str], list[str]]:
@@ -159,10 +163,10 @@ def web_texts(path: Path) -> tuple[list[str], list[str]]:
         raise BadText(f"{path} is not UTF-8 (byte {error.start}): convert it.") from None
     parts = [normalise(part) for part in re.split(r"\n[ \t]*\n\s*", text.strip())]
     parts = parts if len(parts) > 1 else [line.strip() for line in text.splitlines()]
-    found = list(dict.fromkeys(part for part in parts if part))
-    if len(found) < 2:
+    documents = list(dict.fromkeys(part for part in parts if part))
+    if len(documents) < 2:
         raise BadText(
             f"{path} holds fewer than two different documents: separate documents by blank lines, or "
             "give each a line of its own."
         )
-    return one_in_ten_held_out(found)
+    return one_in_ten_held_out(documents)

@@ -1,25 +1,37 @@
 """What a text is for a model, before anything is computed."""
 
-from analysis.runs import Result
+from analysis.answer import Answer, doc, record
 from analysis.studies.context import Context, protocol, read
 
 
-def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Result:
-    """Tokens, windows and warnings of a text for this model.
+@record
+class Inspected(Answer):
+    """What a text is for a model."""
 
-    numbers: `tokens characters bytes windows max_positions byte_fallback_share notes`.
-    """
+    name: str = doc("name of the text")
+    tokens: int = doc("tokens of the whole text")
+    shown: int = doc("tokens that are read of it")
+    characters: int = doc("characters of the whole text")
+    bytes: int = doc("its bytes in UTF-8")
+    windows: int = doc("windows that it is read in")
+    max_positions: int = doc("tokens that the model reads at once")
+    byte_fallback_share: float = doc("share of the tokens that hold a part of a character only")
+    notes: list[str] = doc("what was cut")
+
+
+def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Inspected:
+    """Tokens, windows and warnings of a text for this model."""
     lm = context.counts(model)
     reading = read(context, lm, text, long_text, passes=False)
-    numbers = {
-        "name": reading.name,
-        "tokens": reading.tokens.total,
-        "shown": len(reading.tokens),
-        "characters": len(reading.text),
-        "bytes": len(reading.text.encode("utf-8", "replace")),
-        "windows": len(reading.tokens.spans),
-        "max_positions": lm.max_positions,
-        "byte_fallback_share": reading.tokens.byte_fallback_share,
-        "notes": reading.notes,
-    }
-    return Result(numbers | {"protocol": protocol("inspect", lm, text, len(reading.tokens))})
+    return Inspected(
+        name=reading.name,
+        tokens=reading.tokens.total,
+        shown=len(reading.tokens),
+        characters=len(reading.text),
+        bytes=len(reading.text.encode("utf-8", "replace")),
+        windows=len(reading.tokens.spans),
+        max_positions=lm.max_positions,
+        byte_fallback_share=reading.tokens.byte_fallback_share,
+        notes=reading.notes,
+        protocol=protocol("inspect", lm, text, len(reading.tokens)),
+    )

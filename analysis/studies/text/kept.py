@@ -39,22 +39,22 @@ class Readings:
 
     def made(self, kind: str, decides: list, make: Callable[[], Tensors]) -> Tensors:
         """What was kept, else what `make()` gives, which is kept."""
-        found = self.find(kind, decides)
-        return self.keep(kind, decides, make()) if found is None else found
+        tensors = self.find(kind, decides)
+        return self.keep(kind, decides, make()) if tensors is None else tensors
 
     def find(self, kind: str, decides: list) -> Tensors | None:
         """What was kept, or None."""
         key = self._key(kind, decides)
-        held, tensors = self._context.kept.get(kind, (None, None))
-        if held == key:
+        held_key, tensors = self._context.kept.get(kind, (None, None))
+        if held_key == key:
             return tensors
         path = self._path(key)
         if path is not None:
             with contextlib.suppress(OSError, SafetensorError):  # not there, being replaced, or damaged
-                found = load_file(path)
+                tensors_of_file = load_file(path)
                 os.utime(path)  # used last
-                self._context.kept[kind] = key, found
-                return found
+                self._context.kept[kind] = key, tensors_of_file
+                return tensors_of_file
         return None
 
     def keep(self, kind: str, decides: list, tensors: Tensors) -> Tensors:
@@ -84,17 +84,19 @@ class Readings:
 
 def _hashed(digest: "hashlib._Hash", values: Iterable) -> "hashlib._Hash":
     """The digest, with arrays, tensors and plain values added."""
-    for one in values:
-        one = one.detach().cpu().numpy() if isinstance(one, Tensor) else one
-        array = isinstance(one, np.ndarray)
-        digest.update(repr((one.shape, one.dtype.str) if array else one).encode())
-        digest.update(np.ascontiguousarray(one).tobytes() if array else b"")
+    for value in values:
+        value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        array = isinstance(value, np.ndarray)
+        digest.update(repr((value.shape, value.dtype.str) if array else value).encode())
+        digest.update(np.ascontiguousarray(value).tobytes() if array else b"")
     return digest
 
 
 def _bound(folder: Path) -> None:
     """Remove the readings that were used longest ago until the rest holds KEPT_BYTES."""
-    files = sorted(((path.stat(), path) for path in folder.glob("*.safetensors")), key=lambda one: -one[0].st_mtime_ns)
+    files = sorted(
+        ((path.stat(), path) for path in folder.glob("*.safetensors")), key=lambda entry: -entry[0].st_mtime_ns
+    )
     total = 0
     for facts, path in files:
         total += facts.st_size

@@ -21,16 +21,16 @@ def head_statistics(
     context: Context, model: Model, reading: Reading, mass: float, window: int, without_first: bool
 ) -> tuple[HeadReading, Numerics]:
     """The statistics of all heads of a text and how exact their scores are: one pass, the first time."""
-    asked = (mass, window, without_first)
-    found, numerics = HeadReading(model.num_layers, model.num_heads, *asked), Numerics(model.num_layers)
+    options = (mass, window, without_first)
+    statistics, numerics = HeadReading(model.num_layers, model.num_heads, *options), Numerics(model.num_layers)
     readings = Readings(context, model, reading.windows)
-    tensors = readings.find(KIND, [asked])
+    tensors = readings.find(KIND, [options])
     if tensors is None:
-        tensors = one_pass(context, model, reading, asked=asked)
+        tensors = one_pass(context, model, reading, options=options)
     for name in SUMS:
-        setattr(found, name, tensors[name].numpy())
+        setattr(statistics, name, tensors[name].numpy())
     numerics.found = tensors["numerics"].numpy()
-    return found, numerics
+    return statistics, numerics
 
 
 def one_pass(
@@ -39,7 +39,7 @@ def one_pass(
     reading: Reading,
     watchers: Sequence[Callable[[int], Watch]] = (),
     enter: Callable[[int, int, torch.Tensor], None] | None = None,
-    asked: tuple[float, int, bool] = USUAL,
+    options: tuple[float, int, bool] = USUAL,
 ) -> Tensors:
     """Stream the dense attention of a text, window by window; keeps the statistics of all heads and returns them.
 
@@ -48,7 +48,7 @@ def one_pass(
     where they fit.
     """
     numerics = Numerics(model.num_layers)
-    found = HeadReading(model.num_layers, model.num_heads, *asked, numerics=numerics)
+    statistics = HeadReading(model.num_layers, model.num_heads, *options, numerics=numerics)
     windows = reading.windows
     for index, start in enumerate(accumulate(map(len, windows[:-1]), initial=0)):
         ids, stage = windows[index], f"reading window {index + 1} of {len(windows)}"
@@ -58,20 +58,20 @@ def one_pass(
             if enter is not None:
                 enter(start, layer, hidden)
             if layer or start:  # the layers before this one are measured
-                context.show(_so_far(found))
+                context.show(_so_far(statistics))
 
         keep = index == 0 and fits(model, len(ids))
-        reader = Together(found, [watcher(start) for watcher in watchers], entered, keep)
+        reader = Together(statistics, [watcher(start) for watcher in watchers], entered, keep)
         with context.by_layer(model, index / len(windows), 1 / len(windows), stage):
-            found.read(model, ids, reader=reader)
+            statistics.read(model, ids, reader=reader)
         if len(reader.states) == model.num_layers:
             keep_states(context, model, ids, reader.states)
-    tensors = {name: torch.from_numpy(getattr(found, name)) for name in SUMS}
+    tensors = {name: torch.from_numpy(getattr(statistics, name)) for name in SUMS}
     tensors["numerics"] = torch.from_numpy(numerics.found)
-    return Readings(context, model, windows).keep(KIND, [asked], tensors)
+    return Readings(context, model, windows).keep(KIND, [options], tensors)
 
 
-def _so_far(found: HeadReading) -> dict[str, list]:
+def _so_far(statistics: HeadReading) -> dict[str, list]:
     """The table of all heads as columns, None where nothing is known yet."""
-    table = found.table()
+    table = statistics.table()
     return {name: [None if value != value else value for value in table[name].tolist()] for name in table}

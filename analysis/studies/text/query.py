@@ -14,7 +14,7 @@ def far_reads(states: States, head: int, far: int = FAR) -> np.ndarray:
     """float32 [T]: the largest weight that each query of a window puts on one key `far` or more tokens back; 0 where
     there is none. The window's first token, a sink, is no such key."""
     length = states.length
-    found = np.zeros(length, np.float32)
+    strongest = np.zeros(length, np.float32)
     size = max(1, BLOCK_BYTES // 4 // length)
     for start in range(0, length, size):
         stop = min(start + size, length)
@@ -23,8 +23,8 @@ def far_reads(states: States, head: int, far: int = FAR) -> np.ndarray:
             continue
         weights = states.scores(head, start, stop).softmax(-1)[:, 1:last]  # [n, keys 1 to last]
         back = torch.arange(start, stop)[:, None] - torch.arange(1, last)
-        found[start:stop] = weights.masked_fill((back < far).to(weights.device), 0.0).amax(-1).cpu()
-    return found
+        strongest[start:stop] = weights.masked_fill((back < far).to(weights.device), 0.0).amax(-1).cpu()
+    return strongest
 
 
 def telling_query(states: States, head: int, words: pd.DataFrame, offset: int, far: int = FAR) -> int:
@@ -34,10 +34,10 @@ def telling_query(states: States, head: int, words: pd.DataFrame, offset: int, f
     where nothing is far away. `words` as `token_table` gives them, `offset` the window's first token.
     """
     reads = far_reads(states, head, far)
-    here = words.iloc[offset : offset + len(reads)]
-    content = here["content"].to_numpy(bool)
-    whole = content & (here["piece"].str.strip() == here["word"]).to_numpy()
-    for among in (whole, content, np.ones(len(reads), bool)):
+    rows = words.iloc[offset : offset + len(reads)]
+    content = rows["content"].to_numpy(bool)
+    single = content & (rows["piece"].str.strip() == rows["word"]).to_numpy()
+    for among in (single, content, np.ones(len(reads), bool)):
         strongest = int(np.where(among, reads, 0.0).argmax())
         if among[strongest] and reads[strongest] > 0:
             return strongest

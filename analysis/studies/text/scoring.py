@@ -18,57 +18,63 @@ from analysis.models import Model
 from analysis.seam.attention import Block, apply
 from analysis.studies.context import Context, Reading
 
-KEPT_BYTES = 256 << 20  # of dense logits, so that a slider's move costs one pass of one method
-SPREAD = 4 << 20  # bytes of logits that are compared at once, spread out in float32: they stay in the caches
-MANY = 1 << 20  # windows of a text from the command line
+# Dense logits are kept between calls up to this size, so that moving a slider costs one pass of one method.
+KEPT_BYTES = 256 << 20
+# Logits are compared in blocks of this many float32 bytes: larger ones leave the processor's caches and take longer.
+BLOCK_BYTES = 4 << 20
+UNLIMITED_WINDOWS = 1 << 20  # on the command line
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What one method did to a text, per target token [windows, positions]: `losses` in nats, `kl` from dense in nats,
-    `same` whether its most likely token is dense's; and what it read."""
+    """Effect of one method on a text, per target token [windows, positions]."""
 
-    losses: np.ndarray
-    kl: np.ndarray
-    same: np.ndarray
+    losses: np.ndarray  # nats
+    kl: np.ndarray  # divergence from dense attention, nats
+    same: np.ndarray  # bool: its most likely token is that of dense attention
     reads: Reads
 
 
 @dataclass(frozen=True)
 class Dense:
-    """The dense pass: its own scores, and its logits per window [T - 1, V] where they fit into KEPT_BYTES."""
+    """The dense pass over a text."""
 
     scored: Scored
-    logits: list[torch.Tensor] | None
+    logits: list[torch.Tensor] | None  # [T - 1, V] per window; None beyond KEPT_BYTES
 
 
 def whole_windows(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
-    """A text in windows of exactly `window` tokens, what remains left out; its notes say what is scored.
+    """Cut a text into windows of exactly `window` tokens; what remains is left out, and the notes say so.
 
-    Without `window`, as few windows as the model's context allows, of equal length, so that hardly anything remains.
-    `first` takes one window, a shorter one of a shorter text. The last reading stays in `context.kept`.
-    Errors: BadSetting for a window the model cannot read, BadText for a text shorter than one window.
+    Without `window`, the text is cut into as few windows of equal length as the model's context allows, so that hardly
+    any token is lost. `first` takes one window, a shorter one of a shorter text. The last reading stays in
+    `context.kept`. Errors: BadSetting for a window the model cannot read, BadText for a text shorter than one window.
     """
     belongs = (model.name, model.revision, key, window, long_text)
-    return context.once("reading", belongs, lambda: _whole_windows(context, model, key, window, long_text))
+    return context.once("reading", belongs, lambda: _cut(context, model, key, window, long_text))
 
 
-def _whole_windows(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
+def _cut(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
     if long_text not in ("windows", "first"):
         raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
-    most = 1 if long_text == "first" else MAX_WINDOWS if context.browser else MANY
     if window is not None and not 2 <= window <= model.max_positions:
         raise BadSetting(
             f"A window of {window:,} tokens was asked for and {model.name} reads 2 to {model.max_positions:,} at once."
         )
-    name, text = context.text(key)
-    tokens = tokenize(model.tokenizer, text, window or model.max_positions, most)
+    limit = MAX_WINDOWS if context.browser else UNLIMITED_WINDOWS
     if long_text == "first":
-        window = len(tokens)  # all of a text that is shorter
+        limit = 1
+    name, text = context.text(key)
+    tokens = tokenize(model.tokenizer, text, window or model.max_positions, limit)
+    if long_text == "first":
+        window = len(tokens)  # the whole of a text that is shorter than a window
     elif window is None:
-        begin, count = tokens.begin, len(tokens.spans)
-        room = model.max_positions - begin
-        window = begin + (tokens.shown // count if tokens.shown == tokens.total else room)
+        # The first pass only counts: with the number of windows known, their equal length follows.
+        count = len(tokens.spans)
+        per_window = model.max_positions - tokens.begin
+        if tokens.shown == tokens.total:
+            per_window = tokens.shown // count
+        window = tokens.begin + per_window
         tokens = tokenize(model.tokenizer, text, window, count)
     count = len(tokens) // window
     if count == 0:
@@ -76,19 +82,18 @@ def _whole_windows(context: Context, model: Model, key: str, window: int | None,
             f"The text has {len(tokens):,} tokens and one window needs {window:,}: give a longer text or a shorter "
             "window."
         )
-    kept = _first(tokens, count * window)
-    said = []
+    scored, notes = _first(tokens, count * window), []
     if count > 1:
-        said.append(f"{count:,} windows of {window:,} tokens are scored, and no attention crosses a window's edge.")
-    if kept.shown < tokens.total:
-        said.append(f"The first {kept.shown:,} of the text's {tokens.total:,} tokens are scored.")
-    return Reading(name, text, kept, said)
+        notes.append(f"{count:,} windows of {window:,} tokens are scored, and no attention crosses a window's edge.")
+    if scored.shown < tokens.total:
+        notes.append(f"The first {scored.shown:,} of the text's {tokens.total:,} tokens are scored.")
+    return Reading(name, text, scored, notes)
 
 
 def _first(tokens: Tokens, count: int) -> Tokens:
     """The first `count` tokens."""
-    cut = {f.name: getattr(tokens, f.name) for f in dataclasses.fields(tokens)}
-    return Tokens(**{name: value if isinstance(value, int) else value[:count] for name, value in cut.items()})
+    columns = {f.name: getattr(tokens, f.name) for f in dataclasses.fields(tokens)}
+    return Tokens(**{name: value if isinstance(value, int) else value[:count] for name, value in columns.items()})
 
 
 def score(
@@ -99,23 +104,23 @@ def score(
     The dense pass of the last text stays in `context.kept`. `context.progress` is called between passes.
     """
     ids = torch.as_tensor(np.stack(reading.windows)).long()  # [windows, T]
-    others = {label: method for label, method in methods.items() if not method.dense}
-    part = 1 / (1 + len(others))
+    sparse = {label: method for label, method in methods.items() if not method.dense}
+    part = 1 / (1 + len(sparse))
     dense = _dense(context, model, text, ids, part)
-    rows = {label: [] for label in others}
-    counters = {label: ReadCounter(ids.shape[1]) for label in others}
-    for at, window in enumerate(ids if others else []):
-        reference = dense.logits[at] if dense.logits else _logits(model, METHODS["dense"](), window)
-        for number, (label, method) in enumerate(others.items()):
-            done = part + (1 - part) * (at + number / len(others)) / len(ids)
-            context.progress(done, f"{label}, window {at + 1} of {len(ids)}")
+    compared: dict[str, list] = {label: [] for label in sparse}
+    counters = {label: ReadCounter(ids.shape[1]) for label in sparse}
+    for index, window in enumerate(ids if sparse else []):
+        reference = dense.logits[index] if dense.logits else _logits(model, METHODS["dense"](), window)
+        for number, (label, method) in enumerate(sparse.items()):
+            done = part + (1 - part) * (index + number / len(sparse)) / len(ids)
+            context.progress(done, f"{label}, window {index + 1} of {len(ids)}")
             logits = _logits(model, method, window, counters[label])
-            rows[label].append(compare(reference, logits, window[1:].to(logits.device)))
-    found = {label: dense.scored for label in methods}
-    for label, method in others.items():
-        columns = zip(*rows[label], strict=True)
-        found[label] = Scored(*map(np.stack, columns), reads=counters[label].reads(method))
-    return dense.scored, found
+            compared[label].append(compare(reference, logits, window[1:].to(logits.device)))
+    scored = dict.fromkeys(methods, dense.scored)
+    for label, method in sparse.items():
+        columns = zip(*compared[label], strict=True)
+        scored[label] = Scored(*map(np.stack, columns), reads=counters[label].reads(method))
+    return dense.scored, scored
 
 
 def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.ndarray, Reads]:
@@ -127,51 +132,50 @@ def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.nd
 
 def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: float) -> Dense:
     """The dense pass, through the same path as the methods: equal reading gives equal numbers, bit for bit."""
-    belongs = (model.name, model.revision, str(model.device), text, tuple(ids.shape))
-    if context.kept.get("dense", (None,))[0] == belongs:
-        return context.kept["dense"][1]
-    method, counter = METHODS["dense"](), ReadCounter(ids.shape[1])
-    vocabulary = model.lm.config.get_text_config().vocab_size
-    keep = ids.numel() * vocabulary * model.dtype.itemsize <= KEPT_BYTES
-    logits, losses = [], []
-    for at, window in enumerate(ids):
-        context.progress(part * at / len(ids), f"dense, window {at + 1} of {len(ids)}")
-        found = _logits(model, method, window, counter)
-        losses.append(_losses(found, window[1:].to(found.device)))
-        logits += [found] if keep else []
-    losses = np.stack(losses)
-    scored = Scored(losses, np.zeros_like(losses), np.ones(losses.shape, dtype=bool), counter.reads(method))
-    context.kept["dense"] = belongs, Dense(scored, logits or None)
-    return context.kept["dense"][1]
+
+    def measure() -> Dense:
+        method, counter = METHODS["dense"](), ReadCounter(ids.shape[1])
+        vocabulary = model.lm.config.get_text_config().vocab_size
+        keep = ids.numel() * vocabulary * model.dtype.itemsize <= KEPT_BYTES
+        kept_logits, losses = [], []
+        for index, window in enumerate(ids):
+            context.progress(part * index / len(ids), f"dense, window {index + 1} of {len(ids)}")
+            logits = _logits(model, method, window, counter)
+            losses.append(_losses(logits, window[1:].to(logits.device)))
+            if keep:
+                kept_logits.append(logits)
+        stacked = np.stack(losses)
+        agree = np.ones(stacked.shape, dtype=bool)
+        return Dense(Scored(stacked, np.zeros_like(stacked), agree, counter.reads(method)), kept_logits or None)
+
+    return context.once("dense", (model.name, model.revision, str(model.device), text, tuple(ids.shape)), measure)
 
 
 @torch.no_grad()
 def _logits(
     model: Model, method: Method, ids: torch.Tensor, watch: Callable[[Block, torch.Tensor], None] | None = None
 ) -> torch.Tensor:
-    """Logits [T - 1, V] of one window of tokens [T] under a method. The watch keeps it on the path of masked blocks."""
+    """Logits [T - 1, V] of one window of tokens [T] under a method."""
+    # A watch, even an idle one, keeps the pass on masked blocks, so that dense and sparse share their arithmetic.
     with apply(model, method, watch=watch or (lambda block, probabilities: None)):
         return model.lm(ids[None].to(model.device), use_cache=False).logits[0, :-1]
 
 
-def _losses(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
-    parts = zip(_rows(logits), targets.split(_count(logits)), strict=True)
-    found = torch.cat([F.cross_entropy(row.float(), target, reduction="none") for row, target in parts])
-    return found.double().cpu().numpy()
-
-
 def compare(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> tuple[np.ndarray, ...]:
     """(losses, KL from the reference, same most likely token) of logits [n, V] against the reference's, targets [n]."""
-    rows = list(zip(_rows(reference), _rows(logits), strict=True))
-    kl = torch.cat([divergence(a, b) for a, b in rows])
-    same = torch.cat([same_top1(a, b) for a, b in rows])
-    return _losses(logits, targets), kl.cpu().numpy(), same.cpu().numpy()
+    blocks = list(zip(_blocks(reference), _blocks(logits), strict=True))
+    kl = torch.cat([divergence(a, b) for a, b in blocks])
+    agree = torch.cat([same_top1(a, b) for a, b in blocks])
+    return _losses(logits, targets), kl.cpu().numpy(), agree.cpu().numpy()
 
 
-def _count(logits: torch.Tensor) -> int:
-    """How many positions of logits [n, V] are compared at once."""
-    return max(1, SPREAD // (4 * logits.shape[-1]))
+def _losses(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+    blocks = _blocks(logits)
+    parts = zip(blocks, targets.split(len(blocks[0])), strict=True)
+    losses = torch.cat([F.cross_entropy(block.float(), target, reduction="none") for block, target in parts])
+    return losses.double().cpu().numpy()
 
 
-def _rows(logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return logits.split(_count(logits))
+def _blocks(logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits [n, V] in runs of positions that are compared at once."""
+    return logits.split(max(1, BLOCK_BYTES // (4 * logits.shape[-1])))

@@ -17,12 +17,12 @@ def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
     return spans[part][0], reading.windows[part]
 
 
-def windows_of(reading: Reading, part: int | None, least: int) -> list[tuple[int, np.ndarray]]:
+def windows_of(reading: Reading, part: int | None, fewest: int) -> list[tuple[int, np.ndarray]]:
     """(first token, token ids) of window `part` of a text, of all of them where it is None; those of fewer than `least`
     tokens are left out. Errors: BadSetting."""
     parts = range(len(reading.tokens.spans)) if part is None else [part]
-    found = [window_of(reading, one) for one in parts]
-    return [(offset, ids) for offset, ids in found if len(ids) >= least]
+    windows = [window_of(reading, number) for number in parts]
+    return [(offset, ids) for offset, ids in windows if len(ids) >= fewest]
 
 
 def scope(reading: Reading, part: int | None) -> str:
@@ -42,8 +42,8 @@ def check_head(lm: Model, layer: int, head: int) -> None:
 
 def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:
     """Queries and keys of a window of a text: of all layers where they fit STATES_BYTES, else of one."""
-    held, states = context.kept.get("states", (None, {}))
-    if held == _whose(lm, ids) and layer in states:
+    owner, states = context.kept.get("states", (None, {}))
+    if owner == _whose(lm, ids) and layer in states:
         return states
     context.progress(0.0, "queries and keys of the text")
     states = attention_states(lm, ids, None if fits(lm, len(ids)) else [layer])

@@ -20,8 +20,8 @@ def token_table(reading: Reading) -> pd.DataFrame:
 def keys_table(words: pd.DataFrame, keys: np.ndarray, query: int, offset: int) -> pd.DataFrame:
     """`key position piece word distance` of keys of a query, by their place in a window and in the text; `words` as
     `token_table` gives them, `offset` the window's first token."""
-    there = words.iloc[offset + keys]
-    named = {name: there[name].to_numpy() for name in ("piece", "word")}
+    rows = words.iloc[offset + keys]
+    named = {name: rows[name].to_numpy() for name in ("piece", "word")}
     return pd.DataFrame({"key": keys, "position": offset + keys, **named, "distance": query - keys})
 
 
@@ -33,7 +33,7 @@ def named(words: pd.DataFrame, at: int) -> str:
         first -= 1
     while last < len(words) and word[last] == word[at] and not piece[last][:1].isspace():
         last += 1
-    pieces = [one.strip() for one in piece[first:last]]
+    pieces = [text.strip() for text in piece[first:last]]
     if len(pieces) == 1 or "".join(pieces) != word[at]:  # bytes of one character are called by it
         return word[at]
     return f"{pieces[at - first]} in {'|'.join(pieces)}"

@@ -164,7 +164,7 @@ def train_focus_router(
         train, held_out = texts_of(source, context)
         context.progress(0.0, "reading the corpus")
         length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
-        windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
+        windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, fewest=1)
 
         def progress(done: float, stage: str) -> None:
             if processes.is_main_process:

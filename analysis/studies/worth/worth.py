@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import pandas as pd
 
+from analysis.answer import Answer, doc, record
 from analysis.corpus import text_hash
 from analysis.costs import (
     KNOWN,
@@ -29,7 +30,6 @@ from analysis.costs import (
 )
 from analysis.errors import BadSetting
 from analysis.places import CACHE, config_file
-from analysis.runs import Result
 
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
@@ -43,6 +43,26 @@ BESIDE = {  # how much is counted beside attention
 }
 
 
+@record
+class Worth(Answer):
+    """What sparse attention could gain at most, from the shape of a model."""
+
+    name: str = doc("the model, or where its config came from")
+    sentence: str = doc("the answer for the longest context that the model reads, and the first batch")
+    further: str = doc("where the limits of that answer lie")
+    rows: list[dict] = doc("per batch and context what `costs` says, and with a GPU `estimate`")
+    keep: float = doc("share of the keys that sparse attention reads")
+    accounting: list[dict] = doc("that row counted in three ways: attention's share, and what it could gain")
+    shape: dict = doc("sizes of the model")
+    notes: list[str] = doc("what the config left open")
+    table: pd.DataFrame = doc("the rows", name="rows")
+    said: pd.DataFrame = doc("sentence and further of each row")
+    accounts: pd.DataFrame = doc("the accounting of every context", name="accounting")
+    gpu: dict | None = doc("data sheet of the GPU", default=None)
+    largest_batch: dict | None = doc("sequences that fit it at each context", default=None)
+    longest_context: dict | None = doc("tokens that fit it at each batch", default=None)
+
+
 def worth(
     model: str = "demo",
     config: str | None = None,
@@ -53,17 +73,13 @@ def worth(
     gpu: str = "",
     *,
     context: Any = None,
-) -> Result:
+) -> Worth:
     """Attention's share of a prefill's FLOPs and of a decode step's bytes, and what reading fewer keys could gain.
 
     `model` names whose config.json is read (a well-known one, `demo`, a folder, a Hub id), without its weights;
     `config` is that JSON itself, or the hash of a stored text that holds it. `keep` is the fraction of the keys that
     sparse attention reads; `projections=False` counts the feed-forward blocks alone beside attention, as CSA does.
-    `gpu`: one of `costs.GPUS`; then every row also has what `costs.estimate` says of it at best, and numbers `gpu`
-    (its data sheet) with the `largest_batch` of each context and the `longest_context` of each batch that fit.
-    numbers: `rows` (see `costs`), `sentence` and `further` (for the longest of `contexts` that the model reads, and
-    the first batch), `accounting` (that row counted in three ways), `shape`, `notes`; tables: `rows`, and `said` with
-    the two sentences of each row, `accounting` of every context.
+    `gpu`: one of `costs.GPUS`; then every row also has what `costs.estimate` says of it at best.
     """
     name, text = _config(model, config, context)
     shape = read_shape(read_config(text, name))
@@ -76,36 +92,39 @@ def worth(
             f"at most {MOST_ROWS:,} rows in all."
         )
     rows = [costs(shape, length, batch, keep, counted) for batch in batches for length in contexts]
-    found = gpu_of(gpu) if gpu else None
-    if found is not None:
-        rows = [row | estimate(shape, found, row["context"], row["batch"], keep) for row in rows]
+    fits: dict[str, dict] = {}
+    if gpu:
+        sheet = gpu_of(gpu)
+        rows = [row | estimate(shape, sheet, row["context"], row["batch"], keep) for row in rows]
+        fits["gpu"] = asdict(sheet)
+        fits["largest_batch"] = {str(length): largest_batch(shape, sheet, length) for length in contexts}
+        fits["longest_context"] = {str(batch): longest_context(shape, sheet, batch) for batch in batches}
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
-    own = [length for length in contexts if length <= (shape.max_positions or length)]
-    at = contexts.index(max(own) if own else min(contexts))
+    readable = [length for length in contexts if length <= (shape.max_positions or length)]
+    shown = contexts.index(max(readable) if readable else min(contexts))
     sentences = [_sentence(row, keep, projections) for row in rows]
     further = [_further(row, needed[row["batch"]], shape) for row in rows]
-    said = pd.DataFrame({"sentence": sentences, "further": further})
-    counts = [row for length in contexts for row in _accounting(shape, length, keep)]
+    accounts = [row for length in contexts for row in _accounting(shape, length, keep)]
     about = {"verb": "worth", "model": name, "revision": text_hash(text), "text": None, "tokens": None, "seed": None}
     about |= {"window": shape.max_positions, "dtype": shape.dtype, "device": "none: computed from the shape"}
     about |= {"kernel": "none: estimated", "counted": f"causal pairs in the prefill; {BESIDE[counted]}"}
     about |= {"versions": {"python": platform.python_version()}}
     about |= {"date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
-    numbers = {
-        "name": name,
-        **said.iloc[at].to_dict(),
-        "rows": rows,
-        "keep": keep,
-        "accounting": [row for row in counts if row["context"] == rows[at]["context"]],
-        "shape": _facts(shape),
-        "notes": list(shape.notes),
-        "protocol": about,
-    }
-    if found is not None:
-        numbers["gpu"] = asdict(found)
-        numbers["largest_batch"] = {str(length): largest_batch(shape, found, length) for length in contexts}
-        numbers["longest_context"] = {str(batch): longest_context(shape, found, batch) for batch in batches}
-    return Result(numbers, {"rows": pd.DataFrame(rows), "said": said, "accounting": pd.DataFrame(counts)})
+    return Worth(
+        name=name,
+        sentence=sentences[shown],
+        further=further[shown],
+        rows=rows,
+        keep=keep,
+        accounting=[row for row in accounts if row["context"] == rows[shown]["context"]],
+        shape=_facts(shape),
+        notes=list(shape.notes),
+        table=pd.DataFrame(rows),
+        said=pd.DataFrame({"sentence": sentences, "further": further}),
+        accounts=pd.DataFrame(accounts),
+        **fits,
+        protocol=about,
+    )
 
 
 def config_of(place: str) -> dict[str, str]:
@@ -138,12 +157,12 @@ def _config(model: str, config: str | None, context: Any) -> tuple[str, str]:
 
 def _accounting(shape: Shape, length: int, keep: float) -> list[dict]:
     """A decode step of one sequence, counted in three ways: CSA's, with projections, and with the output head."""
-    found = []
+    rows = []
     for counted, words in BESIDE.items():
         cache, weights = decode_bytes(shape, length, 1, counted)
         share = cache / (cache + weights)
-        found.append({"counted": words, "context": length, "share": share, "gain": amdahl(share, keep)})
-    return found
+        rows.append({"counted": words, "context": length, "share": share, "gain": amdahl(share, keep)})
+    return rows
 
 
 def _facts(shape: Shape) -> dict:
@@ -161,28 +180,30 @@ def _sentence(row: dict, keep: float, projections: bool) -> str:
     """The answer for one row; it may be No."""
     gain = row["gain_bound"]
     verdict = "No" if gain < LITTLE else "Hardly" if gain < GOAL else "It can be"
-    many = "1 sequence" if row["batch"] == 1 else f"{row['batch']:,} sequences at once"
+    sequences = "1 sequence" if row["batch"] == 1 else f"{row['batch']:,} sequences at once"
     way = "" if projections else " (beside the feed-forward blocks alone)"
     return (
-        f"{verdict}: with {row['context']:,} tokens and {many}, attention is {_share(row['prefill_share'])} of the "
-        f"arithmetic before the first token and {_share(row['decode_share'])} of what each later one reads{way}, so "
-        f"reading {100 * keep:.3g}% of the keys makes the first at most {row['prefill_gain']:.2f} times and each later "
-        f"one at most {row['decode_gain']:.2f} times as fast."
+        f"{verdict}: with {row['context']:,} tokens and {sequences}, attention is {_share(row['prefill_share'])} of "
+        f"the arithmetic before the first token and {_share(row['decode_share'])} of what each later one reads{way}, "
+        f"so reading {100 * keep:.3g}% of the keys makes the first at most {row['prefill_gain']:.2f} times and each "
+        f"later one at most {row['decode_gain']:.2f} times as fast."
     )
 
 
 def _further(row: dict, needed: int | None, shape: Shape) -> str:
     """Where the limits of one row's answer lie."""
-    said = f"Even free attention would stop at {row['ceiling']:,.2f} times"
+    sentence = f"Even free attention would stop at {row['ceiling']:,.2f} times"
     if needed is None:
-        said += f", and no context gets to {GOAL} times" + (": its layers read windows." if any(shape.windows) else ".")
+        sentence += f", and no context gets to {GOAL} times" + (
+            ": its layers read windows." if any(shape.windows) else "."
+        )
     elif row["gain_bound"] < GOAL:
-        said += f"; a gain of {GOAL} times would need about {_rounded(needed):,} tokens."
+        sentence += f"; a gain of {GOAL} times would need about {_rounded(needed):,} tokens."
     else:
-        said += f"; a gain of {GOAL} times begins at about {_rounded(needed):,} tokens."
+        sentence += f"; a gain of {GOAL} times begins at about {_rounded(needed):,} tokens."
     if shape.max_positions and row["context"] > shape.max_positions:
-        said += f" The model was made for {shape.max_positions:,} tokens."
-    return said
+        sentence += f" The model was made for {shape.max_positions:,} tokens."
+    return sentence
 
 
 def _share(value: float) -> str:

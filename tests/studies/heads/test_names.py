@@ -73,8 +73,8 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, other, verdic
     assert rows[1]["verdict"] == "not tried" and sink["verdict"] == "no text needs it" and sink["rise"] is None
     assert set(controls) == {"1.0", "1.1"}, "heads without a name that these texts need"
     assert row["others_rise"] == pytest.approx(other, abs=1e-4)
-    assert (group["name"], group["heads"]) == ("induction", 2) and group["rise"] == pytest.approx(3 * own, abs=1e-4)
-    assert group["others_rise"] == pytest.approx(other, abs=1e-4), "two others at once"
+    assert (group.name, group.heads) == ("induction", 2) and group.rise == pytest.approx(3 * own, abs=1e-4)
+    assert group.others_rise == pytest.approx(other, abs=1e-4), "two others at once"
     said = studied._sentence(rows, [group], 4)
     assert said.startswith("3 of 4 heads have a name: 2 induction, 1 sink.")
     assert f"All 2 induction heads taken away at once: {3 * own:+.2f} nats per token on what needs them" in said

@@ -1,5 +1,7 @@
 """The search for a setting: halving by hand, what chooses and what reports, the verdict, and going on when stopped."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def test_better_is_cheaper_among_the_good_and_gentler_among_the_others():
 
 def test_the_frontier_by_hand():
     tried = {"a": (0.1, 0.3), "b": (0.2, 0.1), "c": (0.3, 0.2), "d": (0.5, 0.0), "e": (0.5, 0.4)}
-    rows = [{"label": name, "budget": budget, "difference": change} for name, (budget, change) in tried.items()]
+    rows = [SimpleNamespace(label=name, budget=budget, difference=change) for name, (budget, change) in tried.items()]
     assert frontier(rows) == ["a", "b", "d"]
 
 
@@ -91,8 +93,8 @@ def test_methods_that_read_and_lose_the_same_tie(ask):
 
 
 def test_only_signs_are_minus_signs():
-    row = {"label": "Ada-KV, score snapkv", "budget": 0.25, "difference": -0.012}
-    chosen = row | {"upper": -0.001, "holds": True, "units": 8, "unit": "stretches"}
+    row = SimpleNamespace(label="Ada-KV, score snapkv", budget=0.25, difference=-0.012)
+    chosen = SimpleNamespace(**vars(row), upper=-0.001, holds=True, units=8, unit="stretches")
     for said in (_sentence(chosen, [row], ["TOVA"], 0.05, "memory"), _sentence(None, [row], [], 0.05, "memory")):
         assert "Ada-KV" in said and "−1.2%" in said and "-1.2%" not in said
 
