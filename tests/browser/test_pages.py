@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from tests.conftest import WAIT, watched
 from tests.made.browsing import PATIENCE, redrawn, settle
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MOST_MEMORY = 150e6  # bytes of the app's own process after every page was opened
 FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
 LOWER = {"tour", "runs", "generate", "quality-vs-speed"}  # pages whose main picture is none of these, or begins lower
@@ -119,6 +119,7 @@ def walked(app_server, visitor, paths) -> dict[str, list[dict]]:
         return shown
 
 
+@pytest.mark.timeout(900)  # every page and tab, one by one
 def test_no_chart_of_any_page_or_tab_is_blank(walked):
     assert {name: chart for name, shown in walked.items() for chart in shown if chart["blank"]} == {}
     names = {name.split(",")[0] for name in walked}
@@ -136,7 +137,6 @@ def test_the_app_stays_small_and_free_of_torch(app_server, walked):
     assert process.memory_full_info().rss <= MOST_MEMORY
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # every page, one by one
 def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_server, browser, paths):
     context = browser.new_context(viewport={"width": 1440, "height": 900})
@@ -156,7 +156,6 @@ def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_s
     assert heights[0] < 2 * heights[1]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # every page, one by one
 def test_every_page_can_be_read_on_a_telephone_in_the_dark(app_server, browser, paths):
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
