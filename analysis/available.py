@@ -46,8 +46,8 @@ class OnTheHub:
 def on_hand() -> list[OnHand]:
     """The causal language models in models_cache and in the Hugging Face cache that can be loaded, the smallest first.
     What is damaged, downloaded in part or of another kind is left out."""
-    found = {name: one for name in _names() if (one := _on_hand(name)) is not None}
-    return sorted(found.values(), key=lambda one: one.parameters)
+    models = {name: model for name in _names() if (model := _on_hand(name)) is not None}
+    return sorted(models.values(), key=lambda model: model.parameters)
 
 
 def fitting(parameters: int, free: int) -> str | None:
@@ -65,20 +65,20 @@ def devices() -> list[str]:
 def on_the_hub(name: str) -> OnTheHub:
     """What the Hub says of the model `name`. Errors: BadModel, within seconds where the Hub cannot be reached."""
     with places.explained(name, name):
-        told = places.hub().HfApi().model_info(name, timeout=places.ANSWER, files_metadata=True)
-    files = [(file.rfilename, file.size or 0) for file in told.siblings or []]
+        repository = places.hub().HfApi().model_info(name, timeout=places.ANSWER, files_metadata=True)
+    files = [(file.rfilename, file.size or 0) for file in repository.siblings or []]
     return OnTheHub(
         name=name,
-        parameters=told.safetensors.total if told.safetensors else None,
+        parameters=repository.safetensors.total if repository.safetensors else None,
         size=sum(size for path, size in files if wanted(path)),
-        licence=str((told.card_data or {}).get("license") or ""),
-        gated=bool(told.gated),
+        licence=str((repository.card_data or {}).get("license") or ""),
+        gated=bool(repository.gated),
     )
 
 
 def wanted(path: str) -> bool:
     """Whether a file of a repository is downloaded."""
-    return any(fnmatch(path, one) for one in WANTED) and not any(fnmatch(path, one) for one in LEFT_OUT)
+    return any(fnmatch(path, pattern) for pattern in WANTED) and not any(fnmatch(path, pattern) for pattern in LEFT_OUT)
 
 
 def _names() -> Iterator[str]:
@@ -98,8 +98,8 @@ def _on_hand(name: str) -> OnHand | None:
         files = places.weight_files(places.locate(name, places.CACHE))
         if not files or not _whole(files[0].parent):
             return None
-        told = read_config((files[0].parent / "config.json").read_text(encoding="utf-8", errors="replace"), name)
-        shape = read_shape(told)
+        config = read_config((files[0].parent / "config.json").read_text(encoding="utf-8", errors="replace"), name)
+        shape = read_shape(config)
         size = sum(path.stat().st_size for path in files)
     except (AnalysisError, OSError):
         return None

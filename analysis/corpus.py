@@ -44,9 +44,10 @@ def read_text(data: bytes, name: str = "the text") -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        at = error.start + 3 * data.startswith(codecs.BOM_UTF8)  # Python counts from behind that mark
+        # Python counts from behind that mark.
+        offset = error.start + 3 * data.startswith(codecs.BOM_UTF8)
         raise BadText(
-            f"{name} is not valid {error.encoding.upper()} (byte 0x{data[at]:02X} at offset {at:,}): "
+            f"{name} is not valid {error.encoding.upper()} (byte 0x{data[offset]:02X} at offset {offset:,}): "
             "save it as UTF-8 and upload it again."
         ) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -67,8 +68,8 @@ def read_any(data: bytes, name: str) -> Document:
     Markdown and programs too. Errors: BadText."""
     if documents.kind(name, data) is None:
         return Document(read_text(data, name))
-    found = documents.read_document(data, name)
-    return replace(found, text=read_text(found.text.encode(), name))
+    document = documents.read_document(data, name)
+    return replace(document, text=read_text(document.text.encode(), name))
 
 
 def read_file(path: Path) -> Document:
@@ -216,7 +217,8 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
     partial = {i: partial_bytes(tokenizer, i) for i in set(ids)}
     spans = _spans(text, offsets, partial[ids[0]] is None)
     room = context - (begin is not None)
-    rows = []  # in the order of the fields of Tokens
+    # In the order of the fields of Tokens.
+    rows = []
     for number, first in enumerate(range(0, min(len(ids), room * max_windows), room)):
         if begin is not None:
             start = spans[first][0]
@@ -233,8 +235,10 @@ def _spans(text: str, offsets: list[tuple[int, int]], first_is_whole: bool) -> l
     spans, before = [], (0, 0)
     for index, (start, end) in enumerate(offsets):
         if index == 0 and first_is_whole and end > offsets[1][0]:
-            end = start  # the space that SentencePiece puts before a text is not in it
-        start = min(start, before[1])  # some tokenizers leave the space out
+            # The space that SentencePiece puts before a text is not in it.
+            end = start
+        # Some tokenizers leave the space out.
+        start = min(start, before[1])
         if start < before[1]:
             start, end = (before[1], end) if end > before[1] else before
         before = (start, len(text) if index == len(offsets) - 1 else end)
@@ -259,8 +263,8 @@ def partial_bytes(tokenizer, token_id: int) -> str | None:
         raw = bytes(_BYTE_OF[c] for c in token)
     else:
         return None
-    whole = raw.decode(errors="ignore").encode() == raw
-    return None if whole else "".join(f"⟨{byte:02X}⟩" for byte in raw)
+    complete = raw.decode(errors="ignore").encode() == raw
+    return None if complete else "".join(f"⟨{byte:02X}⟩" for byte in raw)
 
 
 _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that GPT-2's tokenizer writes as themselves
@@ -270,18 +274,18 @@ _BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(byte for byte in range(
 
 def notes(tokens: Tokens, context: int) -> list[str]:
     """Sentences about what was done to a text that does not fit as it is, with the numbers; empty when it fits."""
-    said, windows = [], len(tokens.spans)
+    sentences, windows = [], len(tokens.spans)
     if tokens.total > tokens.shown:
         cut = f"{windows} window{'s' * (windows > 1)} of {context:,}"
-        said.append(f"The text has {tokens.total:,} tokens; the first {tokens.shown:,} are shown ({cut}).")
+        sentences.append(f"The text has {tokens.total:,} tokens; the first {tokens.shown:,} are shown ({cut}).")
     if windows > 1:
-        said.append(
+        sentences.append(
             f"The text has {tokens.total:,} tokens and the model reads {context:,} at once: it is cut into "
             f"{windows} windows, and no attention crosses a window's edge."
         )
     if tokens.byte_fallback_share > 0.3:
-        said.append(
+        sentences.append(
             f"{tokens.byte_fallback_share:.0%} of the tokens are single bytes of characters that this model's "
             "vocabulary lacks: it was not made for this script, so read the numbers with care."
         )
-    return said
+    return sentences

@@ -30,7 +30,8 @@ def change() -> None:
 @contextmanager
 def write_whole(path: Path) -> Iterator[Path]:
     """A place beside `path` to write to; when all is written it takes the place of `path`, else it is removed."""
-    os.stat(path.parent)  # a folder that is not there is an error, and is not made
+    # A folder that is not there is an error, and is not made.
+    os.stat(path.parent)
     sweep(path.parent, f".tmp-{glob.escape(path.name)}-*")
     with draft(path.parent, path.name) as folder:
         yield folder / path.name
@@ -58,10 +59,10 @@ def write_json(path: Path, numbers: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """What `write_json` left there; None where there is nothing, or nothing readable."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def append(path: Path, text: str) -> None:
@@ -113,7 +114,8 @@ def draft(folder: Path, name: str) -> Iterator[Path]:
         fcntl.flock(holder, fcntl.LOCK_EX)
         if same(holder, path):
             break
-        os.close(holder)  # swept between making and locking
+        # Swept between making and locking.
+        os.close(holder)
     try:
         yield path
     finally:
@@ -153,10 +155,11 @@ def exchange(path: Path, other: Path) -> None:
 def _exchanged(path: Path, other: Path) -> bool:
     import ctypes
 
-    here, swap = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
+    # AT_FDCWD and RENAME_EXCHANGE of renameat2(2).
+    cwd, swap = -100, 2
     with suppress(AttributeError, OSError):
         call = ctypes.CDLL(None, use_errno=True).renameat2
-        return bool(call(here, os.fsencode(path), here, os.fsencode(other), swap) == 0)
+        return bool(call(cwd, os.fsencode(path), cwd, os.fsencode(other), swap) == 0)
     return False
 
 
@@ -230,7 +233,8 @@ def _held(path: Path) -> int | None:
             return None
         if same(holder, path):
             return holder
-        os.close(holder)  # removed between opening and locking
+        # Removed between opening and locking.
+        os.close(holder)
 
 
 def is_free(path: Path, remove: bool = False) -> bool:
@@ -240,9 +244,11 @@ def is_free(path: Path, remove: bool = False) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # a link, or not ours to open
+        # A link, or not ours to open.
+        return False
     try:
-        fcntl.flock(holder, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not take each other for a holder
+        # Shared: two who ask do not take each other for a holder.
+        fcntl.flock(holder, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if remove and same(holder, path):
             clear(path)
         return True

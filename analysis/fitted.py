@@ -43,13 +43,13 @@ class Fitted:
         """Read both files. Errors: NotFitted when they are absent, BadSetting when they are damaged."""
         if not path.is_file():
             raise NotFitted(f"Nothing was fitted for {path.stem} in {path.parent.name}: run `fit-method {path.stem}`.")
-        found = read(path, about=dict)
-        if found is None:
+        content = read(path, about=dict)
+        if content is None:
             raise BadSetting(
                 f"The numbers fitted for {path.stem} or their .json are damaged or of another version (this one reads "
                 f"format {FORMAT}): run `fit-method {path.stem}` again."
             )
-        return cls(path.stem, *found)
+        return cls(path.stem, *content)
 
 
 def write(path: Path, tensors: dict[str, Tensor], **note: object) -> Path:
@@ -75,7 +75,8 @@ def put(path: Path, data: bytes, note: dict) -> None:
 
 def pair(path: Path) -> tuple[bytes, dict] | None:
     """The data and the note that `put` wrote, of one writing; None where they are not there or damaged."""
-    for _ in range(2):  # they may be written anew between reading the one and the other
+    # They may be written anew between reading the one and the other.
+    for _ in range(2):
         try:
             note = json.loads(path.with_suffix(".json").read_bytes())
             for place in (path, _former(path)):
@@ -94,24 +95,24 @@ def _former(path: Path) -> Path:
 def read(path: Path, **parts: Callable) -> tuple | None:
     """The numbers at `path`, then each named part of the note, made by its function; None where a file is damaged, of
     another format, or holds numbers that are none."""
-    if (found := pair(path)) is None:
+    if (stored := pair(path)) is None:
         return None
-    data, note = found
+    data, note = stored
     try:
         tensors = load(data)
-        made = [make(note[name]) for name, make in parts.items()]
+        values = [make(note[name]) for name, make in parts.items()]
     except (ValueError, KeyError, TypeError, SafetensorError):
         return None
-    whole = note.get("format") == FORMAT and all(bool(tensor.isfinite().all()) for tensor in tensors.values())
-    return (tensors, *made) if whole else None
+    sound = note.get("format") == FORMAT and all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    return (tensors, *values) if sound else None
 
 
 def check_shapes(fitted: Fitted, wanted: dict[str, tuple]) -> None:
     """Refuse numbers that were fitted on a model of another shape; None in `wanted` is any size. Errors: BadSetting."""
     for name, shape in wanted.items():
-        found = tuple(fitted.tensors[name].shape) if name in fitted.tensors else ()
-        if len(found) != len(shape) or any(b is not None and a != b for a, b in zip(found, shape, strict=True)):
+        actual = tuple(fitted.tensors[name].shape) if name in fitted.tensors else ()
+        if len(actual) != len(shape) or any(b is not None and a != b for a, b in zip(actual, shape, strict=True)):
             raise BadSetting(
-                f"What was fitted for {fitted.method} has {name} of shape {list(found)} and this model needs "
+                f"What was fitted for {fitted.method} has {name} of shape {list(actual)} and this model needs "
                 f"{['any' if size is None else size for size in shape]}: fit it on this model."
             )

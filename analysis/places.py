@@ -106,10 +106,10 @@ def revision(name: str, root: Path | None = None) -> str | None:
 def weight_files(place: str | Path) -> list[Path]:
     """The weight files in a folder, or of a Hub id in the Hugging Face cache."""
     if not isinstance(place, Path):
-        found = hub().try_to_load_from_cache(place, "config.json")
-        if not isinstance(found, str):
+        config = hub().try_to_load_from_cache(place, "config.json")
+        if not isinstance(config, str):
             return []
-        place = Path(found).parent
+        place = Path(config).parent
     return sorted(place.glob("*.safetensors"))
 
 
@@ -173,7 +173,8 @@ def explained(name: str, place: str | Path):
 
 def explain(name: str, place: str | Path, error: BaseException) -> str:
     """The sentence for `error`, raised while loading the model `name` from `place` (a local folder or a Hub id)."""
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # a quarter of a second, only here
+    # A quarter of a second, only here.
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     causes: list[BaseException] = []
     while error is not None and len(causes) < 10:
@@ -205,5 +206,5 @@ def explain(name: str, place: str | Path, error: BaseException) -> str:
             f"{name} is not on this machine and the Hugging Face Hub cannot be reached: check the spelling and the "
             "network, or give a local folder."
         )
-    said = " ".join(str(causes[0]).split())[:160] or "no reason given"
-    return f"{name} could not be loaded ({type(causes[0]).__name__}: {said}): choose another model."
+    reason = " ".join(str(causes[0]).split())[:160] or "no reason given"
+    return f"{name} could not be loaded ({type(causes[0]).__name__}: {reason}): choose another model."

@@ -29,7 +29,8 @@ LOG = "worker.log"
 FAR_LOG = f"models_cache/state/{LOG} of its own machine, where Ray unpacked the code"
 PATIENCE = 0.2  # seconds an actor waits for something to say; as long may a message to it wait
 SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported
+    # Nothing is reported.
+    "RAY_USAGE_STATS_ENABLED": "0",
     # A busy machine may take minutes to start what takes seconds.
     "RAY_agent_register_timeout_ms": "300000",
     "RAY_raylet_start_wait_time_s": "300",
@@ -99,7 +100,8 @@ class RayWorker(Connection):
         super().__init__()
         self._ray, self._host, self._jobs = ray, host, jobs
         self._outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._delivered: set[str] = set()  # calls
+        # Calls.
+        self._delivered: set[str] = set()
         self._killed = False
         threading.Thread(target=self._talk, name="ray-talk", daemon=True).start()
 
@@ -121,7 +123,8 @@ class RayWorker(Connection):
         except Exception as error:  # such as an interpreter that ends
             self._end(f"the cluster was lost ({_first(error)})")
         finally:
-            self.kill()  # one that was only out of reach must not stay behind
+            # One that was only out of reach must not stay behind.
+            self.kill()
 
     def _blame_oldest(self) -> None:
         """Its last words are lost: the oldest call delivered had begun, else that would end the next worker too."""
@@ -226,11 +229,11 @@ def connected(address: str | None) -> Any:
     try:
         if address is None:
             path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
-            here = {"env_vars": {**variables, "PYTHONPATH": path}}
-            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", runtime_env=here, **quiet)
+            local = {"env_vars": {**variables, "PYTHONPATH": path}}
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", runtime_env=local, **quiet)
         else:
-            there = {"env_vars": variables, "working_dir": str(PROJECT), "excludes": STAYS}
-            ray.init(address, runtime_env=there, **quiet)
+            remote = {"env_vars": variables, "working_dir": str(PROJECT), "excludes": STAYS}
+            ray.init(address, runtime_env=remote, **quiet)
     except Exception as error:
         raise BadSetting(
             f"No Ray cluster answers at {address or 'this machine'} ({_first(error)}): start it, and where it asks for "

@@ -68,7 +68,7 @@ def share_out(jobs: Jobs, store: RunStore, verb: str, args: Request, progress: P
 def _runs(jobs: Jobs, verb: str, requests: dict[str, Request], progress: Progress) -> dict[str, str]:
     """The run of each request, as jobs. AnalysisError with the first that failed, when all have ended."""
     ids: dict[str, str] = {}
-    shown = None
+    last = None
     try:
         for name, args in requests.items():
             # A full queue is waited for, as long as jobs of ours fill it.
@@ -85,9 +85,9 @@ def _runs(jobs: Jobs, verb: str, requests: dict[str, Request], progress: Progres
             ended = sum(status.ended is not None for status in statuses.values())
             running = [status.fraction for status in statuses.values() if status.state == "running"]
             now = (ended + sum(running)) / len(ids), f"{ended} of {len(ids)} parts, {len(running)} running"
-            if now != shown:
+            if now != last:
                 progress(*now)
-                shown = now
+                last = now
             if ended == len(ids):
                 break
             time.sleep(LOOK)
@@ -130,9 +130,9 @@ def spread_command(
     studies = STUDIES.replace("STUDIES", offered)
     with contextlib.closing(RunStore()) as store:
         args = {key: _stored(store, value) if key in TEXTS else value for key, value in args.items()}
-        each = [_json(value) for value in values.split(",") if value]
+        parts = [_json(value) for value in values.split(",") if value]
         if name in TEXTS:
-            each = [_stored(store, value) for value in each]
+            parts = [_stored(store, value) for value in parts]
         if engine == "local":
             jobs = Jobs(store, studies, workers)
         else:
@@ -141,7 +141,7 @@ def spread_command(
         with contextlib.closing(jobs), contextlib.redirect_stdout(sys.stderr):
             if shared:
                 return share_out(jobs, store, study, args, progress)
-            return spread(jobs, store, study, args, name, each, progress)
+            return spread(jobs, store, study, args, name, parts, progress)
 
 
 def merged(over: str, runs: dict[object, Run]) -> Result:

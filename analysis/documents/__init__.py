@@ -52,8 +52,8 @@ def read_document(data: bytes, name: str) -> Document:
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        raise BadText(f"{name} could not be read ({said[0][:120]}): give its text instead.") from None
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise BadText(f"{name} could not be read ({reason[0][:120]}): give its text instead.") from None
     if "refused" in answer:
         raise BadText(f"{name} {answer['refused']}")
     return Document(answer["text"], f"{KINDS[suffix]}: {answer['said']}.")

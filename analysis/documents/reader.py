@@ -200,12 +200,13 @@ def _tidy(text: str) -> str:
 
 def bound(seconds: int) -> None:
     """Limits of time and memory for this process; what a system does not know is left out."""
-    with contextlib.suppress(ImportError):  # Windows
+    # Windows.
+    with contextlib.suppress(ImportError):
         import resource
 
-        for limit, most in (("RLIMIT_CPU", seconds), ("RLIMIT_AS", MEMORY), ("RLIMIT_CORE", 0)):
+        for limit, value in (("RLIMIT_CPU", seconds), ("RLIMIT_AS", MEMORY), ("RLIMIT_CORE", 0)):
             with contextlib.suppress(AttributeError, OSError, ValueError):
-                resource.setrlimit(getattr(resource, limit), (most, most))
+                resource.setrlimit(getattr(resource, limit), (value, value))
 
 
 def shut() -> None:
@@ -214,7 +215,8 @@ def shut() -> None:
         import resource
 
         _load(encodings)
-        free = os.dup(0)  # the lowest number that is free
+        # The lowest number that is free.
+        free = os.dup(0)
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
 
@@ -222,7 +224,8 @@ def shut() -> None:
 def _load(package: ModuleType) -> None:
     """All modules of a package, also those that it would load only when they are used."""
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        with contextlib.suppress(ImportError):  # of another system, or of a library that is not here
+        # Of another system, or of a library that is not here.
+        with contextlib.suppress(ImportError):
             importlib.import_module(module.name)
 
 
@@ -240,8 +243,8 @@ def main(suffix: str, seconds: int) -> dict[str, str]:
     except Exception as error:  # whatever a library meets in a damaged file
         return {"refused": f"is damaged ({type(error).__name__}: {str(error)[:80]}): save it again, or give its text."}
     if len(text) > CHARACTERS:
-        length, most = len(text) / 1e6, CHARACTERS / 1e6
-        return {"refused": f"holds {length:,.1f} million characters and the limit is {most:.0f} million: give a part."}
+        length, limit = len(text) / 1e6, CHARACTERS / 1e6
+        return {"refused": f"holds {length:,.1f} million characters and the limit is {limit:.0f} million: give a part."}
     if not text.strip():
         return {"refused": "holds no text: choose a file with some text in it."}
     return {"text": text, "said": "; ".join([*notes, _count(len(text.split()), "word")])}

@@ -65,9 +65,9 @@ class Jobs:
         drawn already or None)` is called meanwhile in this thread; when it raises, the request is cancelled."""
         args = canonical(args)
         limits().check(verb, args)
-        most = limits().job_seconds
+        limit = limits().job_seconds
         idlest = min(self._keepers, key=lambda keeper: keeper.load)
-        answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most), tell)
+        answer = idlest.ask(check_verb(verb), args, timeout if limit is None else min(timeout, limit), tell)
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
     def read(self, data: bytes, name: str, timeout: float = 60) -> str:
@@ -81,8 +81,8 @@ class Jobs:
         """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}. The worker is asked only where the
         methods or verbs were changed since `python -m analysis commands` kept its answer."""
         if self._described is None:
-            known = kept() if self._studies == STUDIES else None
-            self._described = known or self._keeper.ask("describe", {}, timeout)["value"]
+            description = kept() if self._studies == STUDIES else None
+            self._described = description or self._keeper.ask("describe", {}, timeout)["value"]
         return self._described
 
     def submit(self, verb: str, args: Request, session: str = "") -> str:
@@ -148,7 +148,8 @@ class Jobs:
 
     def _learn(self) -> None:
         """Ask what the worker offers before a long job keeps it busy."""
-        with contextlib.suppress(AnalysisError):  # who needs it asks again, and is told
+        # Who needs it asks again, and is told.
+        with contextlib.suppress(AnalysisError):
             self.describe(HUNG)
 
     def status(self) -> dict[str, Any]:
@@ -179,7 +180,8 @@ class Jobs:
             keeper.close()
         for runner in self._runners:
             runner.join(10)
-        with contextlib.suppress(AnalysisError):  # what cannot be written now is seen when the store is opened again
+        # What cannot be written now is seen when the store is opened again.
+        with contextlib.suppress(AnalysisError):
             self._table.interrupt(self._lease.owner, "Focuscope was closed before this job ended: resume it to go on.")
         self._lease.release()
 
@@ -200,8 +202,8 @@ class Jobs:
 
 def kept() -> dict[str, Any] | None:
     """The description of what the worker offers that was kept last; None where methods or verbs were changed since."""
-    found = read_json(PLACE)
-    return found["described"] if found and found.get("sources") == sources() else None
+    content = read_json(PLACE)
+    return content["described"] if content and content.get("sources") == sources() else None
 
 
 def keep(described: dict[str, Any]) -> None:

@@ -41,7 +41,8 @@ class Keeper:
     def __init__(self, start: Callable[[], Connection], log_path: Path | str) -> None:
         self.log_path, self._start = log_path, start
         self._lock = threading.Lock()
-        self.process: Connection | None = None  # dead or alive; None before the first was needed
+        # Dead or alive; None before the first was needed.
+        self.process: Connection | None = None
         self._closed = False
         self._places = threading.BoundedSemaphore(MAX_PENDING)
 

@@ -37,7 +37,8 @@ class Call:
     def __init__(self, kind: str, verb: str, args: dict[str, Any]) -> None:
         self.id = secrets.token_hex(6)
         self.kind, self.verb, self.args = kind, verb, args
-        self.begun: float | None = None  # times of the monotonic clock
+        # Times of the monotonic clock.
+        self.begun: float | None = None
         self.abandoned: float | None = None
         # done, what it does, seconds left, what can be drawn already
         self.told: tuple[float, str, float | None, dict[str, Any] | None] | None = None
@@ -72,12 +73,14 @@ class Connection:
         self.pid: int | None = None
         self.ready = False
         self._lock = threading.Lock()
-        self._calls: dict[str, Call] = {}  # in the order they were sent
+        # In the order they were sent.
+        self._calls: dict[str, Call] = {}
         self._ended: str | None = None
         self._fatal: str | None = None
         self._blame: Call | None = None
         self._dying = False
-        self._beat: float | None = None  # when its heart was heard last; None of one that has none
+        # When its heart was heard last; None of one that has none.
+        self._beat: float | None = None
         self.given_up = False
 
     @property
@@ -195,7 +198,8 @@ class WorkerProcess(Connection):
                 stderr=errors,
                 env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": path},
                 pass_fds=keep_open,
-                start_new_session=True,  # Ctrl-C ends the app, and the worker by the end of its input
+                # Ctrl-C ends the app, and the worker by the end of its input.
+                start_new_session=True,
             )
         self._group = self.pid = self._child.pid
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -230,7 +234,8 @@ class WorkerProcess(Connection):
 
     def _write(self) -> None:
         sink = cast("IO[bytes]", self._child.stdin)
-        with contextlib.suppress(OSError), sink as stream:  # a dead child: writing and closing fail
+        # A dead child: writing and closing fail.
+        with contextlib.suppress(OSError), sink as stream:
             while (message := self._outbox.get()) is not None:
                 stream.write(encode(message))
                 stream.flush()

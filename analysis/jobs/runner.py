@@ -25,7 +25,8 @@ class Runner(threading.Thread):
         self._table, self._store, self._keeper, self._owner = table, store, keeper, owner
         self._wake = threading.Event()
         self._stopping = False
-        self._overdue: str | None = None  # id of the job that has taken too long
+        # Id of the job that has taken too long.
+        self._overdue: str | None = None
 
     def wake(self) -> None:
         """A job was queued."""
@@ -83,7 +84,8 @@ class Runner(threading.Thread):
         last = False
         while True:
             call, process = Call("job", job.verb, {**job.args}), self._keeper.live()
-            call.id = job.id  # the worker writes progress under this id
+            # The worker writes progress under this id.
+            call.id = job.id
             process.send(call)
             self._watch(job, call, process)
             try:
@@ -96,35 +98,35 @@ class Runner(threading.Thread):
                 last = not process.given_up
 
     def _watch(self, job: JobStatus, call: Call, process: Connection) -> None:
-        asked, most = None, limits().job_seconds
+        cancelled_at, limit = None, limits().job_seconds
         while not call.wait(LOOK):
-            if most is not None and call.begun is not None and time.monotonic() - call.begun > most:
+            if limit is not None and call.begun is not None and time.monotonic() - call.begun > limit:
                 self._overdue = job.id
-            if asked is None and (self._overdue == job.id or self._table.cancel_asked(job.id)):
+            if cancelled_at is None and (self._overdue == job.id or self._table.cancel_asked(job.id)):
                 process.cancel(call)
-                asked = time.monotonic()
-            elif asked is not None and time.monotonic() - asked > GRACE:
+                cancelled_at = time.monotonic()
+            elif cancelled_at is not None and time.monotonic() - cancelled_at > GRACE:
                 process.kill(blame=call)
                 call.wait(GRACE)
 
     def _left(self, job: JobStatus, error: Cancelled | WorkerLost) -> End:
         if self._overdue == job.id:
-            most = limits().job_seconds
-            return "failed", None, f"The job took more than {most:.0f} s, the limit here: choose a smaller scope."
+            limit = limits().job_seconds
+            return "failed", None, f"The job took more than {limit:.0f} s, the limit here: choose a smaller scope."
         if isinstance(error, WorkerLost) and self._table.cancel_asked(job.id):
-            said = (
+            reason = (
                 "The job was cancelled and did not stop by itself, so its worker was replaced: resumed, it goes on "
                 "from its last checkpoint where it has one."
             )
-            return "cancelled", None, said
+            return "cancelled", None, reason
         if self._stopping:
             return "interrupted", None, "Focuscope was closed while this job ran: resume it to go on."
         if isinstance(error, Cancelled):
             return "cancelled", None, str(error)
         if not error.began:
             return "failed", None, str(self._keeper.sentence(job.verb, error))
-        said = (
+        reason = (
             f"The worker process stopped while it ran this job ({error.reason}): resume it, and it goes on from its "
             f"last checkpoint where it has one; the log is at {self._keeper.log_path}."
         )
-        return "interrupted", None, said
+        return "interrupted", None, reason

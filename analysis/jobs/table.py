@@ -85,9 +85,9 @@ class JobTable:
             for job in pending:
                 if job.key == key and not job.cancel:
                     return job.id
-            own = sum(job.session == session for job in pending)
+            of_session = sum(job.session == session for job in pending)
             for number, limit, whose in (
-                (own, limits().jobs_each, "of yours"),
+                (of_session, limits().jobs_each, "of yours"),
                 (len(pending), limits().jobs_all, "in all"),
             ):
                 if number >= limit:
@@ -117,10 +117,10 @@ class JobTable:
     ) -> None:
         """How far a running job is; `curve`: what it can draw already, column -> values; without it the last stays."""
         path = self._progress / f"{check_id(job_id, 'job')}.json"
-        shown = curve if curve is not None else (read_json(path) or {}).get("curve")
-        told = {"fraction": fraction, "stage": stage, "seconds_left": seconds_left, "curve": shown}
+        latest = curve if curve is not None else (read_json(path) or {}).get("curve")
+        report = {"fraction": fraction, "stage": stage, "seconds_left": seconds_left, "curve": latest}
         with room(self._folder):
-            write_text(path, json.dumps(told))
+            write_text(path, json.dumps(report))
 
     def finish(self, job_id: str, state: str, run: str | None = None, error: str | None = None) -> None:
         """Ends a job once; a job that has ended stays as it is."""
@@ -181,7 +181,7 @@ class JobTable:
         return [self._status(job) for job in jobs[:limit]]
 
     def _status(self, job: Job) -> JobStatus:
-        told = read_json(self._progress / f"{job.id}.json") or {}
+        report = read_json(self._progress / f"{job.id}.json") or {}
         place = 0
         if job.state == "queued":
             place = sum(
@@ -192,9 +192,9 @@ class JobTable:
             verb=job.verb,
             args=job.args,
             state=job.state,
-            fraction=1.0 if job.state == "done" else float(told.get("fraction", 0.0)),
-            stage=str(told.get("stage", "")),
-            seconds_left=told.get("seconds_left") if job.state == "running" else None,
+            fraction=1.0 if job.state == "done" else float(report.get("fraction", 0.0)),
+            stage=str(report.get("stage", "")),
+            seconds_left=report.get("seconds_left") if job.state == "running" else None,
             queue_position=place,
             run_id=job.run,
             error=job.error,
@@ -227,9 +227,9 @@ class JobTable:
 
     def _read(self, job_id: str) -> Job | None:
         """The job in a file, also of an earlier program, which kept more in it; None for anything else."""
-        found = read_json(self._folder / f"{job_id}.json") or {}
+        row = read_json(self._folder / f"{job_id}.json") or {}
         try:
-            job = Job(**{field.name: found[field.name] for field in fields(Job)})
+            job = Job(**{field.name: row[field.name] for field in fields(Job)})
             args = json.loads(job.args) if isinstance(job.args, str) else job.args
         except (KeyError, TypeError, ValueError):
             return None

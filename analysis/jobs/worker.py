@@ -59,7 +59,8 @@ class Worker:
         self._module = importlib.import_module(name)
         self._studies: Studies = getattr(self._module, attribute)
         self._context = _context_class(self._module)(store=store, progress=self.progress, show=self.show, at=self.at)
-        self._stack: list[Task] = []  # the job and, inside it, the request served at its border
+        # The job and, inside it, the request served at its border.
+        self._stack: list[Task] = []
 
     def run(self) -> None:
         """Work until the input ends, in the thread that calls this."""
@@ -139,7 +140,8 @@ class Worker:
             self._inbox.done(task)
         self._send({"id": task.id, **answer})
         if "fatal" in answer:
-            threading.Event().wait()  # the app, which has heard it, ends this process
+            # The app, which has heard it, ends this process.
+            threading.Event().wait()
 
     def _answer(self, task: Task) -> Message:
         if task.kind == "request" and task.verb == "describe":
@@ -159,7 +161,8 @@ class Worker:
         stored = self._store.find(task.verb, task.args)
         if stored is not None:
             return {"run": stored.id, "cached": True}
-        revision = asked_now(task.verb, task.args).revision  # of the weights read; they may be replaced meanwhile
+        # Of the weights read; they may be replaced meanwhile.
+        revision = asked_now(task.verb, task.args).revision
         result = study(**args, context=self._context)
         if not isinstance(result, Result | Answer):
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a result")
@@ -170,12 +173,13 @@ class Worker:
 
 def _context_class(module: ModuleType) -> Callable[..., Any]:
     """What studies get as `context`: the module's own class, for the project's studies theirs, else a plain holder."""
-    own = module.__name__ == STUDIES.split(":")[0]
-    if own:
-        importlib.import_module("analysis.methods")  # torch too, before any task is timed
-    place = importlib.import_module("analysis.studies.context") if own else module
-    found: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
-    return found
+    ours = module.__name__ == STUDIES.split(":")[0]
+    if ours:
+        # Torch too, before any task is timed.
+        importlib.import_module("analysis.methods")
+    place = importlib.import_module("analysis.studies.context") if ours else module
+    context: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
+    return context
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
@@ -191,7 +195,7 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 
 def _explain(error: BaseException, task: Task, root: Path) -> AnalysisError:
-    said = str(error).strip().split("\n")[0][:200]
+    reason = str(error).strip().split("\n")[0][:200]
     if type(error).__name__ == "OutOfMemoryError" or _out_of_memory(error):
         return TooLarge(
             f"The worker ran out of memory in {task.verb}: choose a shorter text, a smaller model or fewer items."
@@ -199,7 +203,7 @@ def _explain(error: BaseException, task: Task, root: Path) -> AnalysisError:
     if isinstance(error, AnalysisError):
         return error
     return AnalysisError(
-        f"The worker hit an internal error ({type(error).__name__}: {said}). Nothing stored is lost; "
+        f"The worker hit an internal error ({type(error).__name__}: {reason}). Nothing stored is lost; "
         f"the log is at {root / 'worker.log'}."
     )
 
@@ -233,15 +237,17 @@ def _trim_log() -> None:
 def _take_streams() -> tuple[IO[bytes], Send]:
     """(input, send): the protocol moves to private descriptors; 0 reads nothing and 1 is the log from now on."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
     os.dup2(2, 1)
     printed = cast(io.TextIOWrapper, sys.stdout)
-    printed.reconfigure(line_buffering=True)  # what is printed stands in the log before the worker dies
+    # What is printed stands in the log before the worker dies.
+    printed.reconfigure(line_buffering=True)
 
     def send(message: Message) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the app is gone: the inbox sees it too
+        # The app is gone: the inbox sees it too.
+        with contextlib.suppress(OSError, ValueError):
             sink.write(encode(message))
             sink.flush()
 
@@ -277,14 +283,15 @@ def main() -> int:
         worker = Worker(store, inbox, send, options.studies, JobTable(store.root).progress)
     except Exception as error:
         log.exception("The worker could not start.")
-        said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
-        send({"fatal": f"it could not start: {said.rstrip('.')}"})
+        reason = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
+        send({"fatal": f"it could not start: {reason.rstrip('.')}"})
         ended.set()
         return 1
     send({"ready": True})
     worker.run()
     ended.set()
-    heart.join()  # a thread that writes while Python ends would end it badly
+    # A thread that writes while Python ends would end it badly.
+    heart.join()
     return 0
 
 

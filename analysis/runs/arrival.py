@@ -20,23 +20,24 @@ Journal = dict[str, Any]
 def check_room(store: Any, new: list[Run]) -> None:
     """Refuse runs from elsewhere that would have to push out others. Errors: BadSetting."""
     runs, size = store.imported()
-    most, room = retention.limits(store.root)
-    if runs + len(new) > most or size + sum(run.bytes for run in new) > room:
+    limit, room = retention.limits(store.root)
+    if runs + len(new) > limit or size + sum(run.bytes for run in new) > room:
         raise BadSetting(
             f"The bundle brings {len(new):,} runs and {runs:,} came in bundles before, which is more than is kept of "
-            f"those ({most:,} runs of {room / 1e6:,.0f} MB), so nothing was brought in: delete some, or keep more."
+            f"those ({limit:,} runs of {room / 1e6:,.0f} MB), so nothing was brought in: delete some, or keep more."
         )
 
 
 def arrive(store: Any, place: Path, runs: list[str], texts: list[str]) -> None:
     """Put the unpacked `runs` and `texts` of the draft folder `place` into the store: all, or after an error none."""
-    there = {key for key, *_ in store.texts()}
-    journal = {"state": "in", "runs": runs, "texts": [key for key in texts if key not in there]}
+    stored = {key for key, *_ in store.texts()}
+    journal = {"state": "in", "runs": runs, "texts": [key for key in texts if key not in stored]}
     write_json(place / JOURNAL, journal)
     try:
         _bring(store, place, journal)
     except (OSError, AnalysisError):
-        with suppress(OSError):  # on a full disk
+        # On a full disk.
+        with suppress(OSError):
             write_json(place / JOURNAL, journal | {"state": "back"})
         _take_back(store, journal)
         raise
@@ -44,19 +45,19 @@ def arrive(store: Any, place: Path, runs: list[str], texts: list[str]) -> None:
 
 def finish(store: Any) -> list[str]:
     """End the imports that nobody works on any more; a sentence for each."""
-    said = []
+    sentences = []
     for place in store.root.glob(f".tmp-{DRAFT}-*"):
         with claimed(place) as free:
             if not free:
                 continue
             journal = read_json(place / JOURNAL)
             try:
-                said.append(_end(store, place, journal))
+                sentences.append(_end(store, place, journal))
             except AnalysisError as error:
-                said.append(f"An import that was stopped halfway could not be finished: {error}")
+                sentences.append(f"An import that was stopped halfway could not be finished: {error}")
                 continue
             clear(place)
-    return said
+    return sentences
 
 
 def _end(store: Any, place: Path, journal: Journal | None) -> str:

@@ -42,9 +42,9 @@ def read_upload(store: RunStore, upload: str, name: str) -> dict[str, Any]:
     place = store.root / "uploads" / upload
     if not re.fullmatch(r"[0-9a-f]{16}", upload) or not place.is_file():
         raise BadSetting("This upload is not here (any more): upload the file again.")
-    found = read_any(place.read_bytes(), name)
-    limits().check_text(found.text.encode(), name)
-    return {"text": store.put_text(found.text, name, found.said), "said": found.said}
+    document = read_any(place.read_bytes(), name)
+    limits().check_text(document.text.encode(), name)
+    return {"text": store.put_text(document.text, name, document.said), "said": document.said}
 
 
 def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
@@ -57,41 +57,41 @@ def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
     """
     import pandas
 
-    rows, refusals, kept = [], [], set[str]()
+    rows, refusals, stored = [], [], set[str]()
     with contextlib.closing(RunStore(runs)) as store:
         for path in _files(files):
             row = dict.fromkeys(COLUMNS) | {"name": path.name}
             try:
-                found = read_file(path)
-                row |= {"said": found.said or "plain text", "words": len(found.text.split())}
-                if len(kept) == texts.KEPT and text_hash(found.text) not in kept:
+                document = read_file(path)
+                row |= {"said": document.said or "plain text", "words": len(document.text.split())}
+                if len(stored) == texts.KEPT and text_hash(document.text) not in stored:
                     raise BadText(
                         f"{path.name} was left out: {texts.KEPT:,} texts that no run names are kept; use some of them "
                         "in runs, then read it again."
                     )
-                key = store.put_text(found.text, path.name, found.said, beside=kept)
-                kept.add(key)
-                row |= {"characters": len(found.text), "text": key}
+                key = store.put_text(document.text, path.name, document.said, beside=stored)
+                stored.add(key)
+                row |= {"characters": len(document.text), "text": key}
                 if output:
-                    _write(Path(output), path, found.text)
+                    _write(Path(output), path, document.text)
             except BadText as error:
                 refusals.append(error)
                 row["refused"] = str(error)
             rows.append(row)
     if len(refusals) == len(rows):
         raise refusals[0]
-    shown = [{name: row[name] for name in COLUMNS[:-1]} for row in rows if row["refused"] is None]
+    listed = [{name: row[name] for name in COLUMNS[:-1]} for row in rows if row["refused"] is None]
     notes = {"notes": list(map(str, refusals))} if refusals else {}
-    return without_model("read", {"rows": rows} | notes, {"rows": pandas.DataFrame(shown)})
+    return without_model("read", {"rows": rows} | notes, {"rows": pandas.DataFrame(listed)})
 
 
 def _files(named: list[str]) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in map(Path, named):
         if not path.exists():
             raise BadSetting(f"There is no file or folder {str(path)[:80]!r}: correct its name.")
-        found += texts_in(path) if path.is_dir() else [path]
-    return list(dict.fromkeys(found))
+        paths += texts_in(path) if path.is_dir() else [path]
+    return list(dict.fromkeys(paths))
 
 
 def _write(folder: Path, path: Path, text: str) -> None:

@@ -97,7 +97,8 @@ def _packed(store: Any, key: str) -> bytes | None:
     try:
         name, text = store.text(key)
     except BadSetting:
-        return None  # the run can be read without its text
+        # The run can be read without its text.
+        return None
     assert is_id(key)
     return json.dumps({"name": name, "text": text}).encode()
 
@@ -146,8 +147,8 @@ def _judged(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
         _check_text(place / "texts" / f"{key}.json", key)
     runs = [_run(place / "runs" / run_id, entries) for run_id in about["runs"]]
     prove([run.folder for run in runs])
-    known = [run.id for run in runs if store.has(run.id)]
-    new = [run for run in runs if run.id not in known]
+    present = [run.id for run in runs if store.has(run.id)]
+    new = [run for run in runs if run.id not in present]
     if not own:
         check_room(store, new)
     for run in new:
@@ -155,7 +156,7 @@ def _judged(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
     arrive(store, place, [run.id for run in new], about["texts"])
     if own:
         store.make_room({run.id for run in new})
-    return Arrived([run.id for run in new], known, about["texts"])
+    return Arrived([run.id for run in new], present, about["texts"])
 
 
 def _refusal(why: str) -> BadSetting:
@@ -167,11 +168,11 @@ def _listed(file: IO[bytes]) -> IO[bytes]:
     size = file.seek(0, 2)
     file.seek(max(0, size - END.size - 65_535 - 20))
     tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or len(tail) < at + END.size:
+    end = tail.rfind(b"PK\x05\x06")
+    if end < 0 or len(tail) < end + END.size:
         raise _refusal("it is no zip file")
-    _, _, _, _, count, length, _, _ = END.unpack_from(tail, at)
-    if tail[max(0, at - 20) : at].startswith(b"PK\x06\x07") or count > MOST_FILES or length > CENTRAL:
+    _, _, _, _, count, length, _, _ = END.unpack_from(tail, end)
+    if tail[max(0, end - 20) : end].startswith(b"PK\x06\x07") or count > MOST_FILES or length > CENTRAL:
         raise _refusal(f"it lists {count:,} files in {length:,} bytes, and the limit is {MOST_FILES:,}")
     file.seek(0)
     return file
@@ -179,25 +180,25 @@ def _listed(file: IO[bytes]) -> IO[bytes]:
 
 def _entries(file: zipfile.ZipFile) -> Entries:
     """name -> ZipInfo of every file, none of them strange."""
-    found, total = {}, 0
+    files, total = {}, 0
     for entry in file.infolist():
-        shown, mode = repr(entry.filename[:60]), entry.external_attr >> 16
+        name, mode = repr(entry.filename[:60]), entry.external_attr >> 16
         if not NAMES.fullmatch(entry.filename):
-            raise _refusal(f"it holds {shown}, a name no bundle has")
-        if entry.filename in found:
-            raise _refusal(f"it holds {shown} twice")
+            raise _refusal(f"it holds {name}, a name no bundle has")
+        if entry.filename in files:
+            raise _refusal(f"it holds {name} twice")
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise _refusal(f"{shown} is a link or a device, not a file")
+            raise _refusal(f"{name} is a link or a device, not a file")
         if entry.flag_bits & 1 or entry.compress_type not in KINDS:
-            raise _refusal(f"{shown} is encrypted, or packed in a way no bundle is")
+            raise _refusal(f"{name} is encrypted, or packed in a way no bundle is")
         total += entry.file_size
-        found[entry.filename] = entry
-    if len(found) > MOST_FILES or total > MOST_BYTES:
+        files[entry.filename] = entry
+    if len(files) > MOST_FILES or total > MOST_BYTES:
         raise _refusal(
-            f"it unpacks to {len(found):,} files of {total / 1e6:,.0f} MB, and the limit is {MOST_FILES:,} files of "
+            f"it unpacks to {len(files):,} files of {total / 1e6:,.0f} MB, and the limit is {MOST_FILES:,} files of "
             f"{MOST_BYTES / 1e6:,.0f} MB"
         )
-    return found
+    return files
 
 
 def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
@@ -206,22 +207,22 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         raise _refusal(f"it has no {TITLE}")
     try:
         about = parsed(file.read(entries[TITLE]))
-        made, schema = about["format"], about["schema"]
+        version, schema = about["format"], about["schema"]
         runs, texts, links = about["runs"], about["texts"], about.get("links", {})
         named = set(runs), set(texts)
-        whole = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
+        valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"its {TITLE} cannot be read") from error
-    if made != FORMAT or schema not in SCHEMAS:
+    if version != FORMAT or schema not in SCHEMAS:
         raise _refusal(
-            f"it has format {str(made)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
+            f"it has format {str(version)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
             f"and schemas up to {SCHEMA}"
         )
     inside = tuple(
         {path.split("/")[1].removesuffix(".json") for path in entries if path.startswith(place)}
         for place in ("runs/", "texts/")
     )
-    if not whole or inside != named or len(runs) + len(texts) > sum(map(len, named)):
+    if not valid or inside != named or len(runs) + len(texts) > sum(map(len, named)):
         raise _refusal(f"its {TITLE} names other runs or texts than it holds")
     if not 0 < len(runs) <= MOST_RUNS or len(texts) > MOST_TEXTS:
         raise _refusal(f"it holds {len(runs):,} runs and {len(texts):,} texts, and {MOST_RUNS} are the limit of each")
@@ -248,15 +249,16 @@ def _run(folder: Path, entries: Entries) -> Run:
     """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
     try:
         manifest = parsed((folder / MANIFEST).read_bytes())
-        json.dumps(manifest, ensure_ascii=False).encode()  # half a character would stop a page later
+        # Half a character would stop a page later.
+        json.dumps(manifest, ensure_ascii=False).encode()
         schema = manifest.get("schema")
     except (ValueError, AttributeError, RecursionError, FileNotFoundError) as error:
         raise _refusal(f"the manifest of {folder.name} cannot be read") from error
     if schema not in SCHEMAS:
         raise _refusal(f"the run {folder.name} has schema {str(schema)[:20]}, and this version reads up to {SCHEMA}")
     run = read_run(folder)
-    held = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
-    if held != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
+    packed = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
+    if packed != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
         raise _refusal(f"the run {folder.name} comes with files that its manifest does not name")
     run.prove()
     return run

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from analysis.files import write_text
 
 SETTLED = 50_000_000  # ns: file systems date changes in ticks of up to 10 ms, so a younger date may hide one more
-UNSAVED = 20  # entries read before the file is written anew: a row costs 1 ms to read, the file 10 ms to write
+UNSAVED = 50  # entries read before the file is written anew: a row costs 1 ms to read, the file 20 ms to write
 
 
 class Dated(Protocol):
@@ -30,14 +30,14 @@ Stamp = tuple[int, ...]  # changes when an entry is written anew
 
 def stamp(*paths: Path | str) -> Stamp:
     """Inode, time and size of each file; zeros for one that is not there."""
-    found: list[int] = []
+    numbers: list[int] = []
     for path in paths:
         try:
             status = os.stat(path)
-            found += status.st_ino, status.st_mtime_ns, status.st_size
+            numbers += status.st_ino, status.st_mtime_ns, status.st_size
         except OSError:
-            found += 0, 0, 0
-    return tuple(found)
+            numbers += 0, 0, 0
+    return tuple(numbers)
 
 
 class Catalogue(Generic[Entry]):
@@ -58,7 +58,8 @@ class Catalogue(Generic[Entry]):
         self._kind, self._folder, self._stamps, self._read, self._file = kind, folder, stamps, read, file
         self._entries: dict[str, tuple[Stamp, Entry | None]] = {}
         self._loaded, self._unsaved = file is None, 0
-        self._folder_time = -1  # of the folder when its entries were last compared with it; -1: it may hide a change
+        # Of the folder when its entries were last compared with it; -1: it may hide a change.
+        self._folder_time = -1
         self._lock = threading.RLock()
 
     def entries(self) -> list[Entry]:

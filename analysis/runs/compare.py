@@ -33,14 +33,14 @@ def configuration(
     """(name, value, value) of every argument and fact of the protocol in which runs differ; None where one has none.
 
     `defaults`: method -> the value of each setting that a request does not name: naming it makes no difference."""
-    told: list[tuple[str, Any, Any]] = []
+    differences: list[tuple[str, Any, Any]] = []
     for part in ("request", "protocol"):
         both = [_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second)]
         for name in dict.fromkeys([*both[0], *both[1]]):
             values = both[0].get(name), both[1].get(name)
-            if values[0] != values[1] and (part == "request" or name not in {row[0] for row in told}):
-                told.append((name, *values))
-    return told
+            if values[0] != values[1] and (part == "request" or name not in {row[0] for row in differences}):
+                differences.append((name, *values))
+    return differences
 
 
 def numbers(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
@@ -67,8 +67,8 @@ def columns(run: Run, name: str) -> Table:
 def measured(table: Table) -> list[str]:
     """Names of the columns with numbers to compare: those of fractions first, then whole numbers."""
     parts = [name for name, cells in table.items() if any(isinstance(cell, float) for cell in cells)]
-    whole = [name for name, cells in table.items() if name not in parts and all(map(_is_number, cells)) and cells]
-    return parts + whole
+    integers = [name for name, cells in table.items() if name not in parts and all(map(_is_number, cells)) and cells]
+    return parts + integers
 
 
 def beside(first: Table, second: Table, column: str) -> Beside:
@@ -81,8 +81,8 @@ def beside(first: Table, second: Table, column: str) -> Beside:
     for size in range(1, MOST_KEYS + 1):
         for tried in combinations(names[:MOST_NAMES], size):
             places = [_places(table, tried) for table in (first, second)]
-            whole = all(len(found) == len(table[column]) for found, table in zip(places, (first, second), strict=True))
-            if whole and len(places[0].keys() & places[1].keys()) > best:
+            unique = all(len(found) == len(table[column]) for found, table in zip(places, (first, second), strict=True))
+            if unique and len(places[0].keys() & places[1].keys()) > best:
                 keys, at, best = list(tried), places, len(places[0].keys() & places[1].keys())
         if 2 * best > min(map(len, at)):
             break
@@ -99,12 +99,12 @@ def beside(first: Table, second: Table, column: str) -> Beside:
 def _filled(value: Any, defaults: dict[str, dict[str, Any]]) -> Any:
     """A request with every setting of the methods that it names."""
     if isinstance(value, list):
-        return [_filled(one, defaults) for one in value]
+        return [_filled(item, defaults) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("name") in defaults and isinstance(value.get("settings"), dict):
         return value | {"settings": defaults[value["name"]] | value["settings"]}
-    return {key: _filled(one, defaults) for key, one in value.items()}
+    return {key: _filled(item, defaults) for key, item in value.items()}
 
 
 def _places(table: Table, keys: Iterable[str]) -> dict[Label, int]:
@@ -118,10 +118,10 @@ def _names_rows(cells: list[Any]) -> bool:
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
     """Nested values as {path: plain value}; lists of plain values stay one value."""
     if isinstance(value, dict):
-        found: dict[str, Any] = {}
+        flat: dict[str, Any] = {}
         for key, inner in value.items():
-            found |= _flat(inner, f"{name}.{key}" if name else key)
-        return found
+            flat |= _flat(inner, f"{name}.{key}" if name else key)
+        return flat
     if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
         return _flat({str(i): inner for i, inner in enumerate(value)}, name) if len(value) <= 12 else {}
     return {name: value}

@@ -34,8 +34,13 @@ def conclusions(studies: dict[str, dict]) -> list[dict]:
         row = {name: line[name] for name in ("study", "conclusion", "before", "before_low", "before_high")}
         now = found(line, studies.get(line["study"], {}))
         before = (line["before"], line["before_low"], line["before_high"])
-        said = WAITS if now is None else verdict(before, now) if line["judged"] == "yes" else ""
-        rows.append(row | dict(zip(("now", "now_low", "now_high"), now or [None] * 3, strict=True)) | {"verdict": said})
+        outcome = ""
+        if now is None:
+            outcome = WAITS
+        elif line["judged"] == "yes":
+            outcome = verdict(before, now)
+        row |= dict(zip(("now", "now_low", "now_high"), now or [None] * 3, strict=True))
+        rows.append(row | {"verdict": outcome})
     return rows
 
 
@@ -78,11 +83,11 @@ def verdict(before: tuple, now: tuple) -> str:
 
 def changed(study: str, numbers: dict) -> list[str]:
     """One sentence for each headline of a stored study that lies on another side of 0 than on the first model."""
-    mine = (row for row in conclusions({study: numbers}) if row["study"] == study)
+    rows = (row for row in conclusions({study: numbers}) if row["study"] == study)
     return [
         f"{row['conclusion']}: {row['verdict']} with this model. {_spelled(row, 'before')} on the first "
         f"bundled one, which hardly read far; {_spelled(row, 'now')} here."
-        for row in mine
+        for row in rows
         if row["verdict"] in (FLIPPED, LOST, FOUND)
     ]
 

@@ -82,8 +82,8 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
                 f"The run {folder.name} was stored by a newer Focuscope (schema {str(schema)[:20]}, and this one reads "
                 f"up to {SCHEMA}): update this one to open it; it is kept as it is."
             )
-        asked, files = _asked(manifest), manifest["files"]
-        if asked.key != folder.name:
+        question, files = _asked(manifest), manifest["files"]
+        if question.key != folder.name:
             raise Damaged("its manifest belongs to another request")
         for name, entry in files.items():
             if name != ARRAYS and not re.fullmatch(rf"{TABLES}/{_NAME.pattern}\.parquet", name):
@@ -97,7 +97,7 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
             raise Damaged("its manifest has no numbers")
         return Run(
             id=folder.name,
-            **vars(asked),
+            **vars(question),
             created=manifest["created"],
             seconds=float(manifest["seconds"]),
             protocol=protocol,
@@ -109,7 +109,8 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
             _report=report,
         )
     except FileNotFoundError as error:
-        if error.args == (folder,) or not samestat(before, folder.stat()):  # it left or was replaced meanwhile
+        # It left or was replaced meanwhile.
+        if error.args == (folder,) or not samestat(before, folder.stat()):
             raise FileNotFoundError(folder) from None
         raise Damaged("a file of it is missing") from None
     except (Damaged, Newer):
@@ -136,9 +137,9 @@ def _write_table(path: Path, table: Any) -> None:
     names = [str(name) for name in table.columns]
     if list(table.columns) != names or len(set(names)) != len(names):
         raise ValueError("its columns need names of text, each once")
-    made = pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1)
+    arrow = pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1)
     change()
-    pyarrow.parquet.write_table(made, path, compression="zstd")
+    pyarrow.parquet.write_table(arrow, path, compression="zstd")
 
 
 def _storable(name: str, array: Any) -> Any:

@@ -41,8 +41,9 @@ def check(folder: Path) -> None:
     cells = words = 0
     for path in sorted((folder / TABLES).glob("*.parquet")):
         file = parquet.ParquetFile(path)
-        groups = sum(file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups))
-        cells += max(file.metadata.num_rows, groups) * max(file.metadata.num_columns, 1)  # readers go by either
+        groups = sum(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
+        # Readers go by either.
+        cells += max(file.metadata.num_rows, groups) * max(file.metadata.num_columns, 1)
         if file.metadata.num_columns > MOST_COLUMNS or cells > MOST_CELLS:
             raise ValueError(f"the table {path.stem} has {cells:,} cells")
         for batch in file.iter_batches(batch_size=4_096):
@@ -66,7 +67,8 @@ def check(folder: Path) -> None:
 
 def main() -> int:
     """Check the folders that are named, under limits of memory and time."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # a system without such limits
+    # A system without such limits.
+    with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -76,8 +78,8 @@ def main() -> int:
         try:
             check(folder)
         except Exception as error:
-            said = " ".join(str(error).split()).rstrip(".")[:120]
-            print(f"the run {folder.name} cannot be opened: {said or type(error).__name__}")
+            reason = " ".join(str(error).split()).rstrip(".")[:120]
+            print(f"the run {folder.name} cannot be opened: {reason or type(error).__name__}")
             return 1
     return 0
 

@@ -77,7 +77,8 @@ class Trash:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._shelf.remove(path.name)
             try:
-                touch(path)  # its week begins; a run that was moved without it could go at once
+                # Its week begins; a run that was moved without it could go at once.
+                touch(path)
                 move(path, self._folder / path.name)
             except FileNotFoundError:
                 return

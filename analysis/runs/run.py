@@ -223,8 +223,8 @@ def read_marks(folder: Path) -> Marks:
         if (folder / MARKS).stat().st_size > MAX_MARKS:
             return Marks()
         noted = parsed((folder / MARKS).read_text(encoding="utf-8"))
-        pinned, said = noted.get("pinned") is True, noted.get("imported")
-        return Marks(pinned, said if isinstance(said, str) else None, checked_link(noted.get("link")))
+        pinned, imported = noted.get("pinned") is True, noted.get("imported")
+        return Marks(pinned, imported if isinstance(imported, str) else None, checked_link(noted.get("link")))
     except (OSError, ValueError, AttributeError, RecursionError):
         return Marks()
 

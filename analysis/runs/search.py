@@ -43,8 +43,8 @@ class Row:
 
     def matches(self, words: list[str]) -> bool:
         """Whether every one of `words` (lower case) stands somewhere in this row."""
-        shown = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created}".lower()
-        return all(word in shown for word in words)
+        text = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created}".lower()
+        return all(word in text for word in words)
 
 
 def row_of(run: Run) -> Row:
@@ -134,8 +134,8 @@ def _names(keys: tuple[str, ...], value: object, inside: bool) -> set[str]:
         return set().union(*(_names(keys, item, inside) for item in value))
     if not isinstance(value, dict):
         return set()
-    own = {value["name"]} if inside and isinstance(value.get("name"), str) else set()
-    return own.union(*(_names(keys, inner, key in keys) for key, inner in value.items()))
+    names = {value["name"]} if inside and isinstance(value.get("name"), str) else set()
+    return names.union(*(_names(keys, inner, key in keys) for key, inner in value.items()))
 
 
 def _count(number: int, kind: str = "") -> str:

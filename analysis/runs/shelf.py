@@ -36,7 +36,8 @@ class Shelf:
     def __init__(self, folder: Path, readonly: bool = False, file: Path | None = None) -> None:
         self.folder, self._readonly = folder, readonly
         self.on_damage: Report | None = None
-        self.newer: dict[str, str] = {}  # id -> the sentence, of runs that a newer program wrote
+        # Id -> the sentence, of runs that a newer program wrote.
+        self.newer: dict[str, str] = {}
         self._open: dict[str, tuple[Stamp, Run]] = {}
         self._lock = threading.Lock()
         self.catalogue = Catalogue(Row, folder, self._stamps, self._row, file)
@@ -51,8 +52,8 @@ class Shelf:
         written = self._stamp(run_id)
         if not any(written):
             return None
-        known, run = self._open.get(run_id, (None, None))
-        if run is not None and known == written and run.has_its_files:
+        before, run = self._open.get(run_id, (None, None))
+        if run is not None and before == written and run.has_its_files:
             return run
         try:
             run = read_run(self.folder / run_id, example=self._readonly, report=self._report)
@@ -140,7 +141,8 @@ class Shelf:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            if self.read(run_id) is not None:  # an equal request was faster; a damaged one is out of the way now
+            # An equal request was faster; a damaged one is out of the way now.
+            if self.read(run_id) is not None:
                 return
 
     def _report(self, run_id: str, why: str) -> None:
@@ -149,7 +151,8 @@ class Shelf:
             try:
                 move(self.folder / run_id, aside)
             except OSError:
-                return  # another process was faster
+                # Another process was faster.
+                return
             unpinned = [path for path in self.folder.glob(".damaged-*") if not may_be_pinned(path)]
             for path in sorted(unpinned, key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]:
                 clear(path)
@@ -172,7 +175,8 @@ def room(folder: Path) -> Iterator[None]:
             "make it writable, or name another one with FOCUSCOPE_STATE."
         ) from error
     except Exception as error:
-        if "No space left" in str(error):  # safetensors has its own kind of error for it
+        # Safetensors has its own kind of error for it.
+        if "No space left" in str(error):
             raise _disk_full(folder) from error
         raise
 

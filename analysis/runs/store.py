@@ -97,26 +97,28 @@ class RunStore:
         """Stores a Result and returns its Run. `revision` of the weights that were read, by default of those that lie
         here now. When an equal request was stored meanwhile, that one stays and is returned: delete it first to
         replace it. AnalysisError on a full disk, with nothing left behind."""
-        asked = asked_now(verb, request)
-        asked = replace(asked, revision=revision or asked.revision)
-        key = asked.key
+        wanted = asked_now(verb, request)
+        wanted = replace(wanted, revision=revision or wanted.revision)
+        key = wanted.key
         if self._answer(key) is None and self.has(key):
-            self.discard(key)  # what stands there answers nothing any more
-        self._own.place(asked, result, protocol, seconds, Marks(link=self._notes.link(asked.question)))
+            # What stands there answers nothing any more.
+            self.discard(key)
+        self._own.place(wanted, result, protocol, seconds, Marks(link=self._notes.link(wanted.question)))
         clear(self._outdated / key)
-        self._notes.forget_link(asked.question)
+        self._notes.forget_link(wanted.question)
         self.make_room({key})
         return replace(self.open(key), cached=False)
 
     def answers(self, run: Run) -> bool:
         """Whether this run is what its own request finds now."""
-        found = self.find(run.verb, run.request)
-        return found is not None and found.id == run.id
+        answer = self.find(run.verb, run.request)
+        return answer is not None and answer.id == run.id
 
     def make_room(self, kept: Container[str] = frozenset()) -> None:
         """Removes the oldest runs beyond what is kept here; those that are pinned or named in `kept` stay."""
         for run_id in surplus(self._own.rows(), *retention.limits(self.root)):
-            if run_id not in kept and not read_marks(self._own.folder / run_id).pinned:  # it may be pinned just now
+            # It may be pinned just now.
+            if run_id not in kept and not read_marks(self._own.folder / run_id).pinned:
                 self.delete(run_id)
 
     def open(self, run_id: str) -> Run:
@@ -146,8 +148,8 @@ class RunStore:
         names = {key: name for key, name, _, _ in self.texts()}
         rows = self._own.rows()
         if examples and self._bundled is not None:
-            own = {row.id for row in rows}
-            rows += [row for row in reversed(self._bundled.rows()) if row.id not in own]
+            ids = {row.id for row in rows}
+            rows += [row for row in reversed(self._bundled.rows()) if row.id not in ids]
         rows = [replace(row, text=names.get(row.text, row.text)) if row.text else row for row in rows]
         wanted = words.lower().split()
         return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
@@ -203,7 +205,8 @@ class RunStore:
     ) -> Forgotten:
         """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
         uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
-        if kind == "router":  # the card lists them, so it is made anew
+        # The card lists them, so it is made anew.
+        if kind == "router":
             card = self.key(CARD, {"model": model})
             self._outdate(card)
             self.delete(card)
@@ -211,7 +214,8 @@ class RunStore:
         for row in self.search():
             if model not in _models(row.request):
                 continue
-            if kind == "router" and row.verb == CARD:  # of the same model in another precision
+            # Of the same model in another precision.
+            if kind == "router" and row.verb == CARD:
                 self._outdate(row.id)
                 self.delete(row.id)
                 continue
@@ -278,7 +282,8 @@ class RunStore:
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
         `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `shape` of the model."""
         past = self.past(verb, model)
-        counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
+        # Some verbs read no text: their price is that of a run.
+        counted = any(size for _, size, _ in past)
         workload = COMMANDS.get(verb, Command).workload
         done = [
             (took, workload(asked, size if counted else 1, shape)) for took, size, asked in past if size or not counted
@@ -291,8 +296,8 @@ class RunStore:
         """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with a model or any."""
         check_verb(verb)
         rows = (row for row in self._own.rows() if row.verb == verb and row.imported is None)
-        mine = [row for row in rows if model is None or row.model == model]
-        return [(row.seconds, row.tokens, row.request) for row in mine[:RECENT]]
+        of_model = [row for row in rows if model is None or row.model == model]
+        return [(row.seconds, row.tokens, row.request) for row in of_model[:RECENT]]
 
     def damaged(self) -> Sequence[str]:
         """One sentence for each run that was damaged and set aside, that a newer program wrote, and for each import
@@ -324,7 +329,8 @@ class RunStore:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         run = self.open(run_id)
-        for name in run.tables:  # a damaged file must not travel
+        # A damaged file must not travel.
+        for name in run.tables:
             run.table(name)
         for name in run.arrays:
             run.array(name)
@@ -365,10 +371,10 @@ class RunStore:
     @cached_property
     def _example_questions(self) -> dict[str, Sequence[str]]:
         """question -> ids of the examples that answer it about some weights."""
-        found: dict[str, Sequence[str]] = {}
+        ids: dict[str, Sequence[str]] = {}
         for row in self._bundled.rows() if self._bundled else ():
-            found[row.question] = [*found.get(row.question, ()), row.id]
-        return found
+            ids[row.question] = [*ids.get(row.question, ()), row.id]
+        return ids
 
     def _read(self, run_id: str) -> Run | None:
         run = self._own.read(run_id)

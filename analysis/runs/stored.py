@@ -85,8 +85,8 @@ class StudyProtocol:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """From its plain data, whatever else stands there."""
-        known = {about.name for about in fields(cls)}
-        return cls(**{"verb": ""} | {name: value for name, value in stored.items() if name in known})
+        names = {about.name for about in fields(cls)}
+        return cls(**{"verb": ""} | {name: value for name, value in stored.items() if name in names})
 
     @property
     def study(self) -> str:

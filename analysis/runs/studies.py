@@ -16,30 +16,30 @@ def study_folders(store: RunStore, model: str, revision: str) -> list[Path]:
     """Where studies of a model lie: the store's own state, then what came with the program or the command line."""
     model = plain_name(model)
     slug = re.sub(r"[^\w.-]+", "--", model).strip("-.")
-    own = [store.root / "fitted" / slug / revision / "studies"]
+    folders = [store.root / "fitted" / slug / revision / "studies"]
     if store.examples is None:
-        return own
+        return folders
     bundled = store.examples.parent
-    return [*own, (bundled if model == "demo" else bundled.parent / slug / revision) / "studies"]
+    return [*folders, (bundled if model == "demo" else bundled.parent / slug / revision) / "studies"]
 
 
 def study_files(folders: list[Path]) -> list[Path]:
     """The files of the studies in some folders, of each name the first."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
-            found.setdefault(path.stem, path)
-    return list(found.values())
+            files.setdefault(path.stem, path)
+    return list(files.values())
 
 
 def policies(state_folders: list[Path]) -> dict[str, dict]:
     """name -> the JSON of every readable policy, of each name that of the first folder, fitting or not."""
-    found = {}
+    readable = {}
     for folder in state_folders:
         for path in sorted((folder / "csa").glob("*.json")):
-            if POLICY_NAME.fullmatch(path.stem) and path.stem not in found and (stored := _policy(path)) is not None:
-                found[path.stem] = stored
-    return found
+            if POLICY_NAME.fullmatch(path.stem) and path.stem not in readable and (stored := _policy(path)) is not None:
+                readable[path.stem] = stored
+    return readable
 
 
 def _policy(path: Path) -> dict | None:

@@ -55,8 +55,8 @@ class Texts:
             )
         key = text_hash(text)
         if self._whole(key) is None:
-            shown = str(name)[:200].encode("utf-8", "replace").decode()
-            content = {"name": shown, "created": now(), "text": text} | ({"said": said} if said else {})
+            title = str(name)[:200].encode("utf-8", "replace").decode()
+            content = {"name": title, "created": now(), "text": text} | ({"said": said} if said else {})
             self._folder.mkdir(parents=True, exist_ok=True)
             write_text(self._folder / f"{key}.json", json.dumps(content))
         self._trim({key}, beside)

@@ -1,33 +1,22 @@
-"""One suite for both engines of jobs, worker processes and Ray; and one question asked in many parts."""
+"""One question asked in many parts, of worker processes and of Ray; a worker that shares no folder with us. That jobs
+are the same on Ray as in processes is tried in tests/jobs."""
 
 import json
-import os
 import re
 import shlex
-import signal
 from pathlib import Path
 
 import pytest
 
 from analysis.cli.options import parser
-from analysis.cluster import RayJobs, spread
+from analysis.cluster import spread
 from analysis.cluster.spread import spread_command
 from analysis.corpus import sample_texts
-from analysis.errors import AnalysisError, BadSetting, BadText, Busy
-from analysis.jobs import Jobs, runner
+from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
 from analysis.studies.context import Context
 from analysis.studies.quality.search import search
-from tests.made.working import SLOW, STUDIES, began, ended, until
-
-ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
-
-
-def engine(name, store, workers=1):
-    if name == "processes":
-        return Jobs(store, STUDIES, workers)
-    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
-    return RayJobs(store, STUDIES, workers, cpus=0.1)
+from tests.made.working import ENGINES, ended, engine, until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,81 +26,6 @@ def no_cluster_is_left():
 
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
-
-
-@pytest.fixture(params=ENGINES)
-def jobs(request, tmp_path):
-    store = RunStore(tmp_path / "state")
-    made = engine(request.param, store)
-    made.store = store
-    yield made
-    made.close()
-    store.close()
-
-
-def test_requests_are_answered_refused_and_found_again(jobs):
-    run = jobs.request("echo", {"value": 7})
-    assert run.numbers["value"] == 7 and run.array("group").shape == (2, 3)
-    assert run.table("tokens")["position"].tolist() == [7, 8, 9] and run.numbers["pid"] != os.getpid()
-    assert jobs.request("echo", {"value": 7}).cached and "echo" in jobs.describe()["verbs"]
-    with pytest.raises(BadText, match="^the text has 3 characters"):
-        jobs.request("bad-text", {})
-    with pytest.raises(AnalysisError, match="internal error .KeyError: 'missing'"):
-        jobs.request("bug", {})
-    with pytest.raises(BadSetting, match="must be a whole number"):
-        jobs.request("typed", {"layer": "3"})
-    with pytest.raises(BadSetting, match="There is no study 'nothing'"):
-        jobs.request("nothing", {})
-    with pytest.raises(Busy):
-        jobs.request("gate", {"name": "slow"}, timeout=0.3)
-
-
-def test_a_job_reports_progress_serves_requests_and_is_done(jobs):
-    job = jobs.submit("gate", {"name": "a"}, session="one")
-    status = until(lambda: (status := jobs.watch(job)).stage == "waiting at the gate" and status)
-    assert status.state == "running" and 0 < status.fraction <= 0.9
-    waiting = jobs.submit("count", {})
-    assert jobs.watch(waiting).queue_position == 1 and jobs.submit("count", {}) == waiting
-    assert jobs.request("echo", {"value": 1}, timeout=SLOW).numbers["value"] == 1
-    (jobs.store.root / "open-a").touch()
-    done = ended(jobs, job)
-    assert (done.state, done.fraction, done.error) == ("done", 1.0, None)
-    assert jobs.store.open(done.run_id).numbers["same_draw"] and ended(jobs, waiting).state == "done"
-
-
-def test_a_job_is_cancelled_at_its_border_and_killed_where_it_has_none(jobs, monkeypatch):
-    job = jobs.submit("gate", {"name": "a"})
-    began(jobs, "a")
-    jobs.cancel(job)
-    assert ended(jobs, job).state == "cancelled" and jobs.store.list("gate") == []
-    monkeypatch.setattr(runner, "GRACE", 0.5)
-    stuck = jobs.submit("stubborn", {"name": "s"})
-    began(jobs, "s")
-    jobs.cancel(stuck)
-    status = ended(jobs, stuck)
-    assert status.state == "cancelled" and "its worker was replaced" in status.error
-    assert ended(jobs, jobs.submit("count", {})).state == "done"
-
-
-def test_the_death_of_a_worker_is_said_and_the_job_resumes_from_its_checkpoint(jobs):
-    job = jobs.submit("count", {"steps": 30, "wait_at": 20})
-    until(lambda: jobs.watch(job).stage == "holding")
-    waiting = jobs.submit("echo", {"value": 9})
-    os.kill(jobs.status()["pid"], signal.SIGKILL)
-    status = ended(jobs, job)
-    assert status.state == "interrupted" and "worker process stopped while it ran this job" in status.error
-    assert ended(jobs, waiting).state == "done"
-    again = ended(jobs, jobs.resume(job))
-    assert again.state == "done" and jobs.store.open(again.run_id).numbers["began_at"] == 20
-    with pytest.raises(AnalysisError, match="stopped while it ran die"):
-        jobs.request("die", {})
-
-
-def test_closing_interrupts(jobs):
-    job = jobs.submit("gate", {"name": "a"})
-    began(jobs, "a")
-    jobs.close()
-    assert jobs.watch(job).state == "interrupted" and "was closed" in jobs.watch(job).error
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -161,7 +75,6 @@ def test_a_search_hands_its_rounds_to_the_workers(name, state):
 @pytest.mark.slow
 def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, monkeypatch):
     """As on a cluster: no common folder. Ray runs here, but the worker is treated as one far away."""
-    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
     store = RunStore(tmp_path)
     text = store.put_text("some words to be read far away " * 5, "mine.txt")
     jobs = engine("ray", store)
@@ -184,11 +97,10 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
 
 @pytest.mark.slow
 def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
     store = RunStore(tmp_path)
     for asked, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
         with pytest.raises(BadSetting, match=words):
-            RayJobs(store, STUDIES, 2, **asked)
+            engine("ray", store, 2, **asked)
     store.close()
 
 

@@ -14,12 +14,21 @@ from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, JobStatus, keeper, process as worker_process, runner, table
 from analysis.limits import Limits
 from analysis.runs import RunStore
-from tests.made.working import ROOT, SLOW, STUDIES, began, ended, open_gate, opened, overdue, until, warm
+from tests.made.working import ENGINES, ROOT, SLOW, STUDIES, began, ended, open_gate, opened, overdue, until, warm
+
+BOTH = pytest.mark.parametrize("jobs", ENGINES, indirect=True)  # what a user sees of both engines is the same
 
 
 @pytest.fixture
-def jobs(tmp_path):
-    yield from opened(tmp_path / "state")
+def jobs(request, tmp_path):
+    yield from opened(tmp_path / "state", getattr(request, "param", "processes"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_cluster_is_left():
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +37,7 @@ def calm(tmp_path_factory):
     yield from opened(tmp_path_factory.mktemp("calm"))
 
 
+@BOTH
 def test_a_job_reports_how_far_it_is(jobs):
     asked = time.monotonic()
     job = jobs.submit("gate", {"name": "a"}, session="one")
@@ -45,6 +55,7 @@ def test_a_job_reports_how_far_it_is(jobs):
     assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]
 
 
+@BOTH
 def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
     job = jobs.submit("gate", {"name": "a"})
     began(jobs, "a")
@@ -65,6 +76,7 @@ def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
     assert status.state == "done" and jobs.store.open(status.run_id).numbers["same_draw"]
 
 
+@BOTH
 def test_jobs_wait_in_a_queue_and_know_their_place(jobs):
     first = jobs.submit("gate", {"name": "a"})
     began(jobs, "a")
@@ -93,6 +105,7 @@ def test_one_session_cannot_fill_the_queue(jobs, monkeypatch):
         jobs.cancel(job.id)
 
 
+@BOTH
 def test_a_running_job_leaves_at_its_next_border_when_cancelled(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 2 * SLOW)  # it is asked, not killed
     pid = warm(jobs)
@@ -105,6 +118,7 @@ def test_a_running_job_leaves_at_its_next_border_when_cancelled(jobs, monkeypatc
     assert jobs.watch(job) == status and warm(jobs) == pid and jobs.status()["pid"] == pid
 
 
+@BOTH
 def test_a_job_that_never_comes_to_a_border_is_killed(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.5)
     job = jobs.submit("stubborn", {"name": "s"})
@@ -143,6 +157,7 @@ def test_a_failed_job_carries_the_sentence(calm):
         calm.resume(ended(calm, calm.submit("count", {})).id)
 
 
+@BOTH
 def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jobs):
     job = jobs.submit("count", {"steps": 30, "wait_at": 20}, session="one")
     until(lambda: jobs.watch(job).stage == "holding")

@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from analysis.jobs import Jobs, keeper
 from analysis.runs import RunStore
 
@@ -11,10 +13,23 @@ STUDIES = "tests.made.fake_studies:STUDIES"
 SLOW = 200  # seconds a loaded machine may need for what takes a tenth of one; nothing is held against it
 
 
-def opened(root):
+ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
+
+
+def engine(name, store, workers=1, **more):
+    """A client of quick studies whose workers are processes here, or actors of Ray."""
+    if name == "processes":
+        return Jobs(store, STUDIES, workers)
+    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    from analysis.cluster import RayJobs
+
+    return RayJobs(store, STUDIES, workers, **({"cpus": 0.1} | more))
+
+
+def opened(root, name="processes"):
     """A client with a worker of quick studies, and its `store`; closed afterwards."""
     store = RunStore(root)
-    jobs = Jobs(store, STUDIES)
+    jobs = engine(name, store)
     jobs.store = store
     yield jobs
     jobs.close()

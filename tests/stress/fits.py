@@ -105,7 +105,8 @@ def corpus(root: Path) -> None:
 def pretrain(root: Path, seed: int = 1) -> None:
     """A model trained into the output, with a checkpoint after each step."""
     study.SIZES["llama"] = SMALL
-    arithmetic.bfloat16_gain = lambda: 0.0  # measured, so a busy machine might begin two trainings in two types
+    # Measured, so a busy machine might begin two trainings in two types.
+    arithmetic.bfloat16_gain = lambda: 0.0
     torch.set_num_threads(1)
     study.train = partial(train_model, checkpoint_seconds=-1.0, evaluate_every=2)
     asked = ASKED | {"seed": seed, "work": str(root / f"work-{seed}"), "context": Context(device="cpu")}

@@ -84,7 +84,8 @@ def _config(dice: random.Random) -> Sent:
 
 
 def _uploaded(store: RunStore, sent: Sent) -> str:
-    name = str(sent.name).replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")  # as a browser's form sends it
+    # As a browser's form sends it.
+    name = str(sent.name).replace("\n", "%0A").replace("\r", "%0D").replace('"', "%22")
     return store.put_bytes(sent.data, name)
 
 
@@ -93,12 +94,14 @@ def _named(store: RunStore, sent: Sent) -> str:
 
 
 def _policy(store: RunStore, sent: Sent) -> str:
-    read_json(sent.data)  # the worker judges it further
+    # The worker judges it further.
+    read_json(sent.data)
     return ""
 
 
 WAYS: dict[str, Way | None] = {
-    "links": None,  # the values in the address of a page
+    # The values in the address of a page.
+    "links": None,
     "uploaded texts": Way(
         lambda dice: _file(dice, hostile_bytes(dice)), TEXTS, "text", "Text:", upload="upload_", answer=_uploaded
     ),

@@ -35,7 +35,8 @@ class Case:
     act: Callable[[Path], object]  # ends early
     check: Callable[
         [Path], object
-    ]  # holds that nothing that stood before is lost and that there is no half of anything
+        # Holds that nothing that stood before is lost and that there is no half of anything.
+    ]
 
 
 def tried(what: str, folder: Path, every: int = 1) -> Iterator[Row]:

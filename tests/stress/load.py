@@ -102,7 +102,8 @@ async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
         await first.visit("train-a-router")
         await first.follow(JOB)
         await first.press("train_run")
-        for _ in range(100):  # a job starts the worker where the pages so far did without
+        # A job starts the worker where the pages so far did without.
+        for _ in range(100):
             if (worker := server.worker()) is not None:
                 break
             await asyncio.sleep(0.1)
@@ -123,7 +124,8 @@ async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
         nice = worker.nice()
         await first.press("job_cancel")
         if asked.after:
-            await asyncio.sleep(asked.after)  # the readers are gone, and nothing tells when their pages are freed
+            # The readers are gone, and nothing tells when their pages are freed.
+            await asyncio.sleep(asked.after)
         after = server.memory()
     return {
         "before_bytes": before,
@@ -175,7 +177,8 @@ async def _read(reader: Session, come: float, dice: random.Random, until: float,
                 place = dice.choice([place for place in PAGES if place in reader.pages])
                 await waits.timed(reader.visit(place), place or "start")
             due = max(due + every, now())
-        await asyncio.sleep(max(until - now(), 0))  # the page stays open
+        # The page stays open.
+        await asyncio.sleep(max(until - now(), 0))
 
 
 def _busy(worker: psutil.Process) -> bool:

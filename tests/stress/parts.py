@@ -140,7 +140,8 @@ def _pages(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
     """In this process; the worker and the store of the pages are told by the environment where they live."""
     from tests.stress.inputs import in_process
 
-    logging.getLogger("streamlit").setLevel(logging.ERROR)  # outside a server it warns at every run of a page
+    # Outside a server it warns at every run of a page.
+    logging.getLogger("streamlit").setLevel(logging.ERROR)
     before, count = prepared(folder), counts["pages"]
     with patch.dict(os.environ, FOCUSCOPE_STATE=str(folder / "state"), HF_HUB_OFFLINE="1"):
         yield from in_process(count, seed)

@@ -71,7 +71,8 @@ def served(folder: Path, entry: str = "app/serve/served.py", **environment: str)
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
-    variables |= {"PYTHONMALLOC": "malloc"} | environment  # as run.py serves it
+    # As run.py serves it.
+    variables |= {"PYTHONMALLOC": "malloc"} | environment
     with (folder / "server.log").open("w") as log:
         child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -85,7 +86,8 @@ def served(folder: Path, entry: str = "app/serve/served.py", **environment: str)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        for worker in psutil.wait_procs(workers, timeout=10)[1]:  # one that still writes keeps the folder from going
+        # One that still writes keeps the folder from going.
+        for worker in psutil.wait_procs(workers, timeout=10)[1]:
             worker.kill()
 
 

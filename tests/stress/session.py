@@ -26,13 +26,18 @@ class Session:
 
     def __init__(self, address: str, query: str = ""):
         self.address, self.query = address, query
-        self.pages: dict[str, str] = {}  # the page's place in the URL -> its hash
-        self.widgets: dict[str, object] = {}  # key -> the widget as it was drawn last
+        # The page's place in the URL -> its hash.
+        self.pages: dict[str, str] = {}
+        # Key -> the widget as it was drawn last.
+        self.widgets: dict[str, object] = {}
         self.failures: list[str] = []
-        self.received = 0  # bytes
+        # Bytes.
+        self.received = 0
         self.entered = False
-        self.session = ""  # the app's name for this connection
-        self.timers: dict[str, asyncio.Task] = {}  # parts of the page that ask again by themselves
+        # The app's name for this connection.
+        self.session = ""
+        # Parts of the page that ask again by themselves.
+        self.timers: dict[str, asyncio.Task] = {}
         self._page, self._states = "", {}
         self._finished: asyncio.Queue = asyncio.Queue()
 
@@ -90,7 +95,8 @@ class Session:
         async with asyncio.timeout(PATIENCE):
             while await self._finished.get() != DONE:
                 pass
-        if self._listener.done():  # the app closed the connection, or said what is not understood here
+        # The app closed the connection, or said what is not understood here.
+        if self._listener.done():
             self._listener.result()
             raise ConnectionError("The app ended the connection.")
         return time.perf_counter() - began

@@ -120,7 +120,8 @@ def _row(tab, address: str, slider: Slider) -> dict:
 
 def _opened(tab, address: str, slider: Slider) -> str:
     """Open the page, until its chart is drawn; returns what the slider is called."""
-    from tests.made.browsing import PATIENCE as LOADED, settle  # the first page of a server loads the model too
+    # The first page of a server loads the model too.
+    from tests.made.browsing import PATIENCE as LOADED, settle
 
     tab.goto(f"{address}/{slider.link}", timeout=LOADED)
     drawn = tab.locator(f".st-key-{slider.chart} .main-svg").first
@@ -161,7 +162,8 @@ def _times(tab, slider: Slider) -> list[float]:
         return go((lap * MOVES)[:MOVES])
     took = _until_refused(go, thumb, forth, min(room, MOVES))
     if other := min(rest, MOVES - len(took)):
-        go([(thumb, back)] * (abs(_room(thumb)[0] - left)))  # what it has seen
+        # What it has seen.
+        go([(thumb, back)] * (abs(_room(thumb)[0] - left)))
         took += _until_refused(go, thumb, back, other)
     return took
 

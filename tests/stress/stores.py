@@ -59,7 +59,8 @@ def check(root: Path, goes: tuple[int, ...], also: Also) -> None:
         for at, run_id in enumerate(stood["runs"]):
             hold(run_id in listed or run_id in may_go, f"the run {at} is lost")
         for run_id in listed:
-            if store.has(run_id) or run_id not in may_go:  # one that was damaged before is seen now at the latest
+            # One that was damaged before is seen now at the latest.
+            if store.has(run_id) or run_id not in may_go:
                 whole(store.open(run_id))
         listed = {row.id for row in store.search()}
         there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
@@ -170,7 +171,8 @@ def case(act: Act, *goes: int, more: Act = lambda store: None, also: Also = stil
     """A case of an act on the store, which takes the runs `goes` away or may do so."""
 
     def do(root: Path) -> None:
-        bundle.prove = lambda folders: None  # a second of another process, which changes nothing
+        # A second of another process, which changes nothing.
+        bundle.prove = lambda folders: None
         with opened(root) as store:
             act(store)
 

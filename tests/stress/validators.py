@@ -37,7 +37,8 @@ VERBS = ("inspect", "groups", "pairs", "evaluate", "train-router", "budgets", "p
 def tried(count: int, folder: Path, seed: int = 0) -> list[Row]:
     """`count` inputs, dealt to the judges in turn, with the store `folder/state`; one row per judge."""
     for verb in VERBS:
-        STUDIES[verb]  # imported here, so that no input is blamed for the seconds
+        # Imported here, so that no input is blamed for the seconds.
+        STUDIES[verb]
     with contextlib.closing(RunStore(folder / "state")) as store:
         return judged(JUDGES, count, seed, store)
 
@@ -120,7 +121,8 @@ def _url(dice: random.Random, store: RunStore) -> object:
 
 
 def _words(dice: random.Random, store: RunStore) -> object:
-    with contextlib.suppress(ValueError):  # what the page drops, with a sentence
+    # What the page drops, with a sentence.
+    with contextlib.suppress(ValueError):
         edits.parse(hostile_text(dice))
     return cards.parse(hostile_text(dice), ["focus", "csa"])
 
