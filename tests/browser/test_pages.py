@@ -4,19 +4,21 @@ the fold, and on a telephone in the dark everything can be read.
 FOCUSCOPE_PICTURES names the folder for a picture of every page; without it none is taken.
 """
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
 from tests.conftest import WAIT, watched
 from tests.made.browsing import PATIENCE, redrawn, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MOST_MEMORY = 150e6  # bytes of the app's own process after every page was opened
+DRAWN = 5_000  # milliseconds until a chart that is not drawn never will be
 FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
 LOWER = {"tour", "runs", "generate", "quality-vs-speed"}  # pages whose main picture is none of these, or begins lower
 TOPS = "all => all.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect().top)"
@@ -70,12 +72,9 @@ def charts(page) -> list[dict]:
     """The charts that are shown, once the page rests and they have drawn what they hold (or never will)."""
     page.wait_for_function(AT_REST, timeout=PATIENCE)
     settle(page)
-    for _ in range(20):  # plotly draws a few frames after the script has ended
-        shown = page.evaluate(BLANK)
-        if not any(chart["blank"] for chart in shown):
-            break
-        page.wait_for_timeout(250)
-    return shown
+    with contextlib.suppress(TimeoutError):  # plotly draws a few frames after the script has ended
+        page.wait_for_function(f"() => ({BLANK})().every(chart => !chart.blank)", timeout=DRAWN)
+    return page.evaluate(BLANK)
 
 
 def opened(tab, server: str, path: str) -> list[dict]:
