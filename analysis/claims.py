@@ -111,8 +111,12 @@ class Comparison:
     @property
     def evidence(self) -> str:
         """Size and interval; of a difference that is not significant also what this sample could have detected."""
-        limit = f"; {self.detectable}" if self.verdict is Verdict.NOT_SIGNIFICANT else ""
-        return f"{self.size}, {self.interval}{limit}"
+        parts = [f"{self.size}, {self.interval}"]
+        if self.p_holm is not None and self.verdict is Verdict.NOT_SIGNIFICANT and not self.low <= 0 <= self.high:
+            parts.append(f"p = {self.p_holm:.2g} after Holm's correction")
+        if self.verdict is Verdict.NOT_SIGNIFICANT:
+            parts.append(self.detectable)
+        return "; ".join(parts)
 
     @property
     def detectable(self) -> str:

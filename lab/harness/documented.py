@@ -6,7 +6,7 @@ from typing import Any
 from analysis.files import write_whole
 from analysis.places import CACHE, revision
 from analysis.runs import Result
-from analysis.runs.conclusions import conclusions, ends_of
+from analysis.runs.conclusions import Conclusion, conclusions, ends_of
 from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study
 from analysis.runs.studies import study_files
 from analysis.studies import NAMED
@@ -66,13 +66,21 @@ def document(studies: dict[str, StoredStudy]) -> str:
     """The page, Markdown."""
     current = {title: study.numbers for title, study in studies.items() if not earlier(study.protocol)}
     contents = " · ".join(f"[{title}](#{_anchor(title)})" for title in studies)
-    parts = [HEAD.strip(), contents, CHANGED, table(CONCLUSIONS, conclusions(current))]
+    parts = [HEAD.strip(), contents, CHANGED, table(CONCLUSIONS, [_row(of) for of in conclusions(current)])]
     for title, study in studies.items():
         protocol, named = study.protocol, NAMED[study.protocol.study]
         parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
         parts += main_table(study)
         parts += [f"```\n{protocol.command}\n```", checks(named, study.numbers["protocol"]), made(study)]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(of: Conclusion) -> dict[str, Any]:
+    row = {"study": of.headline.study, "conclusion": of.headline.conclusion, "verdict": of.verdict}
+    for name, change in (("before", of.headline.before), ("now", of.now)):
+        if change is not None:
+            row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
+    return row
 
 
 def earlier(protocol: StudyProtocol) -> list[str]:

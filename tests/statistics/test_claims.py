@@ -62,6 +62,7 @@ def test_what_holds_alone_need_not_hold_in_a_family():
     among = Comparison(-1.0, -1.9, -0.1, p_holm=0.09)
     assert (alone.direction, among.direction) == (-1, 0) and among.verdict is Verdict.NOT_SIGNIFICANT
     assert among.minimum_detectable == alone.minimum_detectable == pytest.approx(2.8 * 1.8 / 2 / 1.96)
+    assert "; p = 0.09 after Holm's correction; the smallest effect" in among.evidence, "its interval leaves 0 out"
     assert Comparison(1.0, 0.0, 2.0).direction == 0, "an interval that ends at 0 holds it"
 
 

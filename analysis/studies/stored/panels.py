@@ -1,32 +1,38 @@
-"""How a study says what is drawn of it: columns of its rows, and panels of small multiples, as plain data."""
+"""How a study says what is drawn of it: columns of its rows, and panels of small multiples, as plain data.
+
+What these functions give is stored as JSON; `analysis.runs.stored` declares the fields and reads them back.
+"""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from analysis.papers import find
+from analysis.runs.stored import Column, Panel, Series
 
 
-def column(name: str, label: str, unit: str = "") -> dict:
-    """A column of the rows: its key, what a reader calls it, its unit."""
-    return {"name": name, "label": label, "unit": unit}
+def column(name: str, label: str, unit: str = "") -> dict[str, str]:
+    """A column of the rows."""
+    return asdict(Column(name, label, unit))
 
 
-def columns(study: str) -> list[dict]:
-    """The columns of a study's rows."""
+def columns(study: str) -> list[dict[str, str]]:
+    """The columns of a study's rows that never change."""
     return _of("columns.csv", study)
 
 
-def presented(study: str, sentence: str, panels: list[dict] | None, *notes: str) -> dict:
-    """What is shown of a study: its `sentence columns panels notes`, its own notes before these."""
-    said = [*(row["note"] for row in _of("notes.csv", study)), *notes]
-    found = {"sentence": sentence, "columns": columns(study), "panels": panels, "notes": said or None}
-    return {name: value for name, value in found.items() if value is not None}
+def presented(study: str, sentence: str, panels: list[dict] | None, *notes: str) -> dict[str, Any]:
+    """What is shown of a study, its notes that never change before these."""
+    shown = {"sentence": sentence, "columns": columns(study), "panels": panels}
+    shown["notes"] = [*(row["note"] for row in _of("notes.csv", study)), *notes] or None
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 @cache
-def _of(file: str, study: str) -> list[dict]:
+def _of(file: str, study: str) -> list[dict[str, str]]:
     """The rows of a study in a table beside this file."""
     with open(Path(__file__).with_name(file), encoding="utf-8", newline="") as lines:
         return [row for row in csv.DictReader(lines) if row.pop("study") == study]
@@ -34,12 +40,12 @@ def _of(file: str, study: str) -> list[dict]:
 
 def series(
     name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
-) -> dict:
-    """One line of a panel, as long as its x values; `low` and `high` its 95% interval, `paper` for printed numbers."""
-    return {"name": name, "y": list(y), "low": low and list(low), "high": high and list(high), "paper": paper}
+) -> dict[str, Any]:
+    """One line of a panel."""
+    return asdict(Series(name, list(y), low and list(low), high and list(high), paper))
 
 
-def of_rows(name: str, rows: Sequence[dict], key: str) -> dict:
+def of_rows(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
     """The series of a key of the rows, with its interval where they have `KEY_low` and `KEY_high`."""
     low, high = ([row.get(f"{key}_{edge}") for row in rows] for edge in ("low", "high"))
     known = any(edge is not None for edge in (*low, *high))
@@ -48,25 +54,29 @@ def of_rows(name: str, rows: Sequence[dict], key: str) -> dict:
 
 def panel(
     title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[dict], share: bool = False
-) -> dict:
-    """One small chart: the lines over `x_values`, the values of column `x`; `share`: they are read as per cent. Errors:
-    an assert for unequal lengths."""
+) -> dict[str, Any]:
+    """One small chart: the lines over `x_values`, the values of column `x`. Errors: an assert for unequal lengths."""
     assert all(len(line["y"]) == len(x_values) for line in lines), title
-    return {
-        **{"title": title, "x": x, "x_label": x_label, "x_values": list(x_values), "y_label": y_label},
-        "series": list(lines),
-    } | ({"share": True} if share else {})
+    drawn = asdict(Panel(title, x, x_label, list(x_values), y_label, [Series(**line) for line in lines], share))
+    # Files that were stored before `share` and `up` do without them, and so do panels that need neither.
+    return {name: value for name, value in drawn.items() if name not in ("share", "up") or value}
 
 
 def chart(
-    title: str, rows: Sequence[dict], x: str, x_label: str, y_label: str, keys: dict[str, str], more: Sequence = ()
-) -> dict:
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    x_label: str,
+    y_label: str,
+    keys: Mapping[str, str],
+    more: Sequence[dict] = (),
+) -> dict[str, Any]:
     """A panel over column `x` of the rows: a line for each name -> key of a row, and `more` lines."""
     lines = [of_rows(name, rows, key) for name, key in keys.items()]
     return panel(title, x, x_label, [row[x] for row in rows], y_label, [*lines, *more])
 
 
-def paper_lines(lines: dict[str, Sequence]) -> list[dict]:
+def paper_lines(lines: Mapping[str, Sequence]) -> list[dict[str, Any]]:
     """The series name -> values that a paper prints, without those of which it prints nothing."""
     return [series(name, y, paper=True) for name, y in lines.items() if any(value is not None for value in y)]
 
