@@ -69,3 +69,50 @@ def headlines() -> list[Headline]:
             )
             for line in csv.DictReader(lines)
         ]
+
+
+def conclusions(studies: Mapping[str, Mapping[str, Any]]) -> list[Conclusion]:
+    """Every headline. One whose study is not among `studies` (file name -> numbers), or has no such row any more,
+    waits."""
+    judged = []
+    for headline in headlines():
+        now = headline.now(studies.get(headline.study, {}))
+        became = WAITS if now is None else verdict(headline.before, now) if headline.judged else ""
+        judged.append(Conclusion(headline, now, became))
+    return judged
+
+
+def verdict(before: Comparison, now: Comparison) -> str:
+    """What became of a difference: on which side of 0 it lay and lies. Without intervals nothing is said."""
+    if Verdict.NOT_JUDGED in (before.verdict, now.verdict):
+        return ""
+    if before.direction == now.direction:
+        return SAME if before.direction else NEITHER
+    if not now.direction:
+        return LOST
+    return FLIPPED if before.direction else FOUND
+
+
+def changed(study: str, numbers: Mapping[str, Any]) -> list[str]:
+    """One sentence for each headline of a stored study that lies on another side of 0 than on the first model."""
+    return [
+        f"{of.headline.conclusion}: {of.verdict} with this model. {of.headline.before.bracketed} on the first bundled "
+        f"one, which hardly read far; {of.now.bracketed} here."
+        for of in conclusions({study: numbers})
+        if of.headline.study == study and of.now is not None and of.verdict in (FLIPPED, LOST, FOUND)
+    ]
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _fits(value: str, wanted: str, whole: bool) -> bool:
+    return value == wanted if whole else value.startswith(wanted)
+
+
+def ends_of(row: dict, name: str) -> list[str]:
+    """The keys of the interval of a value, if the row has one: `NAME_low` and `NAME_high`, or `low` and `high`."""
+    plain = WITH_PLAIN_ENDS.get(name)
+    keys = ([f"{name}_low", f"{name}_high"], [] if plain is None else [f"{plain}low", f"{plain}high"])
+    return next((pair for pair in keys if pair and all(key in row for key in pair)), [])
