@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.made.browsing import PATIENCE, click_when_shown, go, settle, upload
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 MASTERS = {
     "Gannet": "Ada Thorn",
     "Swift": "Piers Lowe",

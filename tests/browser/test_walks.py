@@ -19,7 +19,7 @@ from analysis.costs import KNOWN
 from app.tour.controls import STEPS
 from tests.made.browsing import PATIENCE, painted, settle, upload, visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
 LARGEST = 200_000  # bytes of a picture
 SCREENS = {  # each walk has one of its own
