@@ -259,9 +259,7 @@ def long_text(default: str = "windows") -> Any:
     every = ("--all-windows", "read every window of a text longer than the context")
     first = ("--first", "read only the first window of a text longer than the context")
     about = "all windows of a long text, or the first"
-    return field(
-        default, about, options=("windows", "first"), alias="long_text", flags={"first": first, "windows": every}
-    )
+    return field(default, about, options=("windows", "first"), flags={"first": first, "windows": every})
 
 
 def window() -> Any:

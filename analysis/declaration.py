@@ -39,7 +39,8 @@ class Declared:
     match in an address. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
     `word`: how the usage shows it where it stands without an option: TEXT, [one that may be left out], several... .
     `option`: its option where it is not the one of its name. `flags`: value -> (option that means it, its help).
-    `future`: the options that let later tokens decide over what earlier ones read.
+    `future`: the options that let later tokens decide over what earlier ones read. `former`: the default of an earlier
+    version, where it was another one: runs from then that do not name the value have that one.
     """
 
     help: str = ""
@@ -57,6 +58,7 @@ class Declared:
     option: str = ""
     flags: Mapping[Any, tuple[str, str]] = dataclasses.field(default_factory=dict)
     future: tuple = ()
+    former: Any = None
 
 
 def field(default: Any = MISSING, help: str = "", **about: Any) -> Any:
@@ -127,8 +129,11 @@ class Field:
             raise BadSetting(
                 f"{called} is {str(value)[:40]!r} and must be one of {', '.join(map(str, about.options))}."
             )
-        if about.low is not None and value is not None and not about.low <= value <= (about.high or value):
-            raise BadSetting(f"{called} is {value:,} and must lie between {about.low:,} and {about.high:,}.")
+        low, high = about.low, about.high
+        below = isinstance(value, (int, float)) and low is not None and value < low
+        if below or (isinstance(value, (int, float)) and high is not None and value > high):
+            limits = f"from {low or 0:,} on" if high is None else f"between {low or 0:,} and {high:,}"
+            raise BadSetting(f"{called} is {value:,} and must lie {limits}.")
         return float(value) if self.hint is float else value
 
     def read(self) -> Callable[[str], Any]:
@@ -138,7 +143,7 @@ class Field:
         return _list_of(self.item or str) if self.kind is list else self.kind
 
     def from_address(self, raw: str) -> Any:
-        """The value that stands in an address as `raw`. Errors: ValueError or BadSetting where it is none."""
+        """The value that stands in an address as `raw`, where no number is negative. Errors: ValueError."""
         about = self.declared
         if about.pattern and not re.fullmatch(about.pattern, raw):
             raise ValueError(raw)
@@ -147,11 +152,14 @@ class Field:
             if raw not in spelled:
                 raise ValueError(raw)
             return spelled[raw]
-        if self.kind is int and not re.fullmatch(r"-?[0-9]{1,9}", raw):
+        if self.kind is int and not re.fullmatch(r"[0-9]{1,9}", raw):
             raise ValueError(raw)
         if self.kind is float and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw):
             raise ValueError(raw)
-        return self.check(self.kind(raw))
+        try:
+            return self.check(self.kind(raw))
+        except BadSetting as error:
+            raise ValueError(raw) from error
 
     def json_schema(self) -> dict[str, Any]:
         """Its JSON Schema."""

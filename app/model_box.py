@@ -109,7 +109,7 @@ def _another() -> None:
     )
     name = (st.session_state["model_name"] or "").strip()
     try:
-        price = cached.load_price(state.CONTROLS["model"].parse(name))
+        price = cached.load_price(state.CONTROLS["model"].from_address(name))
     except (ValueError, AnalysisError):
         price = "Type a model name and press Enter to see what loading it costs."
     if price is None:
@@ -145,7 +145,7 @@ def _load(name: str) -> None:
     st.session_state["model_trouble"] = None
     try:
         try:
-            state.CONTROLS["model"].parse(name)
+            state.CONTROLS["model"].from_address(name)
         except ValueError:
             raise AnalysisError(
                 f"“{name[:60]}” is not the name of a model: give a Hugging Face id such as owner/name, or the name of "

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from analysis.cli.options import fields
 from analysis.commands import COMMANDS
+from analysis.declaration import in_address as to_url
 from analysis.files import write_json
 from analysis.studies import describe
 from analysis.studies.registry import STORED
-from app.selection.control import to_url
 from app.selection.controls import CONTROLS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ class Probe(OfModel):
         None, "where the fact is placed, from 0 (beginning) to 1 (end) (default: five depths)"
     )
     examples: list[int] | None = field(None, "numbers of labelled examples (default: 4,16,64)")
-    items: int = field(16, "number of questions in each cell", alias="probe_items")
+    items: int = field(8, "number of questions in each cell", former=16, low=1, alias="probe_items")
     choices: int = field(4, "number of candidate answers; chance is one in this many", alias="probe_choices")
     too_long: str = field(
         "refuse", "what to do with a prompt that is too long: refuse, or cut its beginning and count it"
@@ -47,7 +47,10 @@ class Benchmark(OfModel):
     )
     items: int | None = field(None, "only the first so many questions")
     question: str = field(
-        "sparse", "how the question is read: sparse (set-up A) or dense (set-up B)", alias="benchmark_question"
+        "sparse",
+        "how the question is read: sparse (set-up A) or dense (set-up B)",
+        alias="benchmark_question",
+        options=("sparse", "dense"),
     )
     seed: int = seed()
 

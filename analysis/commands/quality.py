@@ -182,9 +182,23 @@ class Generate(OfText):
 
     methods: list[dict] | None = methods()
     question: str = field("", "a question behind the text", alias="generate_question")
-    new_tokens: int = field(48, "number of tokens to generate", alias="generate_new")
-    length: int | None = field(
-        None, "tokens of the text, from its beginning (default: as many as fit)", alias="generate_prompt"
+    new_tokens: int = field(
+        48, "number of tokens to generate", alias="generate_new", label="number of new tokens", low=2, high=256
     )
-    known: bool = field(True, "the question is read before keys are dropped", alias="generate_known")
-    chat: bool = field(True, "the prompt inside the tokenizer's chat template, where it has one", alias="generate_chat")
+    length: int | None = field(
+        None,
+        "tokens of the text, from its beginning (default: as many as fit)",
+        alias="generate_prompt",
+        label="prompt length",
+        low=2,
+        high=1 << 24,
+    )
+    known: bool = field(
+        True, "the question is read before keys are dropped", alias="generate_known", label="time of the question"
+    )
+    chat: bool = field(
+        True,
+        "the prompt inside the tokenizer's chat template, where it has one",
+        alias="generate_chat",
+        label="chat template",
+    )

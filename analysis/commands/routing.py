@@ -15,7 +15,9 @@ class Route(OfTexts):
 
     corpus: str = field("", "a folder of texts, instead of at least six text files")
     heads: str = field("all", "all, or a list of layer:head such as 2:0,7:0", alias="route_heads")
-    min_distance: int = field(64, "fewest tokens between query and key", alias="route_distance")
+    min_distance: int = field(
+        64, "fewest tokens between query and key", alias="route_distance", label="minimum distance", low=1, high=1 << 20
+    )
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
     buckets: int | None = field(None, "number of buckets C (default: length / 32)", alias="route_buckets")
     length: int | None = field(None, "tokens in a prompt (default: 2048 or the model's context)")

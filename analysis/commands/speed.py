@@ -13,11 +13,31 @@ class Launch(OfText):
     exclusive = True
 
     router: str = router()
-    top: int | None = field(None, "number of groups each token belongs to", alias="speed_top")
-    window: int | None = field(None, "number of recent tokens that are always read", alias="speed_window")
-    n_sink: int | None = field(None, "number of first tokens that are always read", alias="speed_sinks")
-    new_tokens: int = field(32, "number of tokens to generate", alias="speed_new")
-    length: int | None = field(None, "tokens in the prompt (default: as many as fit)", alias="speed_prompt")
+    top: int | None = field(
+        None, "number of groups each token belongs to", alias="speed_top", label="groups per token", low=1, high=64
+    )
+    window: int | None = field(
+        None, "number of recent tokens that are always read", alias="speed_window", label="window", low=1, high=1 << 24
+    )
+    n_sink: int | None = field(
+        None,
+        "number of first tokens that are always read",
+        alias="speed_sinks",
+        label="number of sinks",
+        low=0,
+        high=64,
+    )
+    new_tokens: int = field(
+        32, "number of tokens to generate", alias="speed_new", label="number of new tokens", low=2, high=1024
+    )
+    length: int | None = field(
+        None,
+        "tokens in the prompt (default: as many as fit)",
+        alias="speed_prompt",
+        label="prompt length",
+        low=2,
+        high=1 << 24,
+    )
     repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
     long_text: str = long_text("first")
 
@@ -49,14 +69,29 @@ class Bench(OfModel):
         word="[WHAT]",
     )
     lengths: list[int] | None = field(None, "lengths in tokens, one or several")
-    heads: int = field(8, "number of query heads", alias="speed_heads")
-    head_dim: int = field(64, "dimensions of a head", alias="speed_size")
-    groups: int = field(8, "number of groups K", alias="speed_groups")
+    heads: int = field(8, "number of query heads", alias="speed_heads", label="number of heads", low=1, high=256)
+    head_dim: int = field(64, "dimensions of a head", alias="speed_size", label="head size", low=1, high=512)
+    groups: int = field(8, "number of groups K", alias="speed_groups", label="number of groups", low=1, high=64)
     top: int = field(1, "number of groups each token belongs to")
     window: int = field(128, "number of recent tokens that are always read")
-    dtype: str = field("bfloat16", "number format: bfloat16, float16 or float32", alias="speed_dtype")
-    batch: int = field(1, "number of sequences processed together", alias="speed_batch")
-    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", alias="speed_rounds")
+    dtype: str = field(
+        "bfloat16",
+        "number format: bfloat16, float16 or float32",
+        alias="speed_dtype",
+        label="precision",
+        options=("bfloat16", "float32", "float16"),
+    )
+    batch: int = field(
+        1, "number of sequences processed together", alias="speed_batch", label="batch", low=1, high=1024
+    )
+    repeats: int = field(
+        5,
+        "number of rounds, with dense and sparse in alternation",
+        alias="speed_rounds",
+        label="number of rounds",
+        low=1,
+        high=1000,
+    )
     kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)")
     skew: bool = field(False, "also make groups of unequal size")
     router: str | None = field(None, "take the groups that this router gives the bundled story, such as k8-top1")

@@ -7,9 +7,9 @@ from analysis.claims import Comparison
 from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
-from app.benchmarks.controls import ITEMS, SHOTS
 from app.quality.words import Asked
 from app.selection import state
+from app.selection.decide import BENCHMARK_ITEMS, BENCHMARK_SHOTS
 from app.ui import jobs, repeat, stored, tables, widgets
 from app.ui.charts import SHARE, error_bars, figure, marks, safe, style
 
@@ -66,18 +66,22 @@ def _controls(found: list[str]) -> list[str]:
         "Tasks", found, key="benchmark_pick", format_func=lambda name: TASKS[name].title, on_change=_picked, width=620
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        widgets.settled("benchmark_shots", list(SHOTS), None)
+        widgets.settled("benchmark_shots", list(BENCHMARK_SHOTS), None)
         st.selectbox(
             "Examples in a prompt",
-            SHOTS,
+            BENCHMARK_SHOTS,
             key="benchmark_shots",
             width=190,
             format_func=lambda n: "the task's own" if n is None else f"{n}",
             help="More examples make prompts long, so that reading less makes a difference.",
         )
-        widgets.settled("benchmark_items", list(ITEMS), 100)
+        widgets.settled("benchmark_items", list(BENCHMARK_ITEMS), 100)
         st.selectbox(
-            "Questions", ITEMS, key="benchmark_items", width=150, format_func=lambda n: f"the first {n}" if n else "all"
+            "Questions",
+            BENCHMARK_ITEMS,
+            key="benchmark_items",
+            width=150,
+            format_func=lambda n: f"the first {n}" if n else "all",
         )
         st.segmented_control(
             "The question",

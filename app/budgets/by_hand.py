@@ -7,9 +7,9 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.budgets import edits as budgets_edits, maps, policy as budgets
-from app.budgets.controls import HOW, WAYS, WHERE
 from app.budgets.words import positions, share, shared, span
 from app.selection import state
+from app.selection.sparsify import BUDGET_WAYS, EDIT_HOW, EDIT_WHERE
 from app.ui import asking, fields, jobs, tables, widgets
 
 SWEEP = {"tolerance": 0.01, "tolerance_bin": 0.02, "window": None, "tokens": 16_384, "seed": 0}
@@ -119,8 +119,8 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
             )
         widgets.settled("budget_factor", [min(st.session_state["budget_factor"], 100.0)], 0.5)
         widgets.settled("budget_keys", [min(max(st.session_state["budget_keys"], 1), 1 << 20)], 64)
-        where = st.selectbox("Change", list(WHERE), format_func=WHERE.get, key="budget_where", width=230)
-        how = st.segmented_control("How", list(HOW), format_func=HOW.get, key="budget_how", required=True)
+        where = st.selectbox("Change", list(EDIT_WHERE), format_func=EDIT_WHERE.get, key="budget_where", width=230)
+        how = st.segmented_control("How", list(EDIT_HOW), format_func=EDIT_HOW.get, key="budget_how", required=True)
         if how == "scale":
             value = st.number_input("Times", 0.0, 100.0, step=0.25, key="budget_factor", width=110)
         elif how == "set":
@@ -157,15 +157,15 @@ def _how_many(run: Run) -> None:
         chosen["budget_way_pick"] = chosen["budget_way"]
         st.selectbox(
             "Keys in total",
-            list(WAYS),
-            format_func=lambda way: WAYS[way][0],
+            list(BUDGET_WAYS),
+            format_func=lambda way: BUDGET_WAYS[way][0],
             key="budget_way_pick",
             width=250,
             on_change=_way,
             args=(run.numbers["beta"], run.numbers["total"], run.numbers["reads_causal"], len(run.numbers["ranks"])),
             help=cached.glossary("key budget"),
         )
-        _, label, low, high, step = WAYS[chosen["budget_way"]]
+        _, label, low, high, step = BUDGET_WAYS[chosen["budget_way"]]
         if label:
             value = chosen["budget_size"]
             widgets.settled("budget_size", [value] if low <= value <= high else [], max(low, 1.0))

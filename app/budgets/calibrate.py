@@ -7,8 +7,8 @@ from analysis.runs.corpora import TEXTS
 from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps
-from app.budgets.controls import SHARED_BY, SHARED_OUT
 from app.selection import state
+from app.selection.sparsify import SHARED_BY, SHARED_OUT
 from app.ui import asking, fields, jobs, tables, widgets
 from app.ui.offers import Scope
 

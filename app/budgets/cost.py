@@ -7,10 +7,10 @@ from app import cached
 from app.budgets import policy
 from app.budgets.words import share, span
 from app.selection import state
+from app.selection.decide import CONTEXTS, LOADED
 from app.ui import asking, jobs, tables, widgets
 from app.ui.spelled import size
 from app.worth import charts as worth_charts, tables as worth
-from app.worth.controls import CONTEXTS, LOADED
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
 GUESS = 20.0  # seconds, until something was timed here

@@ -5,10 +5,10 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.budgets import charts, policy as budgets
-from app.budgets.controls import BARS, READS
 from app.budgets.words import ALLOWED, bins as listed, positions, share, shared, signed, span
 from app.quality import text as quality_text
 from app.selection import state
+from app.selection.sparsify import BUDGET_BARS, READ_SHARES
 from app.ui import asking, fields, jobs, painted, tables, widgets
 
 NO_CAP = 1 << 20
@@ -24,7 +24,7 @@ KEYS = {
 def arguments() -> dict:
     """The arguments of `reads-text` for the text and policy in use."""
     chosen = st.session_state
-    more = {"policy": chosen["budget_policy"], "shares": list(READS), "window": None, "seed": 0}
+    more = {"policy": chosen["budget_policy"], "shares": list(READ_SHARES), "window": None, "seed": 0}
     return state.study_args(chosen, **more)
 
 
@@ -48,8 +48,8 @@ def tab(stored: dict[str, dict]) -> None:
     _about_text(shown)
     if run is None and not refused:
         widgets.prose(
-            f"The text is read {len(READS)} times with fewer and fewer keys, shared out by the ranks of the policy. "
-            "After that a slider shows every step at once.",
+            f"The text is read {len(READ_SHARES)} times with fewer and fewer keys, shared out by the ranks of the "
+            "policy. After that a slider shows every step at once.",
             "more",
         )
         jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
@@ -75,13 +75,13 @@ def _live(run: Run) -> None:
     chosen, rows = st.session_state, run.numbers["rows"]
     st.select_slider(
         "Share of the causal pairs that is read",
-        READS,
+        READ_SHARES,
         key="budget_reads",
         format_func=share,
         help=cached.glossary("KV reads (% of causal)"),
         on_change=_moved,
     )
-    look = {"format_func": BARS.get, "required": True, "label_visibility": "collapsed"}
+    look = {"format_func": BUDGET_BARS.get, "required": True, "label_visibility": "collapsed"}
     at = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
     row = rows[at]
     _figures(row)
@@ -97,7 +97,7 @@ def _live(run: Run) -> None:
                 alt="Change of perplexity, or perplexity, by position in the window",
                 help=cached.glossary("worst position bin"),
             )
-            st.segmented_control("Bars", list(BARS), key="budget_bins", **look)
+            st.segmented_control("Bars", list(BUDGET_BARS), key="budget_bins", **look)
         widgets.chart(
             charts.by_reads(rows, row["share"]),
             by_share(rows),

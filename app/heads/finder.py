@@ -8,9 +8,9 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.heads import charts
-from app.heads.controls import FINDERS
 from app.heads.words import LETTERS, STATISTICS, letters, ranked
 from app.selection import state
+from app.selection.look import FINDERS
 from app.ui import asking, fields, painted, tables, widgets
 
 Names = Mapping[tuple[int, int], Sequence[str]]  # (layer, head) -> its names

@@ -9,8 +9,8 @@ from analysis.claims import Comparison, signed
 from analysis.runs import Run
 from app import cached
 from app.heads import charts, finder, scope
-from app.heads.controls import WAYS
 from app.selection import state
+from app.selection.look import ABLATION_WAYS
 from app.ui import asking, fields, painted, tables, widgets
 
 LEVELS = ((0.1, "0.1–0.3"), (0.3, "0.3–1"), (1.0, "1–2"), (2.0, "2–4"), (4.0, "over 4"))  # nats per token
@@ -33,14 +33,14 @@ def show(tokens: dict, layer: int, head: int) -> None:
         "predicted again.",
         "more",
     )
-    by = st.session_state["without_by"] or next(iter(WAYS))
+    by = st.session_state["without_by"] or next(iter(ABLATION_WAYS))
     fields.pick(
         st.segmented_control,
         "In its place",
-        list(WAYS),
+        list(ABLATION_WAYS),
         "without_by",
         by,
-        format_func=WAYS.get,
+        format_func=ABLATION_WAYS.get,
         help=cached.glossary(TERM),
     )
     part, size = scope.choice("without_all", "ablate", _args("top", by), tokens)

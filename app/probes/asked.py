@@ -3,11 +3,11 @@
 import streamlit as st
 
 from app import cached
-from app.probes.controls import CHOICES, ITEMS, REACHES, TASKS, WAYS
 from app.probes.words import title
 from app.quality import cards
 from app.quality.words import Asked
 from app.selection import state
+from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_TASKS, PROBE_WAYS
 from app.ui import asking, widgets
 from app.ui.offers import Scope
 
@@ -34,7 +34,7 @@ def every_task() -> dict:
     deepest = asking.card(st.session_state["model"])["max_positions"]
     return request(
         **{
-            "probes": list(TASKS),
+            "probes": list(PROBE_TASKS),
             "methods": [{"name": name, "settings": {}} for name in FIRST],
             "lengths": [min(EVERY["length"], deepest)],
         },
@@ -57,7 +57,7 @@ def chosen_map(asked: list[Asked]) -> dict:
 def tokens(args: dict) -> int:
     """Tokens that a request reads, which is what it costs."""
     places = sum(
-        {"depth": len(args["depths"]), "examples": len(args["examples"]), None: 1}[TASKS[task][1]]
+        {"depth": len(args["depths"]), "examples": len(args["examples"]), None: 1}[PROBE_TASKS[task][1]]
         for task in args["probes"]
     )
     described = cached.catalogue()
@@ -81,15 +81,15 @@ def controls() -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
     st.segmented_control(
-        "Task", list(TASKS), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
+        "Task", list(PROBE_TASKS), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
     )
-    widgets.prose(cached.glossary(TASKS[st.session_state["probe"]][2]), "quiet")
+    widgets.prose(cached.glossary(PROBE_TASKS[st.session_state["probe"]][2]), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         asked = methods()
         st.selectbox(
             "Positions",
-            list(WAYS),
-            format_func=WAYS.get,
+            list(PROBE_WAYS),
+            format_func=PROBE_WAYS.get,
             key="probe_rope",
             width=190,
             help=cached.glossary("dynamic NTK"),
@@ -97,19 +97,19 @@ def controls() -> list[Asked]:
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         st.selectbox(
             "Questions in a cell",
-            ITEMS,
+            PROBE_ITEMS,
             key="probe_items",
             width=150,
             help="More questions narrow the intervals and take longer in proportion.",
         )
-        st.selectbox("Candidates", CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
+        st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
     return asked
 
 
 def _reach(most: int) -> None:
-    fits = [size for size in REACHES if size <= most] or [most]
+    fits = [size for size in PROBE_REACHES if size <= most] or [most]
     default = USUAL if USUAL in fits else fits[-1]
-    if st.session_state["probe_reach"] in set(REACHES) - set(fits):
+    if st.session_state["probe_reach"] in set(PROBE_REACHES) - set(fits):
         state.choose(st.session_state, probe_reach=default)  # it was right for another model
     widgets.settled("probe_reach", fits, default)
     st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach", width=170)

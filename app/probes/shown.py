@@ -7,7 +7,8 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.probes import charts
-from app.probes.words import TASKS, against, ruler, spread, title
+from app.probes.words import against, ruler, spread, title
+from app.selection.decide import PROBE_TASKS
 from app.ui import stored, study, tables, widgets
 from app.ui.reading import rows_of
 
@@ -23,7 +24,7 @@ def answer(run: Run) -> None:
 
 def maps(run: Run, task: str) -> None:
     """One map for each method on one scale, dense first."""
-    axis = TASKS[task][1]
+    axis = PROBE_TASKS[task][1]
     with st.grid(2, min_column_width=380, gap="large"):
         for at, label in enumerate(run.numbers["labels"]):
             rows = [row for row in run.numbers["rows"] if row["method"] == label]

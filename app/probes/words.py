@@ -2,9 +2,9 @@
 
 from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
-from app.probes.controls import TASKS
 from app.quality import words as quality_words
 from app.quality.words import Asked
+from app.selection.decide import PROBE_TASKS
 
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
 
@@ -18,13 +18,13 @@ RULER = {  # task -> the closest one of RULER (arXiv 2404.06654), by its name in
 
 def title(task: str) -> str:
     """The name of a task."""
-    return TASKS[task][0]
+    return PROBE_TASKS[task][0]
 
 
 def ruler() -> str:
     """Which tasks correspond to RULER's, in sentences."""
     named = ", ".join(f"{title(task)} is like {name}" for task, name in RULER.items())
-    none = " and ".join(title(task) for task in TASKS if task not in RULER)
+    none = " and ".join(title(task) for task in PROBE_TASKS if task not in RULER)
     return f"Tasks of RULER: {named}. {none} have none there. RULER lets the model write its answer."
 
 

@@ -6,8 +6,8 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.quality.controls import SHARES
 from app.quality.words import Asked
+from app.selection.decide import EQUAL_SHARES
 from app.ui import asking, widgets
 
 
@@ -15,7 +15,7 @@ def choice() -> float | None:
     """The control; the share of the causal pairs that every method is to read, or None."""
     st.segmented_control(
         "Same budget for all",
-        SHARES,
+        EQUAL_SHARES,
         format_func="{}%".format,
         key="quality_equal",
         help=cached.glossary("equal reads"),

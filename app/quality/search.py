@@ -6,8 +6,8 @@ import streamlit as st
 
 from app import cached
 from app.quality import charts
-from app.quality.controls import LOSE
 from app.quality.words import Asked
+from app.selection.decide import MAY_LOSE
 from app.ui import jobs, widgets
 
 CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
@@ -45,7 +45,7 @@ def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, contex
         widgets.prose(f"A search needs prompts of {least:,} tokens: choose a longer one above.{why}", "quiet")
         return
     look = {"format_func": "less than {}%".format, "required": True}
-    st.segmented_control("Perplexity may rise by", LOSE, key="quality_lose", **look)
+    st.segmented_control("Perplexity may rise by", MAY_LOSE, key="quality_lose", **look)
     args = request(saves, asked, prefix)
     passes = PASSES + SETTLING * (saves == "reads")
     work = int(len(asked) * STEPS * passes + CUTS) * (prefix + AFTER)

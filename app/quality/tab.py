@@ -21,8 +21,8 @@ from app.quality import (
     text as quality_text,
     words,
 )
-from app.quality.controls import SAVES
 from app.quality.words import Asked, Shown
+from app.selection.decide import SAVES
 from app.speed import inherited
 from app.ui import asking, take, widgets
 from app.ui.offers import Waiting

@@ -8,9 +8,9 @@ from analysis.commandline import commandline
 from analysis.runs.corpora import TEXTS
 from app import cached
 from app.routing import recall, texts as own_texts
-from app.routing.controls import HEADS, PARTITIONS
 from app.routing.words import head_columns
 from app.selection import state
+from app.selection.sparsify import PARTITIONS, ROUTE_HEADS
 from app.ui import asking, jobs, repeat, tables, widgets
 from app.ui.offers import Scope
 
@@ -106,7 +106,7 @@ def _form(card: dict) -> None:
 def _heads() -> None:
     """What names no heads becomes all of them."""
     given = st.session_state["route_heads"].replace(" ", "")
-    state.choose(st.session_state, route_heads=given if re.fullmatch(HEADS, given) else "all")
+    state.choose(st.session_state, route_heads=given if re.fullmatch(ROUTE_HEADS, given) else "all")
 
 
 def _found(run) -> None:

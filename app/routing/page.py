@@ -9,9 +9,9 @@ from analysis.runs import Run
 from analysis.runs.studies import study_folders
 from app import cached
 from app.routing import closure, cost, fit, heads, recall, token
-from app.routing.controls import ON, PARTITIONS, TABS
 from app.routing.words import LEFT_OUT
 from app.selection import state
+from app.selection.sparsify import PARTITIONS, ROUTE_ON, ROUTE_TABS
 from app.ui import asking, fields, stored, take, widgets
 from app.ui.tabs import tabs
 
@@ -101,7 +101,12 @@ def _controls(opened: Run) -> dict:
         st.toggle(f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"))
         cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         st.segmented_control(
-            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, help=cached.glossary("corpus")
+            "Tested on",
+            list(ROUTE_ON),
+            format_func=ROUTE_ON.get,
+            key="route_on",
+            required=True,
+            help=cached.glossary("corpus"),
         )
         if chosen["route_on"] == "stored":
             return cell | {"partition": _partition(cells, cell)}
@@ -177,4 +182,4 @@ def _tabs(opened: Run, run: Run, distances: dict, card: dict) -> None:
         "cost": lambda: cost.show(opened, run),
         "fit": lambda: fit.show(card),
     }
-    tabs("route_tab", TABS, rooms)
+    tabs("route_tab", ROUTE_TABS, rooms)

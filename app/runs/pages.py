@@ -52,7 +52,7 @@ def shows(verb: str, request: dict | None = None) -> tuple[str, dict[str, str]] 
 
 def _fits(name: str, value: object) -> bool:
     try:
-        return value is not None and state.CONTROLS[name].parse(state.to_url(value)) == value
+        return value is not None and state.CONTROLS[name].from_address(state.to_url(value)) == value
     except ValueError:
         return False
 
@@ -80,7 +80,7 @@ def go(wanted: dict) -> None:
     for name, raw in wanted["controls"].items():
         if name in state.CONTROLS:
             try:
-                values[name] = state.CONTROLS[name].parse(raw)
+                values[name] = state.CONTROLS[name].from_address(raw)
             except ValueError:
                 continue  # a note from elsewhere may say anything; what is no value stays at its default
     state.choose(st.session_state, **values)

@@ -1,58 +1,80 @@
-"""Every value that can stand in the URL: what all pages share, and what each room declares.
+"""Every value that can stand in an address: what all pages share, the state of each page, and the fields of commands.
 
-A control's name is its key in the session, its widget's key and its name in the URL.
+A control's name is its key in the session, its widget's key and its name in the address. A field of a command stands
+there under its `alias`, with the default and the range of the command.
 """
 
-from app.benchmarks import controls as benchmarks
-from app.budgets import controls as budgets
-from app.generate import controls as generate
-from app.groups import controls as groups
-from app.heads import controls as heads
-from app.pairs import controls as pairs
-from app.papers import controls as papers
-from app.probes import controls as probes
-from app.quality import controls as quality
-from app.routing import controls as routing
-from app.runs import controls as runs
-from app.selection.control import HASH, MODEL, NAME, Control, matching, one_of, switch, whole
-from app.speed import controls as speed
-from app.start import controls as start
-from app.temperature import controls as temperature
-from app.tour import controls as tour
-from app.training import controls as training
-from app.worth import controls as worth
+from dataclasses import dataclass, replace
 
-SHARED = {
-    "model": Control(matching(MODEL), "demo"),
-    "text": Control(matching(HASH)),
-    "router": Control(matching(NAME)),
-    "long_text": Control(one_of("windows", "first"), "windows", "long text"),
-    "layer": Control(whole()),
-    "group": Control(whole()),
-    "head": Control(whole()),
-    "query": Control(whole(7), name="token"),  # a token of the text, on every page that shows what one reads
-    "other_text": Control(matching(HASH), name="second text"),
-    "other_model": Control(matching(MODEL), name="second model"),
-    "job": Control(matching(HASH)),
-    "classroom": switch(False),  # large type, no tables
-}
-ROOMS = (
-    heads,
-    groups,
-    pairs,
-    budgets,
-    temperature,
-    routing,
-    worth,
-    speed,
-    quality,
-    generate,
-    probes,
-    benchmarks,
-    training,
-    papers,
-    runs,
-    tour,
-    start,
+from analysis.commands import COMMANDS
+from analysis.declaration import Field, field, fields_of
+from app.selection.decide import (
+    BenchmarksPage,
+    GeneratePage,
+    ProbesPage,
+    QualityPage,
+    SpeedPage,
+    WorthPage,
 )
-CONTROLS = SHARED | {name: control for room in ROOMS for name, control in room.CONTROLS.items()}
+from app.selection.evidence import PapersPage, RunsPage, TrainingPage
+from app.selection.look import GroupsPage, HeadsPage, PairsPage, StartPage, TourPage
+from app.selection.patterns import HASH, MODEL, NAME
+from app.selection.sparsify import BudgetsPage, RoutingPage, TemperaturePage
+
+
+@dataclass(frozen=True)
+class EveryPage:
+    """What all pages share."""
+
+    model: str = field("demo", pattern=MODEL)
+    text: str | None = field(None, pattern=HASH)
+    router: str | None = field(None, pattern=NAME)
+    long_text: str = field("windows", options=("windows", "first"), label="long text")
+    layer: int | None = field(None, high=9_999)
+    group: int | None = field(None, high=9_999)
+    head: int | None = field(None, high=9_999)
+    # A token of the text, on every page that shows what one reads.
+    query: int | None = field(None, high=9_999_999, label="token")
+    other_text: str | None = field(None, pattern=HASH, label="second text")
+    other_model: str | None = field(None, pattern=MODEL, label="second model")
+    job: str | None = field(None, pattern=HASH)
+    classroom: bool = field(False, "large type, no tables")
+
+
+PAGES = (
+    EveryPage,
+    HeadsPage,
+    GroupsPage,
+    PairsPage,
+    BudgetsPage,
+    TemperaturePage,
+    RoutingPage,
+    WorthPage,
+    SpeedPage,
+    QualityPage,
+    GeneratePage,
+    ProbesPage,
+    BenchmarksPage,
+    TrainingPage,
+    PapersPage,
+    RunsPage,
+    TourPage,
+    StartPage,
+)
+
+
+def _controls() -> dict[str, Field]:
+    controls = {one.name: one for page in PAGES for one in fields_of(page)}
+    for command in COMMANDS.values():
+        for one in fields_of(command):
+            if one.declared.alias:  # what a page declares itself, such as the text in use, is the page's
+                controls.setdefault(one.declared.alias, replace(one, name=one.declared.alias))
+    return controls
+
+
+CONTROLS = _controls()
+
+
+def named(beginning: str) -> dict[str, Field]:
+    """The controls whose names begin so: those of one part of a page."""
+    return {name: one for name, one in CONTROLS.items() if name.startswith(beginning)}

@@ -7,7 +7,7 @@ are tested without a browser. The controls themselves stand in `controls`, and i
 import re
 from collections.abc import Mapping, MutableMapping
 
-from app.selection.control import to_url
+from analysis.declaration import in_address as to_url
 from app.selection.controls import CONTROLS
 
 CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
@@ -30,7 +30,7 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     for name, control in CONTROLS.items():
         if name in session[LINKED]:
             try:
-                chosen[name] = control.parse(params[name])
+                chosen[name] = control.from_address(params[name])
             except ValueError:
                 dropped.append(unusable(name, params[name]))
         session[name] = chosen[name]
@@ -96,7 +96,7 @@ def follow(session: MutableMapping, name: str, options: list, usual: object) -> 
 
 def unusable(name: str, raw: str) -> str:
     """The sentence about a value that was dropped."""
-    called = CONTROLS[name].name or name.replace("_", " ")
+    called = CONTROLS[name].label
     return f"The link's {called} {_quoted(raw)} is not available here; it was dropped."
 
 

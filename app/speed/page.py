@@ -3,8 +3,8 @@
 import streamlit as st
 
 from app import cached
+from app.selection.decide import DTYPES, SPEED_MEMBERS, SPEED_ON, SPEED_WHAT
 from app.speed import charts, curve as speed_curve, inherited, requests, shown
-from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
 from app.ui import asking, fields, jobs, repeat, widgets
 
 SHAPE = ("groups", "top", "window")
@@ -21,7 +21,12 @@ def timed() -> None:
     these settings."""
     answer = st.container()
     st.segmented_control(
-        "What is timed", list(ON), format_func=ON.get, key="speed_on", required=True, label_visibility="collapsed"
+        "What is timed",
+        list(SPEED_ON),
+        format_func=SPEED_ON.get,
+        key="speed_on",
+        required=True,
+        label_visibility="collapsed",
     )
     with widgets.guarded():
         (_shapes if st.session_state["speed_on"] == "shapes" else _model)(answer)
@@ -79,17 +84,17 @@ def _shapes(answer) -> None:
         if chosen["speed_what"] != "decode":
             fields.number("Batch", "speed_batch", 1, 64, width=100)
         st.selectbox("Precision", list(DTYPES), key="speed_dtype", width=130)
-        st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
+        st.selectbox("Groups are", list(SPEED_MEMBERS), format_func=SPEED_MEMBERS.get, key="speed_members", width=210)
         _rounds()
     repeat.drawer(_curve(answer, LAUNCH, None, None, None))
 
 
 def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -> str:
     """Draws it; returns the command that measures it."""
-    chosen, offered = st.session_state, [what for what in WHAT if card or what != "inference"]
+    chosen, offered = st.session_state, [what for what in SPEED_WHAT if card or what != "inference"]
     widgets.settled("speed_what", offered, "attention")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.selectbox("Measure by length", offered, format_func=WHAT.get, key="speed_what", width=240)
+        st.selectbox("Measure by length", offered, format_func=SPEED_WHAT.get, key="speed_what", width=240)
         whole = chosen["speed_what"] == "inference"
         if not whole:
             st.text_input("Lengths, tokens", key="speed_lengths", max_chars=80, width=320, help="16K means 16,384.")
@@ -117,7 +122,7 @@ def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -
     if stored is None:
         at = ", ".join(map(charts.short, lengths))
         widgets.prose(
-            f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. "
+            f"This times {SPEED_WHAT[request['what']]} at {at} tokens, dense and sparse in turns. "
             "Hollow marks: the bound with equally full groups.",
             "quiet",
         )

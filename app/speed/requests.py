@@ -10,8 +10,8 @@ from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached
+from app.selection.decide import DTYPES
 from app.speed import inherited
-from app.speed.controls import DTYPES
 from app.ui.offers import Scope
 
 MOST_LENGTHS, LONGEST = 12, 1 << 22

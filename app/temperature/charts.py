@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.temperature.controls import SHARPNESS
+from app.selection.sparsify import SHARPNESS
 from app.ui import painted
 from app.ui.charts import (
     CHANCE,

@@ -6,8 +6,8 @@ from analysis.runs import Run
 from app import cached
 from app.heads import one as heads_one, text as heads_text
 from app.selection import state
+from app.selection.sparsify import SHARPNESS, SOFTMAX
 from app.temperature import charts
-from app.temperature.controls import SHARPNESS, SOFTMAX
 from app.ui import asking, fields, painted, widgets
 from app.ui.reading import rows_of
 

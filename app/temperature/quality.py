@@ -5,8 +5,8 @@ import streamlit as st
 from analysis.claims import signed
 from app import cached
 from app.selection import state
+from app.selection.sparsify import SOFTMAX
 from app.temperature import charts
-from app.temperature.controls import SOFTMAX
 from app.ui import asking, jobs, stored, study as study_panels, widgets
 from app.ui.reading import rows_of
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.temperature.controls import STUDIES
+from app.selection.sparsify import FOCAL_STUDIES
 from app.ui import stored, study, widgets
 
 
@@ -12,13 +12,13 @@ def show() -> None:
     st.header("Trained with it", anchor=False, help=cached.glossary("trained with a temperature"))
     st.segmented_control(
         "Study",
-        list(STUDIES),
-        format_func=lambda name: STUDIES[name][1],
+        list(FOCAL_STUDIES),
+        format_func=lambda name: FOCAL_STUDIES[name][1],
         key="trained_with",
         required=True,
         label_visibility="collapsed",
     )
-    name, title, question = STUDIES[st.session_state["trained_with"]]
+    name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
     found = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
     if found is not None:
@@ -34,5 +34,5 @@ def best() -> str:
     lowest = min(rows, key=lambda row: row["loss"])
     return (
         f" Of small models trained here from scratch with a constant temperature, the one with t = {lowest['t']:g} has "
-        f"the lowest loss; whether it beats dense training stands above, under “{STUDIES['temperatures'][1]}”."
+        f"the lowest loss; whether it beats dense training stands above, under “{FOCAL_STUDIES['temperatures'][1]}”."
     )

@@ -2,15 +2,15 @@
 
 import streamlit as st
 
+from analysis.declaration import in_address as to_url
 from app import cached
 from app.budgets import charts as budgets
 from app.budgets.words import share
 from app.heads import text as heads_text
 from app.selection import state
-from app.selection.control import to_url
+from app.selection.look import TOUR_STEPS
 from app.temperature import charts as temperature
 from app.tour import words
-from app.tour.controls import STEPS
 from app.tour.story import STORY
 from app.ui import asking, charts, classroom, painted, widgets
 
@@ -27,9 +27,9 @@ def show() -> None:
     st.html(STYLE)
     step, text = st.session_state["step"], cached.samples()[STORY.sample][0]
     verb, request = STORY.requests(text)[step]
-    place = list(STEPS).index(step)
+    place = list(TOUR_STEPS).index(step)
     with st.container(horizontal=True, vertical_alignment="center", key="tour_on"):
-        st.title(f"{place + 1} of {len(STEPS)} · {STEPS[step]}", anchor=False, width="stretch")
+        st.title(f"{place + 1} of {len(TOUR_STEPS)} · {TOUR_STEPS[step]}", anchor=False, width="stretch")
         _on(place)
     run = asking.ask(verb, request, "Reading the text of the tour")
     with widgets.guarded():
@@ -42,7 +42,7 @@ def show() -> None:
 
 def _on(place: int) -> None:
     """The way back and on; after the last step, to Start."""
-    names = list(STEPS)
+    names = list(TOUR_STEPS)
     back, on = names[max(place - 1, 0)], names[min(place + 1, len(names) - 1)]
     look = {"on_click": _go, "shortcut": "Left"}
     st.button("Back", icon=":material/arrow_back:", key="tour_back", disabled=place == 0, args=(back,), **look)

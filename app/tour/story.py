@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.budgets.controls import READS
 from app.selection import state
-from app.temperature.controls import SOFTMAX
+from app.selection.sparsify import READ_SHARES, SOFTMAX
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,10 @@ class Story:
             "head": ("head", common | {"without_first": False} | reader | query),
             "pair": ("head", common | {"without_first": False} | reader | query),
             "sharpen": ("temperature", common | {"t": list(SOFTMAX)} | sharpened | query),
-            "cut": ("reads-text", common | {"policy": "policy", "shares": list(READS), "window": None, "seed": 0}),
+            "cut": (
+                "reads-text",
+                common | {"policy": "policy", "shares": list(READ_SHARES), "window": None, "seed": 0},
+            ),
         }
 
     def links(self, text: str) -> dict[str, tuple[str, str, dict]]:

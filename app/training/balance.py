@@ -5,8 +5,8 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
+from app.selection.evidence import ROUTER_TEMPERATURES
 from app.training import balance_charts
-from app.training.controls import TEMPERATURES
 from app.ui import asking, fields, widgets
 
 TRAP = 3  # iterations at which groups look nearly balanced and are not
@@ -28,7 +28,12 @@ def _live() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         help = cached.glossary("temperature (router)")
         st.select_slider(
-            "Temperature", TEMPERATURES, key="balance_temperature", format_func="{:g}".format, help=help, width=330
+            "Temperature",
+            ROUTER_TEMPERATURES,
+            key="balance_temperature",
+            format_func="{:g}".format,
+            help=help,
+            width=330,
         )
         help = cached.glossary("Sinkhorn iterations")
         st.slider("Sinkhorn iterations", 0, 20, key="balance_iterations", help=help, width=330)

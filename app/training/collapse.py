@@ -5,8 +5,8 @@ import streamlit as st
 from analysis import papers
 from analysis.runs.stored import StoredStudy
 from app import cached
+from app.selection.evidence import COLLAPSE_MEASURES, COLLAPSE_ROWS
 from app.training import collapse_charts
-from app.training.controls import MEASURES, ROWS
 from app.ui import stored, tables, widgets
 
 OF_PAPER = {  # a row of the study -> the row of the paper's table 8
@@ -50,11 +50,13 @@ def tab() -> None:
         return
     names = [row["row"] for row in study.rows]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.segmented_control("Rows", list(ROWS), format_func=ROWS.get, key="collapse_rows", required=True)
+        st.segmented_control(
+            "Rows", list(COLLAPSE_ROWS), format_func=COLLAPSE_ROWS.get, key="collapse_rows", required=True
+        )
         st.selectbox(
             "Follow",
-            list(MEASURES),
-            format_func=lambda key: MEASURES[key][0],
+            list(COLLAPSE_MEASURES),
+            format_func=lambda key: COLLAPSE_MEASURES[key][0],
             key="collapse_measure",
             width=220,
             help=cached.glossary("paths of collapse"),
@@ -65,7 +67,7 @@ def tab() -> None:
     widgets.chart(
         collapse_charts.curves(study.numbers, rows or names, measure, every_layer=two),
         {name: [point[name] for point in points] for name in ("row", "phase", "step", "layer", measure)},
-        title=f"{MEASURES[measure][0]} over the steps",
+        title=f"{COLLAPSE_MEASURES[measure][0]} over the steps",
         key="collapse_curves",
         alt="What is followed over the steps of phase 1 and phase 2, for each way of balancing, with 1/K and chance",
         help=cached.glossary("largest group's share (dominance)"),

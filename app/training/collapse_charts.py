@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.training.controls import MEASURES
+from app.selection.evidence import COLLAPSE_MEASURES
 from app.ui.charts import GROUPS, HERE, RANDOM, SHARE, figure, levels, line, safe, style, upright
 
 SHARES = ("share", "start_share")
@@ -45,7 +45,7 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
     return figure(
         data,
         "optimiser step (phase 1, then phase 2)",
-        MEASURES[measure][1],
+        COLLAPSE_MEASURES[measure][1],
         height=440,
         margin={"l": 68, "r": 16, "t": 34, "b": 128},
         yaxis=SHARE if percent else {},

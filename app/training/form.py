@@ -6,8 +6,8 @@ from analysis.claims import Claim, Comparison
 from analysis.runs import Run
 from app import cached
 from app.selection import state
+from app.selection.evidence import BALANCES, GATES, PHASES, READINGS
 from app.training import requests, shown
-from app.training.controls import BALANCES, GATES, PHASES, READINGS
 from app.ui import asking, fields, jobs, repeat, stored as stored_studies, widgets
 
 

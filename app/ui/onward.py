@@ -2,9 +2,9 @@
 
 import streamlit as st
 
+from analysis.declaration import in_address as to_url
 from analysis.limits import limits
 from app.selection import state
-from app.selection.control import to_url
 
 FOUND = "_found"  # of the session: control -> value, what the page shows without it being chosen
 CARRIED = ("model", "text", "router", "classroom")  # by every link

@@ -4,8 +4,8 @@ import streamlit as st
 
 from app import cached
 from app.budgets import allocation, by_hand, calibrate, cap, cost, policy, query, reads, words
-from app.budgets.controls import TABS
 from app.selection import state
+from app.selection.sparsify import BUDGET_TABS
 from app.ui import widgets
 from app.ui.tabs import drawer, tabs
 
@@ -33,7 +33,7 @@ with slot:
     policy.download(run)
 tabs(
     "budgets",
-    TABS,
+    BUDGET_TABS,
     {
         "map": lambda: by_hand.tab(run, stored),
         "reads": lambda: reads.tab(stored),

@@ -1,9 +1,9 @@
 """Long-context tests: how far back can the model find something and use it, and what remains when it reads less?"""
 
 from app.benchmarks import page as benchmarks
-from app.benchmarks.controls import CONTROLS as BENCHMARKS
 from app.probes import asked, page, shown
-from app.probes.controls import TABS
+from app.selection.controls import named
+from app.selection.decide import TEST_TABS
 from app.ui import asking, widgets
 from app.ui.tabs import drawer, tabs
 
@@ -14,8 +14,8 @@ widgets.header(
 asking.settle_router()
 tabs(
     "tests_tab",
-    TABS,
+    TEST_TABS,
     {"one": page.one_test, "every": page.every_test, "files": lambda: benchmarks.own(asked.methods())},
-    {"files": BENCHMARKS},
+    {"files": named("benchmark_")},
 )
 drawer("tests_evidence", lambda: widgets.each(shown.beyond, shown.recall, benchmarks.kept))

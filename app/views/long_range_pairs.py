@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.pairs import beside, charts, chosen as pairs
-from app.pairs.controls import DISTANCES, KINDS, TOPS
+from app.selection.look import PAIR_DISTANCES, PAIR_KINDS, PAIR_TOPS
 from app.ui import asking, painted, tables, widgets
 from app.ui.reading import reading
 
@@ -14,7 +14,7 @@ KIND = cached.glossary("kind of a pair")
 def controls(inspected: dict) -> dict:
     """The filters; returns the arguments they stand for."""
     card = asking.card(st.session_state["model"])
-    far = [d for d in DISTANCES if d < card["max_positions"]]
+    far = [d for d in PAIR_DISTANCES if d < card["max_positions"]]
     widgets.settled("distance", far, 128 if 128 in far else far[-1])
     widgets.settled("layer", [None, *range(card["layers"])], None)
     widgets.settled("head", [None, *range(card["heads"])], None)
@@ -23,8 +23,8 @@ def controls(inspected: dict) -> dict:
         st.selectbox("Layer", list(range(card["layers"])), index=None, placeholder="all", key="layer", width=96)
         st.selectbox("Head", list(range(card["heads"])), index=None, placeholder="all", key="head", width=96)
         st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
-        st.selectbox("Pairs", list(TOPS), key="top", width=90)
-        st.selectbox("Kind", KINDS, index=None, placeholder="all", key="kind", width=150, help=KIND)
+        st.selectbox("Pairs", list(PAIR_TOPS), key="top", width=90)
+        st.selectbox("Kind", PAIR_KINDS, index=None, placeholder="all", key="kind", width=150, help=KIND)
         st.toggle("Content words only", key="content", help=cached.glossary("content word"))
     chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
     return {"min_distance": st.session_state["distance"]} | chosen

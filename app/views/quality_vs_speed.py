@@ -4,12 +4,12 @@ import streamlit as st
 
 from app.quality import study as equal, tab as quality, words
 from app.selection import state
-from app.speed.controls import CONTROLS as SPEED
+from app.selection.controls import named
 from app.ui import fields, widgets
 from app.ui.tabs import drawer
 
 chosen = st.session_state
-if chosen["tab"] is None and (timed := {name for name in SPEED if chosen[name] != SPEED[name].default}):
+if chosen["tab"] is None and (timed := {name for name, one in named("speed_").items() if chosen[name] != one.default}):
     state.choose(chosen, tab="speed" if timed & chosen[state.LINKED] else "quality")
 if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the oldest name it by its controls alone
     state.choose(chosen, tab=None)

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from app.selection.sparsify import SOFTMAX, TEMPERATURE_TABS
 from app.temperature import live, paper, quality, trained
-from app.temperature.controls import SOFTMAX, TABS
 from app.ui import asking, widgets
 from app.ui.reading import reading
 from app.ui.tabs import drawer, tabs
@@ -18,7 +18,7 @@ _, tokens = reading(
 )
 tabs(
     "temperature_tab",
-    TABS,
+    TEMPERATURE_TABS,
     {
         "token": lambda: live.one_token(tokens),
         "heads": lambda: live.every_head(tokens),

@@ -4,8 +4,8 @@ import streamlit as st
 
 from app import cached
 from app.groups import beside as groups_beside, map as groups
-from app.groups.controls import MEASURES, VIEWS
 from app.selection import state
+from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
 from app.ui import charts, jobs, kept_text, painted, tables, take, widgets
 from app.ui.reading import reading, rows_of
 
@@ -41,12 +41,12 @@ with st.grid(2, min_column_width=420, gap="large"):
         widgets.chart(
             charts.by_layer(layers, measure, count, layer),
             layers,
-            title=MEASURES[measure],
+            title=GROUP_MEASURES[measure],
             key="groups_layers",
             alt="One value for every layer, beside its controls",
             help=cached.glossary(groups.TERMS[measure]),
         )
-        measures = list(MEASURES)
+        measures = list(GROUP_MEASURES)
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
 
 widgets.router_badge(run.numbers["router"])
@@ -95,7 +95,7 @@ title = f"The text by group, layer {layer}"
 kept_text.keep(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
 
 view = st.segmented_control(
-    "Map of the routing vectors", VIEWS, key="view", required=True, help=cached.glossary("UMAP")
+    "Map of the routing vectors", GROUP_VIEWS, key="view", required=True, help=cached.glossary("UMAP")
 )
 wanted = state.study_args(st.session_state, "router", layer=layer)
 stored = cached.store().find("umap", wanted) if view == "UMAP" else None

@@ -1,7 +1,7 @@
 """Train a router: does a router learn groups that stay balanced, causal and useful?"""
 
+from app.selection.evidence import TRAIN_TABS
 from app.training import ablations, balance, causality, collapse, form
-from app.training.controls import TABS
 from app.ui import asking, widgets
 from app.ui.tabs import tabs
 
@@ -13,4 +13,4 @@ asking.settle_router()
 with widgets.guarded():
     widgets.prose(form.answer())
 rooms = {"train": form, "collapse": collapse, "balance": balance, "causality": causality, "ablations": ablations}
-tabs("evidence", TABS, {name: room.tab for name, room in rooms.items()})
+tabs("evidence", TRAIN_TABS, {name: room.tab for name, room in rooms.items()})

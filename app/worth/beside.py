@@ -5,9 +5,9 @@ import streamlit as st
 from analysis.runs import Run
 from analysis.runs.price import spell
 from app import cached
+from app.selection.decide import GPUS
 from app.ui import tables, widgets
 from app.ui.spelled import size
-from app.worth.controls import GPUS
 
 ROOFLINE = (
     "Estimated from the data sheet, a lower bound in time: every byte is read once at full bandwidth and every "

@@ -9,9 +9,9 @@ from analysis.corpus import read_text
 from analysis.errors import AnalysisError
 from app import cached, topbar
 from app.selection import state
+from app.selection.decide import CONTEXTS, COUNTED, KEEPS, LOADED, SEQUENCES
 from app.ui import fields, widgets
 from app.worth import tables
-from app.worth.controls import CONTEXTS, COUNTED, KEEPS, LOADED, SEQUENCES
 
 UNSTATED = 4096  # tokens shown first when the config does not say how long a context the model was made for
 

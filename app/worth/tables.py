@@ -6,9 +6,9 @@ from analysis import papers
 from analysis.runs import Run
 from app import cached
 from app.selection import state
+from app.selection.decide import CONTEXTS, LOADED, SEQUENCES
 from app.ui import painted, reading, tables, widgets
 from app.ui.spelled import size
-from app.worth.controls import CONTEXTS, LOADED, SEQUENCES
 
 SHAPES = {  # the well-known models whose shapes the worker has, by their name there
     "openai-community/gpt2": "GPT-2 small",

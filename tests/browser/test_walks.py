@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from analysis.costs import KNOWN
-from app.tour.controls import STEPS
+from app.selection.look import TOUR_STEPS
 from tests.made.browsing import PATIENCE, painted, settle, upload, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
@@ -143,14 +143,14 @@ def test_a_config_of_an_8b_model_ends_in_a_verdict_with_its_commands(app_server,
 def test_the_tour_is_kept_downloaded_and_leads_to_its_page(app_server, page, picture):
     visit(page, app_server, "How far back it reads")
     page.get_by_role("link", name="60-second tour").last.click()
-    for place, title in enumerate(STEPS.values(), start=1):
+    for place, title in enumerate(TOUR_STEPS.values(), start=1):
         expect(page.get_by_role("heading", name=f"{place} of 5 · {title}")).to_be_visible(timeout=PATIENCE)
         expect(page.locator(".fs-said")).to_be_visible(timeout=PATIENCE)
         settle(page)
         shown = page.locator(".painted .text .t, .contexts mark, .js-plotly-plot .main-svg").first
         expect(shown).to_be_visible(timeout=PATIENCE)
         picture(f"tour-{place}")
-        if place < len(STEPS):
+        if place < len(TOUR_STEPS):
             page.get_by_role("button", name="Next").click()
     for name, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
         with page.expect_download() as saved:

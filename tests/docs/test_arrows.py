@@ -29,8 +29,8 @@ UPPER = "quality speed generate probes benchmarks training grids take"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
 # What the app may know of the analysis.
 DATA = f"documents available jobs runs papers benchmarks corpus limits places {BOTTOM}"
-SELECTION, CONTROLS = "app.selection", "app.*.controls"
-KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
+SELECTION = "app.selection"
+KIT = f"app.ui app.cached {SELECTION} {DATA}"
 PAGE = f"app.topbar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "app.quality",
@@ -55,8 +55,7 @@ VIEWS = " ".join(f"app.{page}" for page in PAGES)
 ARROWS = {
     # the app: no torch, no transformers
     "app": "",
-    CONTROLS: f"papers {BOTTOM}",
-    SELECTION: f"{CONTROLS} {BOTTOM}",
+    SELECTION: f"papers {BOTTOM}",
     "app.cached": DATA,
     "app.ui": KIT,
     "app.serve": KIT,
@@ -157,7 +156,7 @@ def room(module: str) -> str:
     if parts[0] == "lab":
         return "lab"
     if parts[0] == "app":
-        return CONTROLS if module == f"{SELECTION}.control" or parts[-1] == "controls" else ".".join(parts[:2])
+        return ".".join(parts[:2])
     if parts[1:] == ["studies", "registry"]:
         return "studies.registry"
     if parts[1:2] == ["studies"] and len(parts) > 3:

@@ -10,7 +10,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget, edited, reads
 from analysis.runs import Result
 from app.budgets import by_hand as budgets_map
-from app.budgets.controls import READS
+from app.selection.sparsify import READ_SHARES
 from tests.app.heads.test_heads import figures, opened
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 
@@ -233,7 +233,7 @@ def measure(client, verb: str, **args):
 
 
 def measure_reads(client):
-    more = {"policy": "policy", "shares": list(READS), "window": None, "seed": 0, "long_text": "windows"}
+    more = {"policy": "policy", "shares": list(READ_SHARES), "window": None, "seed": 0, "long_text": "windows"}
     measure(client, "reads-text", text=key(client), **more)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs import Result
-from app.heads.controls import STATISTICS
 from app.heads.words import LETTERS
+from app.selection.look import STATISTICS
 from tests.made.results import CONTEXT, HEADS, LAYERS, protocol, tokens
 
 SENTENCE = "1 of 6 heads leaves more than half on the first token."

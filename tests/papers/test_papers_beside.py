@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
+from analysis.declaration import in_address as to_url
 from analysis.papers import PAPERS, find, ours
 from analysis.papers.beside import beside, collisions, differing, findings, maker, printed
 from analysis.papers.ours import (
@@ -30,7 +31,6 @@ from analysis.runs.arguments import check_arguments
 from analysis.studies import NAMED, STUDIES
 from app.papers import words
 from app.papers.lookup import LIVE
-from app.selection.control import to_url
 from app.selection.controls import CONTROLS
 from tests.made.studies import studies, there
 
@@ -177,7 +177,7 @@ def test_commands_buttons_and_panels_exist(command):
                 assert args[name] == job.args[name], name
     assert (ROOT / "app/views" / f"{panel.page.replace('-', '_') or 'start'}.py").is_file()
     for name, value in panel.controls.items():
-        assert to_url(CONTROLS[name].parse(str(value))) == str(value), name
+        assert to_url(CONTROLS[name].from_address(str(value))) == str(value), name
     assert all(number.unit in ours.UNITS for number in JOBS[command].numbers)
 
 

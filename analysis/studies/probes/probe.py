@@ -75,7 +75,7 @@ def probe(
     lengths: list[int] | None = None,
     depths: list[float] | None = None,
     examples: list[int] | None = None,
-    items: int = 16,
+    items: int = 8,
     choices: int = 4,
     too_long: str = "refuse",
     rope: str = "as_trained",

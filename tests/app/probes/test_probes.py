@@ -11,7 +11,7 @@ from analysis.probes import tasks as real
 from analysis.runs.arguments import check_arguments
 from analysis.studies.start.examples import probed
 from app.probes import charts as probes_charts, words as probes_words
-from app.probes.controls import TASKS
+from app.selection.decide import PROBE_TASKS
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part, put
 from tests.made.probes import probe
@@ -57,7 +57,7 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     assert dense["data"][0]["zmax"] == streaming["data"][0]["zmax"] == 1
     assert [trace["name"] for trace in lengths["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
     assert [trace["name"] for trace in tasks["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
-    assert all(len(trace["x"]) == len(TASKS) for trace in tasks["data"])
+    assert all(len(trace["x"]) == len(PROBE_TASKS) for trace in tasks["data"])
     assert client.asked.count("probe") == 2, "nothing but the two stored ones"
     headings = [element.value for element in app.subheader]
     assert headings[:2] == ["Dense", "StreamingLLM"]
@@ -90,10 +90,13 @@ def test_the_numbers_stand_in_a_table_with_points_against_dense(client):
 
 def test_tasks_of_ruler_are_named_and_those_without_one_too():
     said = probes_words.ruler()
-    assert set(probes_words.RULER) < set(probes_words.TASKS) and all(
+    assert set(probes_words.RULER) < set(probes_words.PROBE_TASKS) and all(
         name in said for name in probes_words.RULER.values()
     )
-    assert all(probes_words.title(task) in said for task in probes_words.TASKS) and said.count("have none there") == 1
+    assert (
+        all(probes_words.title(task) in said for task in probes_words.PROBE_TASKS)
+        and said.count("have none there") == 1
+    )
 
 
 def test_one_question_is_shown_and_escaped(client):
@@ -190,7 +193,9 @@ def test_tasks_requests_and_commands_are_those_of_the_verb(client):
     from analysis.studies import STUDIES as REAL
 
     titles = {name: (task.title, task.axis) for name, task in real.TASKS.items()}
-    assert titles == {name: about[:2] for name, about in probes_words.TASKS.items()} and list(titles) == list(TASKS)
+    assert titles == {name: about[:2] for name, about in probes_words.PROBE_TASKS.items()} and list(titles) == list(
+        PROBE_TASKS
+    )
     for run in client.store.list("probe", 5):
         assert check_arguments("probe", REAL["probe"], run.request)
     line = opened().code[-1].value.removeprefix("python -m analysis ")

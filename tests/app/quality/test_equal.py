@@ -7,9 +7,9 @@ import pytest
 from analysis.runs.stored import StoredStudy
 from app import cached
 from app.quality import headline
-from app.quality.equal import SHARES
 from app.quality.words import Asked, Shown
 from app.selection import state
+from app.selection.decide import EQUAL_SHARES
 from app.ui import asking
 from lab.equal.arms import ENTRIES
 from lab.equal.panels import columns as told_columns, means, panels
@@ -54,9 +54,9 @@ def test_every_method_gets_the_same_budget(client):
 
 
 def test_only_these_budgets_can_stand_in_a_link():
-    assert [state.CONTROLS["quality_equal"].parse(f"{share}") for share in SHARES] == list(SHARES)
+    assert [state.CONTROLS["quality_equal"].from_address(f"{share}") for share in EQUAL_SHARES] == list(EQUAL_SHARES)
     with pytest.raises(ValueError, match="7"):
-        state.CONTROLS["quality_equal"].parse("7")
+        state.CONTROLS["quality_equal"].from_address("7")
 
 
 def test_speed_comes_from_kernels_or_not_at_all(client):

@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 from analysis.runs import Result
 from app import cached
 from app.quality import search
-from app.quality.controls import SAVES
 from app.quality.words import SUBTITLES
+from app.selection.decide import SAVES
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part, put, redrawn
 from tests.made.quality import DESCRIBED, continuation, evaluate, field, method

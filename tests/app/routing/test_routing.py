@@ -212,10 +212,10 @@ def test_new_curves_are_not_answered_from_the_cache_of_old_ones(client):
 
 def test_the_routers_are_those_of_the_analysis():
     stored = [kind for kind in NAMES if kind not in routing_words.ABLATIONS]
-    assert all(state.CONTROLS["route_router"].parse(kind) == kind for kind in stored)
+    assert all(state.CONTROLS["route_router"].from_address(kind) == kind for kind in stored)
     for kind in routing_words.ABLATIONS:
         with pytest.raises(ValueError):
-            state.CONTROLS["route_router"].parse(kind)
+            state.CONTROLS["route_router"].from_address(kind)
     assert {kind: look.title for kind, look in routing_words.ROUTERS.items()} == NAMES
 
 

@@ -5,13 +5,13 @@ import json
 from types import SimpleNamespace
 
 from analysis.commands import COMMANDS
+from analysis.declaration import in_address as to_url
 from analysis.runs import Run, RunStore
 from analysis.runs.compare import configuration
 from analysis.studies.registry import STORED
 from app import cached
 from app.runs import pages, words
 from app.selection import state
-from app.selection.control import to_url
 from tests.made.in_process import markup, opened as opened_page, part
 from tests.made.results import STUDIES, status
 
@@ -172,7 +172,7 @@ def test_every_kind_of_run_has_a_page_that_is_there():
     for page, tab in filter(None, shown.values()):
         assert pages.view(page).is_file() and pages.title(page)[0].isupper()
         for name, value in tab.items():
-            assert to_url(state.CONTROLS[name].parse(value)) == value
+            assert to_url(state.CONTROLS[name].from_address(value)) == value
     assert pages.title_of("cap-sweep") == "KV budgets" and pages.title_of("stress") == "–"
 
 

@@ -1,12 +1,12 @@
 """The selection in the URL: a link restores it, a damaged one loses only what is damaged."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, strategies as st
 
+from analysis.cli.options import fields
+from analysis.commands import COMMANDS
+from analysis.declaration import fields_of
 from app.selection import controls, state
-from app.selection.controls import ROOMS, SHARED
 from app.ui.tables import Column, to_csv
 from app.ui.widgets import plain
 
@@ -101,7 +101,7 @@ def test_no_link_can_break_the_page(params):
     visit(session, params)
     for name, value in session[state.CHOSEN].items():
         if value is not None:
-            assert state.CONTROLS[name].parse(state.to_url(value)) == value
+            assert state.CONTROLS[name].from_address(state.to_url(value)) == value
 
 
 def test_settle_keeps_what_is_offered_and_tells_what_is_not():
@@ -173,11 +173,29 @@ def test_csv_keeps_any_text_and_starts_no_formula():
     assert written.splitlines() == ["word,n", '"a""b,c",1', "'=1+1,-2", "naïve 漢字,", "'-,0.5"]
 
 
-def test_every_room_declares_its_own_controls_and_none_twice():
-    rooms = [set(SHARED), *(set(room.CONTROLS) for room in ROOMS)]
-    assert sum(map(len, rooms)) == len(state.CONTROLS)
-    declared = {path.parent.name for path in Path(controls.__file__).parents[1].glob("*/controls.py")}
-    assert declared - {"selection"} == {room.__name__.split(".")[1] for room in ROOMS}
+def test_no_control_is_declared_twice():
+    declared = [one.name for page in controls.PAGES for one in fields_of(page)]
+    assert len(set(declared)) == len(declared)
+
+
+ALIASES = [(command, one) for command in COMMANDS.values() for one in fields_of(command) if one.declared.alias]
+
+
+@pytest.mark.parametrize(("command", "one"), ALIASES, ids=lambda value: getattr(value, "verb", "") or value.name)
+def test_page_command_line_schema_and_declaration_agree(command, one):
+    control = state.CONTROLS[one.declared.alias]
+    schema = command.json_schema()["properties"][one.name]
+    option = fields(command.verb)[one.name]
+    chosen_later = control.default is None  # such as the text in use
+    assert control.default == one.default == option.default or chosen_later
+    assert schema.get("default") == (None if one.default is None else one.default)
+    limits = (one.declared.low, one.declared.high)
+    assert (schema.get("minimum"), schema.get("maximum")) == limits == (option.declared.low, option.declared.high)
+    if control.declared.alias:  # else the page offers a choice of its own of what the command takes
+        assert (control.declared.low, control.declared.high) == limits
+    offered = control.declared.options or (() if control.default is None else (control.default,))
+    for value in offered:
+        assert value is None or one.check(value) == value, "what a page offers, the command takes"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from analysis.runs import RunStore
 from app import cached
+from app.selection.look import TOUR_STEPS
 from app.tour import words
-from app.tour.controls import STEPS
 from tests.conftest import ROOT
 from tests.made.in_process import markup, opened, part
 
@@ -23,7 +23,7 @@ def client(client, tmp_path, monkeypatch):
 
 def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
     app, said = opened(TOUR), []
-    for place, title in enumerate(STEPS.values()):
+    for place, title in enumerate(TOUR_STEPS.values()):
         assert app.title[0].value == f"{place + 1} of 5 · {title}" and not app.error
         sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
         said.append(sentence.replace("\N{NO-BREAK SPACE}", " "))

@@ -35,7 +35,7 @@ def test_a_room_offers_less_of_its_own_work(monkeypatch, smaller, asked, offered
     assert {scope.words: scope.share for scope in found} == pytest.approx(offered)
     for scope in found:
         for name, value in scope.controls.items():
-            assert CONTROLS[name].parse(str(value).replace("False", "no")) == value, name
+            assert CONTROLS[name].from_address(str(value).replace("False", "no")) == value, name
 
 
 def test_the_kit_knows_no_verb():

@@ -10,9 +10,9 @@ from analysis.cli.options import parser
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
+from app.selection.decide import CONTEXTS, GPUS
 from app.ui.spelled import size
 from app.worth import charts as worth_charts, tables as worth
-from app.worth.controls import CONTEXTS, GPUS
 from tests.made.in_process import HOSTILE, markup, opened, part
 from tests.made.results import FakeJobs
 

@@ -12,9 +12,9 @@ from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path, fit_router
 from analysis.studies.start.examples import ASKED, FOLDER, compared, followed, opened, requests, routed
 from analysis.studies.worth.worth import worth
-from app.temperature.controls import SOFTMAX
+from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
+from app.selection.sparsify import SOFTMAX
 from app.tour.story import STORY
-from app.worth.controls import CONTEXTS, KEEPS, SEQUENCES
 
 WORTH = ASKED["worth"]
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
