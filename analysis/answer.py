@@ -78,6 +78,14 @@ class Answer:
                 yield one.name, value
 
 
+@record
+class Worded(Answer):
+    """An answer that says its result in words, too."""
+
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what to bear in mind")
+
+
 def plain(value: Any) -> Any:
     """A value with every record in it as a dict of its fields."""
     if is_dataclass(value):

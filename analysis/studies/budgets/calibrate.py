@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.files import write_json
@@ -48,7 +48,7 @@ FEW_TOKENS = 8000  # the paper calibrates on 8,000 to 50,000 tokens
 
 
 @record
-class Calibration(Answer):
+class Calibration(Worded):
     """A calibrated policy, and the sweep that chose its cap."""
 
     ranks: list[list[float]] = doc("[layer][head]: keys that hold `mass` of the attention, or the scaled sensitivity")
@@ -57,13 +57,11 @@ class Calibration(Answer):
     beta: float = doc("the same by the sum of the ranks")
     sweep: list[dict] = doc("one row per cap, see `sweep`")
     cap: int | None = doc("the smallest cap that passes; null where none does, and the policy has the largest")
-    sentence: str = doc("the result in words")
     policy: dict = doc("the policy to hand on: layers heads policy")
     name: str = doc("what it is stored as")
     positions: list[dict] = doc("mean rank by position in the window")
     bias: dict = doc("mean rank over all positions, from min_pos on, and of the last sixteenth, in keys")
     split: str = doc("which texts calibrated and which measured, in words")
-    notes: list[str] = doc("what to bear in mind")
     path: str = doc("where it is stored")
     cells: pd.DataFrame = doc("layer head rank late budget", name="ranks")
     by_position: pd.DataFrame = doc("the positions", name="positions")

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.runs.caps import summary
 from analysis.studies.budgets.cap_rows import BINS, two_sides, units_of
@@ -25,19 +25,17 @@ from analysis.studies.text.held_out import ids_hash
 
 
 @record
-class CapSweep(Answer):
+class CapSweep(Worded):
     """A policy under several caps, on texts that it was not calibrated on."""
 
     sweep: list[dict] = doc("one row per cap, see `sweep`")
     cap: int | None = doc("the smallest cap that passes; null where none does")
-    sentence: str = doc("the result in words")
     tolerance: float = doc("change of perplexity that is allowed: 0.01 is 1%")
     tolerance_bin: float = doc("the same at the worst positions")
     policy: dict = doc("facts of the policy")
     budgets: list[list[int]] = doc("[layer][head]: its budgets")
     window: int = doc("tokens of a window")
     windows: int = doc("windows that were read")
-    notes: list[str] = doc("what to bear in mind")
     rows: pd.DataFrame = doc("the sweep without its bins")
     bins: pd.DataFrame = doc("one row per cap and bin")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Answer, Worded, doc, record
 from analysis.costs import kv_cache_bytes
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
@@ -18,7 +18,7 @@ CAN_NOT = "Every key is scored to find the largest, so no setting here can be mu
 
 
 @record
-class Budgets(Answer):
+class Budgets(Worded):
     """The budgets of a policy with changes by hand, and what they read without ties. Lists are [layer][head]."""
 
     ranks: list[list[float]] = doc("what the keys are shared out by")
@@ -42,8 +42,6 @@ class Budgets(Answer):
     window: int = doc("tokens that these are of")
     policy: dict = doc("facts of the policy")
     policies: list[dict] = doc("facts of all policies of the model")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     cells: pd.DataFrame = doc("layer head rank budget stored fixed capped")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.studies.budgets.cap_rows import BINS, measure_all
@@ -20,15 +20,13 @@ MAX_SHARES = 32
 
 
 @record
-class ReadsSweep(Answer):
+class ReadsSweep(Worded):
     """Ever fewer keys by the ranks of a policy."""
 
     rows: list[dict] = doc("from the largest share on: share and total of the keys, and as a row of `sweep`")
-    sentence: str = doc("the result in words")
     policy: dict = doc("facts of the policy")
     window: int = doc("tokens of a window")
     windows: int = doc("windows that were read")
-    notes: list[str] = doc("what to bear in mind")
     table: pd.DataFrame = doc("the rows without their bins", name="rows")
     bins: pd.DataFrame = doc("one row per share and bin")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.models import Model
@@ -22,16 +22,14 @@ PASSES_SHARE = 0.95  # of the progress
 
 
 @record
-class ReadsText(Answer):
+class ReadsText(Worded):
     """One text read with ever fewer keys, token by token."""
 
     rows: list[dict] = doc("from the largest share on: share and total of the keys, and as a row of `sweep`")
     lost: list[dict | None] = doc("per share the token whose loss rose most, and the key it lost; null where none rose")
-    sentence: str = doc("the result in words")
     policy: dict = doc("facts of the policy")
     window: int = doc("tokens of a window")
     windows: int = doc("windows that were scored")
-    notes: list[str] = doc("what to bear in mind")
     tokens: pd.DataFrame = doc("tokens of the text")
     table: pd.DataFrame = doc("the rows without their bins", name="rows")
     bins: pd.DataFrame = doc("one row per share and bin")

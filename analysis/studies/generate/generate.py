@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.seam.cache import sees_all
@@ -45,7 +45,7 @@ class WrittenOn(Setting):
 
 
 @record
-class Generated(Answer):
+class Generated(Worded):
     """Text written on from a prompt, dense beside methods. Arrays have one row for each side."""
 
     rows: list[WrittenOn] = doc("one per method, dense first")
@@ -57,8 +57,6 @@ class Generated(Answer):
     heads: int = doc("query heads of a layer")
     kv_heads: int = doc("key-value heads of a layer")
     windows: list[int | None] = doc("sliding window of each layer; null where it holds the whole past")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     tokens: pd.DataFrame = doc("tokens of the prompt")
     answers: pd.DataFrame = doc("one row per side and new token: its place in the new text, and milliseconds")
     kept: np.ndarray = doc("packed bits of bool [L, G, cut]: keys of the text that stayed")

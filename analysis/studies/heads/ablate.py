@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.claims import Comparison, signed
 from analysis.commands.heads import EXACT
 from analysis.errors import BadSetting
@@ -45,16 +45,14 @@ class Removal:
 
 
 @record
-class Ablation(Answer):
+class Ablation(Worded):
     """What a text loses without its heads."""
 
     rows: list[Removal] = doc("the exact passes")
     loss: float = doc("mean loss with all heads, nats per token")
     agreement: float | None = doc("rank correlation of estimate and exact passes; null for fewer than three heads")
     scope: str = doc("what of the text was read, in words")
-    sentence: str = doc("the result in words")
     seconds: dict = doc("of the pass with all heads, the estimate, and exact of all passes without heads")
-    notes: list[str] = doc("what to bear in mind")
     heads: pd.DataFrame = doc("layer head estimate loss_change low high kl worst, the exact ones first in their order")
     tokens: pd.DataFrame = doc("tokens of the text")
     estimate: np.ndarray = doc("float32 [layers, heads]: first-order estimate of the rise of the loss")

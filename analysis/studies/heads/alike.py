@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.statistics.alike import likeness
@@ -19,15 +19,13 @@ HIDDEN = float("-inf")
 
 
 @record
-class Alike(Answer):
+class Alike(Worded):
     """The heads that read like one head."""
 
     even: float = doc("likeness to a head that reads all visible keys alike")
     median: float = doc("median likeness of all other heads")
     queries: int = doc("queries that were compared")
     scope: str = doc("what of the text was read, in words")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     heads: pd.DataFrame = doc("layer head likeness low high, the most alike first")
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.statistics import CORE, MORE, SINK, HeadReading, head_labels
 from analysis.statistics.numerics import SAMPLE
@@ -23,7 +23,7 @@ KERNEL = "scores from kept queries and keys"
 
 
 @record
-class OneHead(Answer):
+class OneHead(Worded):
     """What one head reads. Keys, queries and axes count in the window, `position` in the text."""
 
     layer: int = doc("layer of the head")
@@ -35,9 +35,7 @@ class OneHead(Answer):
     summary: dict = doc("means of the head's statistics over the queries")
     chance: dict = doc("the same of a head that reads all visible keys alike")
     pooling: str = doc("what a cell of the pattern shows, in words")
-    sentence: str = doc("the result in words")
     without_first: bool = doc("the window's first token is left out and the others renormalised")
-    notes: list[str] = doc("what to bear in mind")
     keys: pd.DataFrame = doc("strongest keys of the query: key position piece word distance attention")
     queries: pd.DataFrame = doc("position and the statistics of every query")
     distance: pd.DataFrame = doc("attention by distance: low high mass uniform")
@@ -182,15 +180,13 @@ def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
 
 
 @record
-class HeadStatistics(Answer):
+class HeadStatistics(Worded):
     """What every head of the model reads in a text, as means over all queries."""
 
     rows: list[dict] = doc("layer, head and the six statistics of `attention_statistics` of every head")
-    sentence: str = doc("the result in words")
     induction_queries: float = doc("share of the tokens that stood in their window before")
     numerics: dict = doc("largest_score difference own_difference of the worst layer, see `statistics.Numerics`")
     without_first: bool = doc("each window's first token is left out and the others renormalised")
-    notes: list[str] = doc("what to bear in mind")
     heads: pd.DataFrame = doc("rows, with previous_token induction far_peaks of `HeadReading` and a label")
     chance: pd.DataFrame = doc("per layer the same of a head that reads all visible keys alike")
     distance: pd.DataFrame = doc("attention by distance: layer head low high mass uniform")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.intervals import DOCUMENTS, interval
@@ -39,7 +39,7 @@ class Together:
 
 
 @record
-class HeadNames(Answer):
+class HeadNames(Worded):
     """Names of heads by published definitions. The score of a head is its mean over the texts."""
 
     rows: list[dict] = doc("the named heads: as the table scores, with the rise without each alone and its verdict")
@@ -47,8 +47,6 @@ class HeadNames(Answer):
     controls: dict = doc("rise without heads that have no such name: kind of text -> head -> nats per token")
     together: list[Together] = doc("all heads of a name at once")
     heads: int = doc("heads of the model")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     scores: pd.DataFrame = doc(
         "every head and name: score low high, null null_high (mean and highest of the displaced variants), others "
         "(median of the other heads), named, clear"

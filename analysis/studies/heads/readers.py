@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.statistics.states import BLOCK_BYTES, States
 from analysis.studies.context import Context, protocol, read
@@ -16,14 +16,12 @@ TOP = 100  # heads that are listed
 
 
 @record
-class Readers(Answer):
+class Readers(Worded):
     """The heads that read one token from later ones."""
 
     token: int = doc("the token that is read")
     later: int = doc("tokens of its window that are far enough away to read it")
     chance: float | None = doc("mean share that these would give it if they read all keys alike")
-    notes: list[str] = doc("what to bear in mind")
-    sentence: str = doc("the result in words")
     readers: pd.DataFrame = doc("per head its strongest reader and the share it gives, and the mean of all later ones")
     tokens: pd.DataFrame = doc("tokens of the text")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.models import Model
@@ -45,15 +45,13 @@ class Document:
 
 
 @record
-class HeadTexts(Answer):
+class HeadTexts(Worded):
     """Where in a corpus every head does what it does. Shares, tenths and tokens are of the drawn queries, the largest
     numbers of all."""
 
     read: int = doc("tokens that were read")
     drawn: int = doc("queries that were drawn from them")
     texts: int = doc("texts that they are of")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     spread: pd.DataFrame = doc("layer head statistic, mean of all queries, q0 q10 ... q100 of those drawn")
     examples: pd.DataFrame = doc("queries: decile 0 the largest of all, 1 to 10 two in the middle of each tenth")
     tokens: pd.DataFrame = doc("layer head kind query key count lift, see `lifted`")

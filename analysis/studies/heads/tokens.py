@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.statistics.both_ways import BothWays
 from analysis.statistics.states import BLOCK_BYTES, States
@@ -17,13 +17,11 @@ TOP = 5  # keys and readers of every token
 
 
 @record
-class HeadTokens(Answer):
+class HeadTokens(Worded):
     """What every token of a window reads through one head, and what reads it. Arrays: see `BothWays`."""
 
     offset: int = doc("first token of the window in the text")
     length: int = doc("tokens of the window")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     strongest: pd.DataFrame = doc("per token its strongest key and reader, as tokens of the text, and their shares")
     keys: np.ndarray = doc("places in the window of the keys that each token reads most")
     given: np.ndarray = doc("the shares that it gives them")

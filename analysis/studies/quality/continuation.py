@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.claims import signed
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
@@ -44,12 +44,10 @@ class Continued(Difference, Setting):
 
 
 @record
-class Continuation(Answer):
+class Continuation(Worded):
     """What follows a prompt under methods that compress its KV cache or read it in part."""
 
     rows: list[Continued] = doc("one per method and setting, dense first in every setting")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     summary: pd.DataFrame = doc("the rows in short", name="rows")
     losses: pd.DataFrame = doc("nats per predicted token, by row, document, cut and position")
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import bits_per_byte, position_bins
 from analysis.seam.calls import MASKED
@@ -52,14 +52,12 @@ class MethodQuality(ReadShares, Setting):
 
 
 @record
-class Evaluation(Answer):
+class Evaluation(Worded):
     """Quality of methods against dense attention on a text."""
 
     rows: list[MethodQuality] = doc("one per method")
     window: int = doc("tokens of a window")
     heads_sharing: int = doc("query heads that share one key-value head")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     summary: pd.DataFrame = doc("the rows in short", name="rows")
     tokens: pd.DataFrame = doc("tokens of the text")
     losses: pd.DataFrame = doc("per method (its place in rows) and predicted token: loss and kl in nats, difference")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Answer, Worded, doc, record
 from analysis.claims import signed
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.paired import perplexity_change
@@ -49,7 +49,7 @@ class Chosen(Difference, Setting):
 
 
 @record
-class Search(Answer):
+class Search(Worded):
     """The smallest budget that loses less than a given share."""
 
     rows: list[Tried] = doc("one per setting")
@@ -58,8 +58,6 @@ class Search(Answer):
     tied: list[str] = doc("labels of settings that read and lost exactly the same as it, or as the nearest")
     lose: float = doc("share of perplexity that may be lost")
     saves: str = doc("what is saved: reads, memory or prefill")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     summary: pd.DataFrame = doc("the rows in short", name="rows")
 
 

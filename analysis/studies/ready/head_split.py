@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting
 from analysis.probes.ablation import check_way, estimated
 from analysis.studies.budgets.ranks import cells_table
@@ -16,7 +16,7 @@ from analysis.studies.text.states import window_of
 
 
 @record
-class HeadSplit(Answer):
+class HeadSplit(Worded):
     """DuoAttention's split of the heads beside what a text is estimated to lose without each."""
 
     rows: list[dict] = doc("per key-value head, most missed first: far rise whole missed, as the table has them")
@@ -24,8 +24,6 @@ class HeadSplit(Answer):
     both: int = doc("those of them that would if as many were chosen by their rise")
     chance: float = doc("as many by chance")
     agreement: float | None = doc("rank correlation of both scores")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     heads: pd.DataFrame = doc(
         "layer head, far (the score that DuoAttention goes by), rise (first-order estimate of the rise of the loss, "
         "nats per token, sum over the query heads that share its keys), whole (it keeps every key), missed (it would, "

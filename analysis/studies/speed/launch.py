@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.errors import BadSetting, TooLarge
 from analysis.kernels.merge import sink_pairs
 from analysis.methods import METHODS
@@ -48,7 +48,7 @@ class SameAsReference:
 
 
 @record
-class Launched(Answer, SameAsReference):
+class Launched(Worded, SameAsReference):
     """A model with sparse kernels beside itself dense. Speed-ups are dense by sparse, round by round."""
 
     rows: list[SideTimes] = doc("dense and sparse")
@@ -69,8 +69,6 @@ class Launched(Answer, SameAsReference):
     length: int = doc("tokens of the prompt")
     new_tokens: int = doc("tokens that were written")
     router: dict = doc("facts of the router")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     rounds: pd.DataFrame = doc("round side prefill_ms ms_per_token")
     kernels: pd.DataFrame = doc("layer phase kernel why calls")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Answer, Worded, doc, record
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
@@ -49,15 +49,13 @@ class MethodTimes(Answer, Setting):
 
 
 @record
-class RoutedTimes(Answer):
+class RoutedTimes(Worded):
     """Time of one more token with bucket routing, against dense."""
 
     rows: list[dict] = doc("per side the kernel, prefill_ms and ms_per_token")
     speedup: dict = doc("of prefill and per_token: median low high")
     step_parts: dict = doc("milliseconds of the parts of one token")
     length: int = doc("tokens of the prompt")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     table: pd.DataFrame = doc("the rows", name="rows")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
+from analysis.answer import Worded, doc, record
 from analysis.claims import Comparison
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -78,13 +78,11 @@ class Curve:
 
 
 @record
-class TemperatureCurve(Answer):
+class TemperatureCurve(Worded):
     """Perplexity of a text against the softmax temperature."""
 
     by_layer: dict | None = doc("the row of one temperature for each layer, with these")
     perplexity_dense: float = doc("of dense attention")
-    sentence: str = doc("the result in words")
-    notes: list[str] = doc("what to bear in mind")
     curve: pd.DataFrame = doc("per temperature of all layers: perplexity and its paired change against dense")
     bins: pd.DataFrame = doc("per temperature the same by position in the window")
     layers: pd.DataFrame = doc("the same where one layer alone has a temperature")
