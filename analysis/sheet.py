@@ -23,6 +23,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def facts(entries: Mapping[str, str]) -> str:
-    """What stands below a picture or a table: where it comes from, a line for each fact."""
+    """The list below a picture or a table that says where it comes from, a line for each fact."""
     lines = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in entries.items())
     return f"<dl>{''.join(lines)}</dl>"

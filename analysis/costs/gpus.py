@@ -15,13 +15,13 @@ from analysis.errors import BadSetting
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its data sheet has it: bytes of memory, bytes a second, dense bfloat16 operations a second."""
+    """A GPU as its data sheet has it."""
 
     name: str
     title: str
-    memory: float
-    bandwidth: float
-    flops: float
+    memory: float  # bytes
+    bandwidth: float  # bytes a second
+    flops: float  # dense bfloat16 operations a second
     source: str
 
 
@@ -51,9 +51,9 @@ def gpu(name: str) -> Gpu:
 
 
 def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> dict[str, float | bool | int]:
-    """At best, with all keys and with a fraction `keep` of them: `prefill_seconds` until `batch` prompts of `context`
-    tokens are read, `ms_per_token` of the step after it, which is as long as its bytes or its arithmetic take,
-    whichever is longer. `memory_bytes` of weights and cache, and whether that `fits`."""
+    """Roofline estimate, max(bytes / bandwidth, FLOPs / peak), with all keys and with a fraction `keep` of them:
+    `prefill_seconds` of `batch` prompts of `context` tokens, `ms_per_token` of the step after them, `memory_bytes` of
+    weights and cache, and whether that `fits`."""
     attention, other_flops = prefill_flops(shape, context)
     cache, weights = decode_bytes(shape, context, batch)
     scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes  # operations with all keys and values

@@ -14,14 +14,13 @@ MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A feed-forward block: `width`, `matrices` (3 when gated, else 2); of `experts` of that width a token visits
-    `active`; `shared` is the width that every token visits beside them."""
+    """A feed-forward block, dense or a mixture of experts."""
 
     width: int
-    matrices: int
-    experts: int = 1
-    active: int = 1
-    shared: int = 0
+    matrices: int  # 3 when gated, else 2
+    experts: int = 1  # of that width
+    active: int = 1  # experts that a token visits
+    shared: int = 0  # width that every token visits beside them
 
     def weights(self, width: int, experts: float) -> float:
         """Number of weights in `experts` of its experts, in what is shared and in the router, for a model's width."""
@@ -35,9 +34,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Shape:
-    """A causal language model as far as its costs go. `windows` and `blocks` have one entry per layer: the keys a
-    layer's attention reads at most (None: all), and its feed-forward block. `value_bytes` is the size of one weight
-    and of one cached number; `notes` say what the config left open."""
+    """A causal language model as far as its costs go."""
 
     family: str
     width: int
@@ -46,12 +43,12 @@ class Shape:
     head_dim: int
     vocabulary: int
     tied: bool
-    windows: tuple[int | None, ...]
-    blocks: tuple[FeedForward, ...]
+    windows: tuple[int | None, ...]  # keys that each layer's attention reads at most; None: all
+    blocks: tuple[FeedForward, ...]  # of each layer
     max_positions: int | None
     dtype: str
-    value_bytes: int
-    notes: tuple[str, ...] = ()
+    value_bytes: int  # of one weight and of one cached number
+    notes: tuple[str, ...] = ()  # what the config left open
 
     @property
     def layers(self) -> int:
@@ -151,6 +148,7 @@ def first_context(shape: Shape, batch: int, keep: float, goal: float, counted: s
 
 
 def _pairs(context: int, window: int | None) -> int:
+    # A triangle until the window is full, then a band of its width.
     span = context if window is None else min(context, window)
     return span * (span + 1) // 2 + (context - span) * span
 

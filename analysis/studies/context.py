@@ -144,7 +144,8 @@ class Context:
         place = folder / f"{name}-{text_hash(repr(decides))}.json"
         if (stored := read_json(place)) is None:
             with self.alone(place, name):
-                if (stored := read_json(place)) is None:  # who was alone before may have made it
+                # Looked up again: the process that held the lock before may have made it.
+                if (stored := read_json(place)) is None:
                     stored = make(place.with_suffix(""))
                     write_json(place, stored)
         clear(place.with_suffix(""))
@@ -195,12 +196,12 @@ class Context:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text prepared for a model: its tokens in windows, and sentences about what was cut."""
+    """A text prepared for a model."""
 
     name: str
     text: str
-    tokens: Tokens
-    notes: list[str]
+    tokens: Tokens  # in windows
+    notes: list[str]  # sentences about what was cut
 
     @property
     def windows(self) -> list[np.ndarray]:

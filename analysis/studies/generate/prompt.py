@@ -16,12 +16,11 @@ TAIL = 8  # tokens before the new ones: some tokenizers write the first token of
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model is given: `reading` the whole as a text with its tokens, `cut` how many of these are the text and
-    what a template puts before it, `total` tokens that the text has, `templated` whether there was a template."""
+    """What the model is given."""
 
-    reading: Reading
-    cut: int
-    total: int
+    reading: Reading  # the whole as a text with its tokens
+    cut: int  # tokens of the text and of what a template puts before it
+    total: int  # tokens that the text has
     templated: bool
 
     @property

@@ -33,10 +33,10 @@ KIND = "queries of all heads"
 
 @dataclass(frozen=True)
 class Document:
-    """A text of the corpus as it is read: its `tokens` in windows, and the places of the queries drawn from it."""
+    """A text of the corpus as it is read."""
 
-    tokens: Tokens
-    queries: np.ndarray
+    tokens: Tokens  # in windows
+    queries: np.ndarray  # places of the queries drawn from it
 
     @property
     def windows(self) -> list[np.ndarray]:

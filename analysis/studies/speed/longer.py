@@ -24,13 +24,11 @@ Pair = tuple[float, float]  # seconds of attention in one layer, (dense, sparse)
 
 @dataclass(frozen=True)
 class Longer:
-    """`attention` alone at the prompt's own length, in `layer`; `prompt` and `token`: (length, speed-up) from the
-    prompt's length on, the first measured, the others estimated. Attention is None when no layer ran a kernel.
-    """
+    """Speed-ups from the prompt's length on, the first measured, the others estimated."""
 
-    attention: AttentionTime | None
-    layer: int | None
-    prompt: list[tuple[int, float]]
+    attention: AttentionTime | None  # alone, at the prompt's length; None when no layer ran a kernel
+    layer: int | None  # the layer that it was timed in
+    prompt: list[tuple[int, float]]  # (length, speed-up)
     token: list[tuple[int, float]]
 
     @property

@@ -21,11 +21,11 @@ PIECE = 24  # characters that surely hold a token
 
 @dataclass(frozen=True)
 class Split:
-    """Texts that calibrate and texts that measure, as (name, text); `halved`: one text gave both."""
+    """Texts, as (name, text), on two sides that share nothing."""
 
     calibrate: list[tuple[str, str]]
     measure: list[tuple[str, str]]
-    halved: bool = False
+    halved: bool = False  # one text gave both
 
     @property
     def words(self) -> str:
@@ -148,11 +148,12 @@ def _begun(model: Model, texts: list[tuple[str, str]]) -> list[Tokens]:
 
 
 def _windows(model: Model, text: str, size: int, count: int) -> list[np.ndarray]:
-    """At most `count` whole windows of a text, evenly spaced; of a long text only these pieces are read."""
+    """At most `count` whole windows of a text, evenly spaced."""
     if len(text) <= PIECE * size * count:
         coded = _tokens(model, text, size, MANY)
         windows = [coded.ids[a:b] for a, b in coded.spans if b - a == size] if coded else []
         return [windows[place] for place in _evenly(len(windows), count)]
+    # Tokenising a whole book for a few windows takes longer than reading them: only pieces of it are tokenised.
     windows = []
     for part in range(count):
         begin = len(text) * part // count

@@ -52,7 +52,8 @@ class Readings:
         if path is not None:
             with contextlib.suppress(OSError, SafetensorError):  # not there, being replaced, or damaged
                 tensors_of_file = load_file(path)
-                os.utime(path)  # used last
+                # The time of the file says when it was used last; `_bound` removes the oldest.
+                os.utime(path)
                 self._context.kept[kind] = key, tensors_of_file
                 return tensors_of_file
         return None

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.__main__ import main
 from analysis.cli.options import parser
 from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, BadText, Cancelled
@@ -166,6 +165,9 @@ def test_a_calibration_stores_a_policy_that_reads_as_it_says(ask, context, home,
     assert (cells["late"] >= cells["rank"]).all(), "early queries see few keys and pull the mean down"
     assert numbers["bias"]["last_sixteenth"] > numbers["bias"]["all"] == pytest.approx(ranks.mean())
     assert "8,000 to 50,000" in numbers["notes"][1]
+    again = vars(parser("x").parse_args(shlex.split(numbers["protocol"]["command"])[3:]))
+    given = {"texts": ["TEXT", "TEXT"], "caps": [2, 4, 64], "beta": 1.0, "tolerance": 0.01, "tolerance_bin": 0.02}
+    assert (given | {"seed": 0}).items() <= again.items(), "the recorded command gives every argument"
 
 
 def test_totals_floors_and_positions_are_taken(ask):
@@ -266,27 +268,3 @@ def test_without_a_stored_policy_the_bundled_samples_calibrate(home, context):
     assert policy.budgets.sum() == round(policy.ranks.sum())
     with pytest.raises(BadSetting, match="no policy other here; there are: policy"):
         policy_for(context, lm, "other")
-
-
-def test_the_command_line(home, tmp_path, capsys):
-    for seed in (1, 2):
-        (tmp_path / f"{seed}.txt").write_text(text(seed))
-    place = ["--model", str(home / "tiny"), "--state", str(tmp_path / "state")]
-    words = ["--window", "32", "--tokens", "64", "--caps", "4,64", "-o", str(tmp_path / "p.json"), "--json"]
-    assert main(["calibrate", str(tmp_path / "1.txt"), str(tmp_path / "2.txt"), *words, *place]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {"ranks", "budgets", "cap", "sweep", "protocol"} <= set(told) and (tmp_path / "p.json").is_file()
-    again = vars(parser("x").parse_args(shlex.split(told["protocol"]["command"])[3:]))
-    given = {
-        "texts": ["TEXT", "TEXT"],
-        "caps": [4, 64],
-        "beta": 1.0,
-        "tolerance": 0.01,
-        "tolerance_bin": 0.02,
-        "seed": 0,
-    }
-    assert given.items() <= again.items(), "the recorded command gives every argument"
-    row = {"cap", "perplexity", "reads_causal", "reads_full", "worst_bin_difference"}
-    assert all(row <= set(one) for one in told["sweep"])
-    assert main(["calibrate", str(tmp_path / "1.txt"), "--against", str(tmp_path / "1.txt"), *place]) == 2
-    assert "both calibrate and measure" in capsys.readouterr().err

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget, cache_keys, reads
@@ -217,22 +216,3 @@ def test_a_text_that_calibrated_is_told(home, context):
     (key,) = keys(context, 1)
     said = evaluate(str(home / "tiny"), key, [{"name": "csa"}], window=32, context=context).numbers["notes"]
     assert any("calibrated on this text" in note for note in said)
-
-
-def test_the_command_line(home, tmp_path, capsys):
-    (tmp_path / "3.txt").write_text(text(3))
-    place = ["--model", str(home / "tiny"), "--state", str(home / "state"), "--json"]
-    (tmp_path / "p.json").write_text(json.dumps([*range(1, 13), 8]))
-    story = [str(tmp_path / "3.txt"), "--window", "32"]
-    for words, wanted in {
-        ("budgets", "--policy", '{"total": 60}', "--window", "32"): "reads_causal",
-        ("calibrations", "--other", "other"): "pearson_log",
-        ("lost-keys", *story, "--cap", "2"): "key",
-        ("cap-sweep", *story, "--tokens", "32", "--caps", "2", "--policy", "other"): "sweep",
-        ("evaluate", *story, "--methods", "csa", "--policy", "other", "--set", "csa.cap=4"): "rows",
-    }.items():
-        assert main([*words, *place]) == 0, words
-        assert wanted in json.loads(capsys.readouterr().out.splitlines()[-1])
-    own = ["--model", str(home / "tiny"), "--state", str(tmp_path / "state"), "--json"]
-    assert main(["import-policy", str(tmp_path / "p.json"), "--name", "mine", *own]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["cap"] == 8

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import budget_for_reads
 from analysis.studies.budgets.reads_sweep import reads_sweep
 from analysis.studies.budgets.recipes import policy_for
-from tests.made.calibrated import csa_context, csa_home, keys, text
+from tests.made.calibrated import csa_context, csa_home, keys
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +37,3 @@ def test_from_everything_to_next_to_nothing(home):
 def test_bad_shares_are_refused(home, shares):
     with pytest.raises(BadSetting, match="The shares are"):
         reads_sweep(str(home / "tiny"), ["x"], shares=shares, context=csa_context(home))
-
-
-def test_the_command_line(home, tmp_path, capsys):
-    (tmp_path / "2.txt").write_text(text(2))
-    place = ["--model", str(home / "tiny"), "--state", str(tmp_path / "state"), "--json"]
-    words = ["--shares", "1,0.2", "--window", "32", "--tokens", "32"]
-    assert main(["reads-sweep", str(tmp_path / "2.txt"), *words, *place]) == 0
-    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]) == 2

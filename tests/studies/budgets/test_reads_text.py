@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting, BadText
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.lost_keys import lost_keys
@@ -72,10 +71,3 @@ def test_what_the_policy_has_seen_is_not_scored(home):
     with pytest.raises(BadSetting, match="text 3 calibrated the policy two"):
         reads_text(str(home / "tiny"), seen, "two", shares=[0.4], window=32, context=context)
     assert reads_text(str(home / "tiny"), *keys(context, 4), "two", shares=[0.4], window=32, context=context)
-
-
-def test_the_command_line(home, tmp_path, capsys):
-    (tmp_path / "2.txt").write_text(text(2))
-    place = ["--model", str(home / "tiny"), "--state", str(home / "state"), "--json"]
-    assert main(["reads-text", str(tmp_path / "2.txt"), "--shares", "1,0.2", "--window", "32", *place]) == 0
-    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["lost"]) == 2

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analysis.__main__ import main
 from analysis.costs import kv_cache_bytes, read_shape
 from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText
@@ -183,15 +182,6 @@ def test_bad_arguments_are_refused(ask, given, said):
         ask([SNAPKV], **given)
     with pytest.raises(BadText):
         ask([SNAPKV], ("too short",))
-
-
-def test_from_the_command_line(home, capsys, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    arguments = [str(tmp_path / "text.txt"), "--prefix", "32", "--continuation", "12", "--methods", "dense,snapkv"]
-    assert main(["continuation", *arguments, "--ratios", "0.5", "--model", str(home / "tiny"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [row["method"] for row in found["rows"]] == ["dense", "snapkv"]
-    assert set("method ratio kept_keys kv_bytes perplexity difference low high units".split()) <= set(found["rows"][1])
 
 
 def test_one_pass_refuses_what_decides_at_a_prompts_end(context, home):

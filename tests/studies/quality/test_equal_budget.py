@@ -1,11 +1,9 @@
 """Methods at one budget: the search by hand, budgets that are met, and what has none."""
 
-import json
 from itertools import pairwise
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.studies.quality.equal_budget import FIELDS, NEAR, equal_budget, nearest
@@ -108,16 +106,3 @@ def test_every_budget_has_a_method_and_the_rest_none(ask):
     for given in ({"attended": 0.5}, {"attended": 25.0}, {"share": 2.0}):
         with pytest.raises(BadSetting, match="a query reads 1 to 24.5 on average"):
             ask([{"name": "oracle_topk"}], **given)
-
-
-def test_the_command_line(home, capsys):
-    text = home / "text.txt"
-    text.write_text(TEXT)
-    place = ["--model", str(home / "tiny"), "--state", str(home / "state"), "--window", "48", "--json"]
-    assert main(["equal-budget", str(text), "--methods", "oracle_topk,longformer", "--share", "0.4", *place]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [row["method"] for row in told["rows"]] == ["oracle_topk", "longformer"]
-    assert told["protocol"]["verb"] == "equal-budget" and all(row["reached"] for row in told["rows"])
-    assert main(["fit-method", "routing_transformer", str(text), "--clusters", "3", *place[:4], "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["tensors"]["kept"] == [3, 2, 3, 8]
-    assert main(["fit-method", "dense", *place[:4]]) == 2

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.__main__ import main
 from analysis.corpus import sample_texts, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
@@ -169,24 +168,6 @@ def test_the_result_is_strict_json_with_the_promised_keys_and_can_be_stored(ask,
 def test_literal_membership_is_said_to_see_the_future(ask):
     literal = ask([{"name": "focus", "settings": {"membership": "literal"}}], window=24)
     assert any("saw the future" in note for note in literal.numbers["notes"])
-
-
-def test_the_command_line(context, home, capsys):
-    text = home / "text.txt"
-    text.write_text(TEXT)
-    place = ["--model", str(home / "tiny"), "--state", str(home / "state")]
-    words = ["--methods", "dense,focus", "--set", "focus.window=7", "--window", "32"]
-    assert main(["evaluate", str(text), *words, *place, "--json"]) == 0
-    out, err = capsys.readouterr()
-    told = json.loads(out.splitlines()[-1])
-    assert [row["label"] for row in told["rows"]] == ["Dense", "Focus, window 7"] and "Focus, window 7" in err
-    assert all(set(ROW) <= set(row) for row in told["rows"]) and told["protocol"]["window"] == 32
-    assert main(["evaluate", str(text), *words[:2], *place]) == 0
-    out = capsys.readouterr().out
-    assert "same_top1" in out and "sentence: Dense attention reads everything" in out
-    for wrong, said in {"focus.k=3": "focus has no setting 'k'", "quest.k=3": "add quest to --methods"}.items():
-        assert main(["evaluate", str(text), *words[:2], "--set", wrong, *place]) == 2
-        assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

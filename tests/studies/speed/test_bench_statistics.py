@@ -1,12 +1,9 @@
 """The bench of the statistics: what it compares computes the same numbers, and its rows say what was measured."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.statistics import CORE, attention_statistics
 from analysis.studies.context import Context
@@ -44,13 +41,6 @@ def test_rows_and_what_does_not_fit(monkeypatch):
     monkeypatch.setattr("analysis.statistics.heads.check_room", lambda *room, **padded: None)
     row = bench("statistics", lengths=[32], repeats=1, context=context).numbers["rows"][0]
     assert row["layers"] == 1 and row["tables_ms"] is row["of_tables"] is row["bytes_times"] is None
-
-
-def test_the_command_line(capsys):
-    assert main(["bench", "statistics", "--lengths", "32", "--repeats", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["rows"][0]["length"] == 32 and told["protocol"]["what"] == "statistics"
-    assert main(["statistics", "nowhere.txt", "--json"]) == 2 and "no file" in capsys.readouterr().err
 
 
 def test_bad_lengths_are_refused():

@@ -1,10 +1,7 @@
 """Timing a method by its own kernels: what has one, what has none, and the words about it."""
 
-import json
-
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.studies.speed.method import PHASES, time_method
@@ -48,13 +45,3 @@ def test_bad_sizes_are_refused(ask):
     for given in ({"length": 4}, {"length": 62}, {"repeats": 0}, {"new_tokens": 1}):
         with pytest.raises(BadSetting):
             ask("quest", **given)
-
-
-def test_the_command_line(home, capsys):
-    text = home / "text.txt"
-    text.write_text(TEXT)
-    place = ["--model", str(home / "tiny"), "--state", str(home / "state"), "--repeats", "1", "--new-tokens", "2"]
-    asked = ["time-method", str(text), "--method", "quest", "--set", "quest.page=4", "--set", "quest.dense_layers=1"]
-    assert main([*asked, *place, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["settings"]["page"] == 4 and "torch dense" in told["kernels"]["token"] and not told["kernels"]["prompt"]

@@ -1,13 +1,10 @@
 """Timing: rounds in turns, the opponent, the crossover, and what the verb `bench` prints and refuses."""
 
-import json
-
 import pytest
 import torch
 
 import analysis
 from analysis import timing
-from analysis.__main__ import main
 from analysis.errors import BadSetting, TooLarge
 from analysis.kernels import cpu
 from analysis.studies.context import Context
@@ -154,21 +151,6 @@ def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
         study.bench(lengths=[128, 1_000_000_000], context=Context(device="cpu"))
     most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
     timing.check_memory(most // 2, 1, 8, 8, 64, "cpu")
-
-
-def test_bench_on_the_command_line(capsys):
-    small = "--heads 2 --head-dim 8 --repeats 1 --device cpu".split()
-    assert main(["bench", "attention", "--lengths", "200", *small, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["rows"][0]["length"] == 200 and told["protocol"]["verb"] == "bench"
-    assert main(["bench", "attention", "--lengths", "200", *small]) == 0
-    out = capsys.readouterr().out
-    assert "speedup" in out and "sentence: " in out
-    with pytest.raises(SystemExit) as stop:
-        main(["bench", "attention", "--lengths", "200,many"])
-    assert stop.value.code == 2 and "'200,many' is no list of whole numbers" in capsys.readouterr().err
-    assert main(["bench", "attention", "--lengths", "900000000"]) == 2
-    assert "GB are free" in capsys.readouterr().err
 
 
 def test_bench_with_the_memberships_of_a_router(state):
