@@ -72,10 +72,14 @@ class Comparison:
             return Verdict.NOT_JUDGED
         if self.value == self.low == self.high == 0:
             return Verdict.SAME
-        corrected_away = self.p_holm is not None and self.p_holm >= SIGNIFICANCE
-        if corrected_away or self.low <= 0 <= self.high:
+        if not self.excludes_zero or self.p_holm is not None and self.p_holm >= SIGNIFICANCE:
             return Verdict.NOT_SIGNIFICANT
         return Verdict.HIGHER if self.low > 0 else Verdict.LOWER
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether its own interval, judged alone, lies on one side of 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     @property
     def direction(self) -> int:
@@ -85,7 +89,9 @@ class Comparison:
     @property
     def minimum_detectable(self) -> float | None:
         """The smallest difference that this design tells from 0 four times in five; None without an interval."""
-        return None if self.low is None or self.high is None else DETECTABLE * (self.high - self.low)
+        if self.low is None or self.high is None:
+            return None
+        return DETECTABLE * (self.high - self.low)
 
     @property
     def size(self) -> str:
@@ -93,28 +99,37 @@ class Comparison:
         return number(self.value, self.unit) + UNITS[self.unit].name
 
     @property
-    def interval(self) -> str:
-        """Its 95% interval, or the points of so few units that there is none."""
+    def span(self) -> str:
+        """The ends of its interval: `−0.0200 to −0.0050`; empty without one."""
         if self.low is None or self.high is None:
+            return ""
+        return f"{number(self.low, self.unit)} to {number(self.high, self.unit)}"
+
+    @property
+    def interval(self) -> str:
+        """Its 95% interval, or why there is none: too few units, whose points are shown where they are known."""
+        if self.span:
+            return f"95% interval {self.span}"
+        if self.points:
             points = ", ".join(number(point, self.unit) for point in self.points)
-            return f"in these {len(self.points)} texts {points}" if points else "no interval"
-        return f"95% interval {number(self.low, self.unit)} to {number(self.high, self.unit)}"
+            return f"in these {len(self.points)} texts {points}"
+        if self.units == 1:
+            return "1 unit is too few for an interval"
+        return f"{self.units:,} units are too few for an interval" if self.units else "no interval"
 
     @property
     def bracketed(self) -> str:
         """As a cell of a table shows it: `+1.2% (+0.5% to +2.0%)`."""
         value = number(self.value, self.unit)
-        if self.low is None or self.high is None:
-            return value
-        return f"{value} ({number(self.low, self.unit)} to {number(self.high, self.unit)})"
+        return f"{value} ({self.span})" if self.span else value
 
     @property
     def evidence(self) -> str:
         """Size and interval; of a difference that is not significant also what this sample could have detected."""
         parts = [f"{self.size}, {self.interval}"]
-        if self.p_holm is not None and self.verdict is Verdict.NOT_SIGNIFICANT and not self.low <= 0 <= self.high:
-            parts.append(f"p = {self.p_holm:.2g} after Holm's correction")
         if self.verdict is Verdict.NOT_SIGNIFICANT:
+            # Otherwise a reader sees an interval without 0 beside "not significant", and does not know why.
+            parts += [f"p = {self.p_holm:.2g} after Holm's correction"] if self.excludes_zero else []
             parts.append(self.detectable)
         return "; ".join(parts)
 
@@ -146,8 +161,8 @@ class Claim:
 
     def text(self) -> str:
         """`Focus: better than random groups (−0.0123 nats per token, 95% interval −0.0200 to −0.0050)`."""
-        said = f"{self.comparison.relation(self.lower, self.higher)} ({self.comparison.evidence})"
-        return f"{self.subject}: {said}" if self.subject else said
+        predicate = f"{self.comparison.relation(self.lower, self.higher)} ({self.comparison.evidence})"
+        return f"{self.subject}: {predicate}" if self.subject else predicate
 
 
 def number(value: float, unit: str) -> str:

@@ -63,9 +63,13 @@ def headlines() -> list[Headline]:
     with open(Path(__file__).with_name("before.csv"), encoding="utf-8", newline="") as lines:
         return [
             Headline(
-                *(line[name] for name in ("study", "conclusion", "table", "where", "key")),
-                line["judged"] == "yes",
-                Comparison(float(line["before"]), _number(line["before_low"]), _number(line["before_high"])),
+                study=line["study"],
+                conclusion=line["conclusion"],
+                table=line["table"],
+                where=line["where"],
+                key=line["key"],
+                judged=line["judged"] == "yes",
+                before=Comparison(float(line["before"]), _number(line["before_low"]), _number(line["before_high"])),
             )
             for line in csv.DictReader(lines)
         ]

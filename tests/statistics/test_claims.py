@@ -44,6 +44,12 @@ FEW = Comparison(0.3, versus="random groups", points=(0.1, -0.4))
         ),
         (Comparison(0.3), Verdict.NOT_JUDGED, 0, "not judged (+0.3000 nats per token, no interval)"),
         (
+            Comparison(0.3, unit="points", units=1),
+            Verdict.NOT_JUDGED,
+            0,
+            "not judged (+30.0 points, 1 unit is too few for an interval)",
+        ),
+        (
             Comparison(0.0, 0.0, 0.0, versus="dense"),
             Verdict.SAME,
             0,

@@ -63,7 +63,9 @@ def quality(row: dict, numbers: dict) -> str | None:
     if row.get("difference") is None:
         return None
     ends = None if "difference_low" in row else ""
-    change = Comparison.of(row, "difference", ends, unit="change")
+    change = Comparison.of(
+        row, "difference", ends, unit="change", units=row.get("difference_units", row.get("units", 0))
+    )
     said = f"perplexity {row['perplexity']:.2f}, " if row.get("perplexity") is not None else "perplexity "
     said += f"{change.size} against dense attention ({change.interval})"
     if row.get("reads_causal") is not None:
