@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from analysis.corpus import text_hash, token_stream
 from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
@@ -51,10 +49,7 @@ class Sizes(Routed):
 def measure(at: Setting) -> dict:
     """A trained router's groups held against dense, windows, random tokens, random centroids and k-means.
 
-    All arms read the same held-out windows with the same window and sinks. `claims`, `window`, `equal_pairs`, `rows`
-    (one per arm: `loss perplexity recovery low high pairs pairs_share largest_share seed_losses`), `comparisons`
-    (trained minus a control), `soft_minus_hard` and `literal_minus_causal` in nats, `losses` of each window in each
-    arm. Errors: BadSetting, BadText.
+    All arms read the same held-out windows with the same window and sinks. Errors: BadSetting, BadText.
     """
     lm, sizes, ids = at.lm, at.sizes, at.windows
     made = trained_router(at.context, lm, sizes.router)
@@ -70,25 +65,28 @@ def measure(at: Setting) -> dict:
     controls = [window_arm(chosen), window_arm(equal), *drawn_arms(made, chosen, sizes.seed)]
     controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]
     found |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in found}
-    told = {"kernel": KERNELS, "router": sizes.router, "router_hash": router_hash(made)}
+    warnings = []
+    if made.about.get("corpus_hash") != corpus_hash(at.texts[0]):
+        warnings.append("The router was trained on other texts than this folder's: whether it saw these is not known.")
+    if len(ids) < sizes.windows:
+        warnings.append(f"The held-out texts give {len(ids)} windows, and {sizes.windows} were asked for.")
+    if made.window != chosen:
+        warnings.append(f"The router was trained with a window of {made.window}, and every arm reads one of {chosen}.")
     return summary(found, chosen, equal, made.K, at.documents) | {
         "router": sizes.router,
         "n_sink": n_sink,
         "windows": len(ids),
         "length": length,
-        "warnings": _notes(made, at.texts[0], len(ids), sizes.windows, chosen),
+        "warnings": warnings,
         "losses": {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()},
-        "protocol": at.about(ids, **told),
+        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
     }
 
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    told = numbers["protocol"]
-    rows = {row["arm"]: row for row in numbers["rows"]}
-    comparisons = {row["control"]: row for row in numbers["comparisons"]}
-    said = sentence(numbers["claims"], comparisons, numbers["equal_pairs"], rows, numbers["window"])
-    return presented("groups", said, panels(numbers["rows"]), *numbers["warnings"], interval_caveat(told))
+    notes = [*numbers["warnings"], interval_caveat(numbers["protocol"])]
+    return presented("groups", sentence(numbers), panels(numbers["rows"]), *notes)
 
 
 def panels(rows: list[dict]) -> list[dict]:
@@ -123,17 +121,6 @@ def part(at: Setting, numbers: dict) -> dict:
     return {"rows": rows, "losses": losses, "protocol": {"text": bench.text}}
 
 
-def _notes(router: FocusRouter, train: list[str], count: int, wanted: int, chosen: int) -> list[str]:
-    said = []
-    if router.about.get("corpus_hash") != corpus_hash(train):
-        said.append("The router was trained on other texts than this folder's: whether it saw these is not known.")
-    if count < wanted:
-        said.append(f"The held-out texts give {count} windows, and {wanted} were asked for.")
-    if router.window != chosen:
-        said.append(f"The router was trained with a window of {router.window}, and every arm reads one of {chosen}.")
-    return said
-
-
 def untrained_routers(
     context: Context, lm: Model, router: FocusRouter, train: list[str], length: int, seeds: list[int], work: Path
 ) -> dict[str, FocusRouter]:
@@ -149,7 +136,11 @@ def untrained_routers(
         for name, seed in named.items()
     }
     if not all(path.is_file() and path.with_suffix(".json").is_file() for path in places.values()):
-        inputs = _inputs(context, lm, documents, length)
+        context.progress(0.5, "reading the calibration texts")
+        ids = token_stream(lm.tokenizer, documents)
+        windows = spread_windows(ids, min(length, len(ids)), CALIBRATION).reshape(-1, min(length, len(ids)))
+        report = lambda done: context.progress(0.5, f"calibration texts, {done:.0%}")  # noqa: E731
+        inputs = attention_inputs(lm, list(windows), report)
         for name, seed in named.items():
             context.progress(0.5, f"fitting {name}")
             if name == "k-means":
@@ -158,15 +149,6 @@ def untrained_routers(
                 fitted = random_centroids(router, inputs, seed)
             fitted.save(places[name])
     return {name: FocusRouter.load(path, lm.num_layers, lm.width) for name, path in places.items()}
-
-
-def _inputs(context: Context, lm: Model, documents: list[str], length: int) -> list[torch.Tensor]:
-    """Attention inputs L x [N, width] of evenly spaced windows of the documents."""
-    context.progress(0.5, "reading the calibration texts")
-    ids = token_stream(lm.tokenizer, documents)
-    length = min(length, len(ids))
-    windows = spread_windows(ids, length, CALIBRATION).reshape(-1, length)
-    return attention_inputs(lm, list(windows), lambda done: context.progress(0.5, f"calibration texts, {done:.0%}"))
 
 
 arms = Study("groups", __doc__, Sizes, measure, shown, sample, "groups-{router}", ("rows", "comparisons"), part=part)

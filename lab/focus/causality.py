@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from analysis.claims import Claim, Comparison
 from analysis.groups.gates import GATES, group_affinity
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -17,12 +16,13 @@ from analysis.models import Model
 from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.comparisons import compared, holm_corrected, interval_caveat, multiplicity_note
+from analysis.studies.stored.comparisons import compared, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
+from lab.harness.telling import concluded
 
 SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
 MOVED = 1e-4  # logits that move more than this saw what was changed
@@ -31,95 +31,77 @@ MEMBERSHIPS = ("causal", "literal")
 
 def measure(at: Setting) -> dict:
     """A trained router with causal and with literal membership, hard and through every form of the gate, and hard with
-    prefix membership.
-
-    All arms read the same held-out windows with the router's window and sinks unless said otherwise; the forms share
-    its sharpness and offset, and it was trained with one of them. What is measured is shared with the study `groups`.
-    `rows`: one per arm, `arm gate reading membership loss perplexity pairs_share smallest_gate mean_gate moved
-    predictions_changed reads_future`, where the last half of a window is replaced by other tokens and `moved` is the
-    largest change of a logit before it, `predictions_changed` the share of its likeliest tokens;
-    `literal_minus_causal` (`reading gate mean low high units`, nats, paired), `group_agreement` (tokens in the same
-    group by both rules, [L]), `prediction_agreement` (same likeliest next token, hard). Errors: BadSetting, BadText.
-    """
+    prefix membership, on the same held-out windows. The last half of some windows is replaced by other tokens: what
+    moves before it has read the future. What is measured is shared with the study `groups`. Errors: BadSetting,
+    BadText."""
     lm, sizes, ids = at.lm, at.sizes, at.windows
-    made = trained_router(at.context, lm, sizes.router)
-    window, n_sink = always(sizes, made)
-    arms = {(None, "dense", None): DENSE, **_arms(made, window)}
-    bench = Bench(lm, made, ids, n_sink, at.work, at.context, expected=len(arms) + 1)
-    found = {key: bench.measure(arm) for key, arm in arms.items()}
+    router = trained_router(at.context, lm, sizes.router)
+    window, n_sink = always(sizes, router)
+    arms = {(None, "dense", None): DENSE, **_arms(router, window)}
+    bench = Bench(lm, router, ids, n_sink, at.work, at.context, expected=len(arms) + 1)
+    measured = {key: bench.measure(arm) for key, arm in arms.items()}
     rows, differences, some = [], [], ids[:SAMPLE]
     for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
         at.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
-        row = found[gate, reading, membership].row(arm.name)
-        kept = {name: row[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
-        kept |= {"gate": gate, "reading": reading, "membership": membership}
+        whole = measured[gate, reading, membership].row(arm.name)
+        row = {name: whole[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
+        row |= {"gate": gate, "reading": reading, "membership": membership}
         method = Learning.build(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
-        rows.append(kept | _gates(lm, method, some) | foresight(lm, method, some))
+        rows.append(row | _gates(lm, method, some) | foresight(lm, method, some))
         if membership == "literal":
-            apart = found[gate, reading, "literal"].means - found[gate, reading, "causal"].means
-            over, points = over_units(apart, at.documents)
-            points = points.tolist() if over.low is None else None
-            differences.append({"reading": reading, "gate": gate, **over._asdict(), "points": points})
+            causal, literal = (measured[gate, reading, rule].means for rule in MEMBERSHIPS)
+            over, points = over_units(literal - causal, at.documents)
+            about = {"reading": reading, "gate": gate, **over._asdict()}
+            differences.append(about | {"points": points.tolist() if over.low is None else None})
     return {
         "rows": rows,
         "literal_minus_causal": differences,
-        "group_agreement": group_agreement(made, attention_inputs(lm, list(some)), ids.shape[1]),
-        "prediction_agreement": _same_predictions(lm, made, window, n_sink, some),
+        "group_agreement": group_agreement(router, attention_inputs(lm, list(some)), ids.shape[1]),
+        "prediction_agreement": _same_predictions(lm, router, window, n_sink, some),
         "router": sizes.router,
-        "trained_with": made.settings.gate,
+        "trained_with": router.settings.gate,
         "window": window,
         "n_sink": n_sink,
         "windows": len(ids),
         "looked_at": len(some),
-        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
+        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
     }
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told."""
-    return presented(
-        "causality",
-        sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
-        None,
-        interval_caveat(numbers["protocol"]),
-    )
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean loss of two windows of the bundled samples in every arm."""
-    made = trained_router(at.context, at.lm, numbers["router"])
-    arms = _arms(made, numbers["window"]).values()
+    router = trained_router(at.context, at.lm, numbers["router"])
+    arms = _arms(router, numbers["window"]).values()
     ids = sample_windows(at.lm, numbers["protocol"]["window"])
-    bench = Bench(at.lm, made, ids, numbers["n_sink"], None, at.context, expected=len(arms))
+    bench = Bench(at.lm, router, ids, numbers["n_sink"], None, at.context, expected=len(arms))
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
 def part(at: Setting, numbers: dict) -> dict:
     """Hard groups by the causal and by the literal rule on all held-out windows, and what the literal one gains."""
-    made = trained_router(at.context, at.lm, numbers["router"])
-    arms = {key: arm for key, arm in _arms(made, numbers["window"]).items() if key[1] == "hard"}
-    bench = Bench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=len(arms))
-    found = {key[2]: bench.measure(arm) for key, arm in arms.items() if key[2] in ("causal", "literal")}
-    over = over_units(found["literal"].means - found["causal"].means, at.documents)[0]
-    rows = [
-        {"reading": "hard", "membership": name} | {key: arm.row(name)[key] for key in ("loss", "perplexity")}
-        for name, arm in found.items()
-    ]
+    router, rows, means = trained_router(at.context, at.lm, numbers["router"]), [], {}
+    bench = Bench(at.lm, router, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    arms = _arms(router, numbers["window"])
+    for rule in MEMBERSHIPS:
+        arm = bench.measure(arms[None, "hard", rule])
+        means[rule], row = arm.means, arm.row(rule)
+        rows.append({"reading": "hard", "membership": rule, "loss": row["loss"], "perplexity": row["perplexity"]})
+    over = over_units(means["literal"] - means["causal"], at.documents)[0]
     gained = [{"reading": "hard", "mean": over.mean, "low": over.low, "high": over.high}]
     return {"rows": rows, "literal_minus_causal": gained, "protocol": {"text": bench.text}}
 
 
-def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
+def _arms(router: FocusRouter, window: int) -> dict[tuple, Arm]:
     """(gate, reading, membership) -> arm; a hard mask is the same for every form of the gate. Names as in `READINGS`
     where the arm is one of them, so that what the study `groups` kept is found."""
-    named = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
+    names = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
     arms = {}
     for reading, gate in (("hard", None), *(("soft", gate) for gate in GATES)):
-        own = gate in (None, made.settings.gate)
+        own = gate in (None, router.settings.gate)
         for membership in MEMBERSHIPS:
-            arm = trained_arm(named[reading, membership], made if own else made.variant(gate=gate), window)
+            arm = trained_arm(names[reading, membership], router if own else router.variant(gate=gate), window)
             arms[gate, reading, membership] = arm if own else replace(arm, name=f"{arm.name}, {gate} gate")
-    arms[None, "hard", "prefix"] = Arm("trained, prefix", {"window": window, "membership": "prefix"}, made)
+    arms[None, "hard", "prefix"] = Arm("trained, prefix", {"window": window, "membership": "prefix"}, router)
     return arms
 
 
@@ -198,38 +180,30 @@ def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:
     return lm.lm(torch.as_tensor(ids, device=lm.device)[None], use_cache=False).logits[0]
 
 
-def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
-    """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
+def shown(numbers: dict) -> dict:
+    """What reads the future, what that is worth, and how far each gate closes."""
+    rows = numbers["rows"]
     leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
     reads = {row["membership"]: f"{row['pairs_share']:.1%}" for row in rows if row["reading"] == "hard"}
-    apart = holm_corrected([compared("apart", _interval(row)) | row for row in differences], "apart")
-    claims = [
-        Claim(
-            Comparison.of(row | {"apart_points": row.get("points")}, "apart"),
-            "hard" if row["reading"] == "hard" else f"{row['gate']} gate",
-            "lower",
-            "higher",
-        )
-        for row in apart
-    ]
-    told = "; ".join(claim.text() for claim in claims)
-    gates = "; ".join(
-        f"{row['gate']} {row['smallest_gate']:.2g}"
-        for row in rows
-        if row["reading"] == "soft" and row["membership"] == "causal" and row.get("smallest_gate") is not None
-    )
-    return (
+    differences = []
+    for row in numbers["literal_minus_causal"]:
+        interval = Interval(*(row[name] for name in Interval._fields))
+        gate = "hard" if row["reading"] == "hard" else f"{row['gate']} gate"
+        differences.append({"gate": gate, "apart_points": row.get("points")} | compared("apart", interval))
+    lead = (
         f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. With the literal groups of this "
-        f"router, which read {reads['literal']} of the pairs when hard, the causal ones {reads['causal']}, the loss "
-        f"against that with causal ones is: {told}.{multiplicity_note(apart, 'apart')} In the first "
-        f"{agreement['looked_at']} windows {np.mean(agreement['group_agreement']):.0%} of the tokens are in the same "
-        f"group and {agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate "
-        f"reached by a far pair there: {gates}."
+        f"router, which read {reads['literal']} of the pairs when hard, the causal {reads['causal']}, the loss is: "
     )
-
-
-def _interval(row: dict) -> Interval:
-    return Interval(*(row[name] for name in Interval._fields))
+    words = ("lower", "higher")
+    told = concluded(lead, differences, {"apart": "with causal ones"}, "{gate}".format_map, words=words)
+    soft = [row for row in rows if (row["reading"], row["membership"]) == ("soft", "causal")]
+    gates = [f"{row['gate']} {row['smallest_gate']:.2g}" for row in soft if row["smallest_gate"] is not None]
+    sentence = (
+        f"{told} In the first {numbers['looked_at']} windows {np.mean(numbers['group_agreement']):.0%} of the tokens "
+        f"are in the same group and {numbers['prediction_agreement']:.0%} of the likeliest next tokens are the same. "
+        f"Smallest gate reached by a far pair there: {'; '.join(gates)}."
+    )
+    return presented("causality", sentence, None, interval_caveat(numbers["protocol"]))
 
 
 TABLES = ("rows", "literal_minus_causal")

@@ -50,67 +50,54 @@ def measure(at: Setting) -> dict:
     """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed.
 
     All rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not
-    the best one. `rows` of the sizes: names joined by commas (default all).
-    `even` (1/K), `chance` (what balanced chance shows on the tokens of one look: shares near it are balanced), `rows`:
-    `row settings`, and of both phases `share` and `worst` (largest group's, mean of and worst layer, literal assignment
-    of held-out windows), `causal` (the same with the balance frozen, worst layer), `confidence`, `stability` (phase 1:
-    tokens that kept their group in the last 20 steps; phase 2: that have the one phase 1 ended with, groups matched),
-    `hard` (nats per token as at inference) and the paths A, B, C at the end (`paths.escape_paths`), mean of layers, all
-    of them means over seeds; `collapsed_at` (first step at which a layer's largest group held 90% with any seed,
-    counted on into phase 2, or None) and `collapsed`, with how many seeds one did; `curves`, means over seeds:
-    `row phase step layer share` and the paths; layer -1 is the mean of all, `phase` 2 counts its own steps.
-    Errors: BadSetting, BadText.
+    the best one. Shares are of literal assignment on held-out windows, `causal` with the balance frozen; `stability` of
+    phase 1 counts tokens that kept their group in the last 20 steps, of phase 2 those that have the one phase 1 ended
+    with. Errors: BadSetting, BadText.
     """
     lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
-    plans = {
-        (name, seed): [sizes.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
-        for name in names
-        for seed in sizes.every_seed
-    }
-    trainer = Trainer.of(at, expected=len(plans))
-    parts: dict[str, list[dict]] = {name: [] for name in names}
-    for (name, _), both in plans.items():
-        decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
-        make = partial(_row, trainer, sizes.named(name, both[0]), both)
-        parts[name].append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
-    found = {name: together(several) for name, several in parts.items()}
-    told = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
-    told["seeds"] = sizes.seeds
+    trainer = Trainer.of(at, expected=len(names) * sizes.seeds)
+    rows, curves, plans = [], [], {}
+    for name in names:
+        parts = []
+        for seed in sizes.every_seed:
+            both = [sizes.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
+            plans.setdefault(name, both[0])
+            decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
+            make = partial(_row, trainer, sizes.named(name, both[0]), both)
+            parts.append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
+        row = together(parts)
+        rows.append({"row": name, "settings": ROWS[name], **row["ends"]})
+        curves += [{"row": name, **point} for point in row["curve"]]
+    about = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
     return {
         "even": 1 / sizes.groups,
         "chance": balanced_largest_share(PROBED * sizes.length, sizes.groups),
-        "rows": [{"row": name, "settings": ROWS[name], **row["ends"]} for name, row in found.items()],
-        "curves": [{"row": name, **point} for name, row in found.items() for point in row["curve"]],
-        "plans": plain({name: plans[name, sizes.seed][0] for name in names}),
-        "protocol": at.about(at.windows, **told) | {"tokens": len(trainer.ids)},
+        "rows": rows,
+        "curves": curves,
+        "plans": plain(plans),
+        "protocol": at.about(at.windows, **about, seeds=sizes.seeds) | {"tokens": len(trainer.ids)},
     }
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told."""
-    looked = f"One look at the groups reads {PROBED * numbers['protocol']['window']:,} training tokens."
-    said = sentence(numbers["rows"], numbers["even"], numbers["protocol"].get("seeds", 1))
-    return presented("dominance", said, None, looked)
 
 
 def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:
     """Both phases of a row: `ends` as in a row of the study, and `curve`; checkpoints lie in `doing`."""
     lm, ids, windows = trainer.lm, trainer.ids, trainer.windows
-    kept = [doing / f"phase{plan.phase}.checkpoint" for plan in plans]
-    told = [trainer.told(name, 0.5, began) for began in (0.0, 0.5)]
-    router, _, log = train_router(lm, ids, plans[0], kept[0], told[0], escape_paths)
+    places = [doing / f"phase{plan.phase}.checkpoint" for plan in plans]
+    router, _, log = train_router(lm, ids, plans[0], places[0], trainer.told(name, 0.5), escape_paths)
     first, labels = _end(lm, router, windows)
-    own, router, _, more = finetune(lm, router, ids, plans[1], kept[1], told[1], escape_paths)
+    own, router, _, more = finetune(lm, router, ids, plans[1], places[1], trainer.told(name, 0.5, 0.5), escape_paths)
     second, now = _end(own, router, windows)
     second["stability"] = float(np.mean([stability(a, b, router.K)[0] for a, b in zip(labels, now, strict=True)]))
-    ends = {}
-    for phase, end, rows in (("1", first, log), ("2", second, more)):
+    ends, past, collapsed_at = {}, 0, None
+    for phase, (end, rows) in enumerate(((first, log), (second, more)), 1):
         last = next(row for row in reversed(rows) if "shares" in row)
-        end = {"stability": last["stability"]} | end | {name: float(np.mean(last[name])) for name in PATHS}
-        ends |= {f"{name}_{phase}": value for name, value in end.items()}
-    both = log + [row | {"step": row["step"] + len(log)} for row in more]
-    ends["collapsed_at"] = next((r["step"] + 1 for r in both if r.get("largest_share", 0) >= COLLAPSED), None)
-    return {"ends": ends, "curve": [*curve(log, 1), *curve(more, 2)]}
+        end = {"stability": last["stability"]} | end | {path: float(np.mean(last[path])) for path in PATHS}
+        ends |= {f"{key}_{phase}": value for key, value in end.items()}
+        for row in rows:
+            if collapsed_at is None and row.get("largest_share", 0) >= COLLAPSED:
+                collapsed_at = row["step"] + 1 + past
+        past += len(rows)
+    return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(more, 2)]}
 
 
 def together(parts: list[dict]) -> dict:
@@ -156,21 +143,25 @@ def curve(log: list[dict], phase: int) -> list[dict]:
     return points
 
 
-def sentence(rows: list[dict], even: float, seeds: int) -> str:
+def shown(numbers: dict) -> dict:
     """What the rows say about softmax and Sinkhorn, whichever way it came out."""
-    said, found = [], {row["row"]: row for row in rows}
+    protocol, parts = numbers["protocol"], []
+    rows = {row["row"]: row for row in numbers["rows"]}
     for name in ("softmax", "sinkhorn", "sinkhorn with 50 iterations"):
-        if name in found:
-            row = found[name]
-            at = row["collapsed_at"]
-            often = f" with {row['collapsed']} of {seeds} seeds, first" if seeds > 1 and at else ""
-            passed = f"a layer passed {COLLAPSED:.0%}{often} at step {at:,}" if at else ""
-            fate = passed or f"no layer reached {COLLAPSED:.0%}"
-            said.append(
+        if name in rows:
+            row = rows[name]
+            often = f" with {row['collapsed']} of {protocol['seeds']} seeds, first" if protocol["seeds"] > 1 else ""
+            fate = f"no layer reached {COLLAPSED:.0%}"
+            if row["collapsed_at"]:
+                fate = f"a layer passed {COLLAPSED:.0%}{often} at step {row['collapsed_at']:,}"
+            parts.append(
                 f"{name.capitalize()}: the largest group of the worst layer holds {row['worst_1']:.1%} of the tokens "
-                f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
+                f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {numbers['even']:.1%}); {fate}."
             )
-    return " ".join(said) + scope_of_claim(seeds) if said else "Neither softmax nor Sinkhorn is among these rows."
+    sentence = " ".join(parts) + scope_of_claim(protocol["seeds"])
+    note = f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."
+    missing = "Neither softmax nor Sinkhorn is among these rows."
+    return presented("dominance", sentence if parts else missing, None, note)
 
 
 dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), whole=TRAINED)

@@ -4,24 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.claims import Claim, Comparison
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.comparisons import (
-    difference,
-    holm_corrected,
-    interval_caveat,
-    multiplicity_note,
-    scope_of_claim,
-)
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, trained_arm, window_arm
+from analysis.studies.stored.comparisons import difference, interval_caveat
+from analysis.studies.stored.measured import DENSE, KERNELS, Bench, trained_arm, window_arm
 from analysis.studies.stored.panels import chart, panel, presented, printed as prints, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, by_seed, chance_arms, plain, sample
 from analysis.studies.text.held_out import check_range
 from analysis.training.settings import RouterTraining
-from lab.harness.pairs import equal_pairs_window
+from lab.harness.pairs import equal_pairs_window, pairs_share
+from lab.harness.telling import concluded
 
 SHARES = (8, 4, 2, 1)  # the longest training and its half, quarter and eighth, each under a rate that falls to its end
 TRIED = 1  # of these, the one at which rates are tried
@@ -35,7 +29,7 @@ PRETRAINED, PAPER = 42.8, "GPT-2 124M, top-k=2"
 
 @dataclass(frozen=True)
 class Sizes(Seeds, Windows):
-    """What the study can be asked for; the defaults are the paper's where it gives them."""
+    """The defaults are the paper's where it gives them."""
 
     steps: int = option(4000, "steps of the longest training; its half, quarter and eighth are trained too")
     tokens_per_step: int = option(2048, "tokens in one step of a training")
@@ -57,124 +51,75 @@ class Sizes(Seeds, Windows):
 
 def measure(at: Setting) -> dict:
     """A router trained through the printed gate for an eighth, a quarter, a half and all of `steps`, phase 1, read hard
-    and as it was trained, beside random groups and windows.
-
-    The rate is chosen at the quarter and the first seed, on the first half of the held-out documents; the other half
-    reports. `rows`: one for each number of steps, `steps tokens pairs_share largest_share equal_window`; `perplexity_X`
-    of `hard`, `literal`, `soft`, `random` and `window` (of equal pairs); in nats with `_low` and `_high`
-    `X_against_dense`, `hard_against_random`, `hard_against_window`, and `X_gained`, minus half the steps; `curves`
-    (`steps seed step loss` while training), `tried` (`rate choosing`), `dense`, `alone` (the window). Errors:
-    BadSetting, BadText.
-    """
+    and as it was trained, beside random groups and windows. The rate is chosen at the quarter and the first seed, on
+    half of the held-out documents; the other half reports. Errors: BadSetting, BadText."""
     sizes, lm = at.sizes, at.lm
     rates = sorted(set(sizes.rates or RATES))
     budgets = [sizes.steps // share for share in SHARES]
     expected = 2 * len(rates) + len(budgets) * (2 * sizes.seeds + 1) + 1
     trainer = PhaseTrainer.of(at, n_sink=0, expected=expected)
-    anyone = FocusRouter(lm.num_layers, lm.width, sizes.plan(1, rates[0], sizes.seed).router_settings())
-    plain_reads = trainer.measure(anyone, [DENSE, window_arm(sizes.window)])
-    dense, alone = plain_reads["dense"], plain_reads[f"window {sizes.window}"]
+    untrained = FocusRouter(lm.num_layers, lm.width, sizes.plan(1, rates[0], sizes.seed).router_settings())
+    plain_reads = trainer.measure(untrained, [DENSE, window_arm(sizes.window)])
     report = two_sides(trainer.units)
+    units = trainer.units[report]
+    dense, alone = (plain_reads[name].means[report] for name in ("dense", f"window {sizes.window}"))
     tried = []
     for rate in rates:
-        plan = sizes.plan(budgets[TRIED], rate, sizes.seed)
-        router = trainer.router(f"rate {rate:g}", plan)
-        read = trainer.measure(router, [_arms(router, sizes)["soft"]])[READ["soft"]]
+        router = trainer.router(f"rate {rate:g}", sizes.plan(budgets[TRIED], rate, sizes.seed))
+        read = trainer.measure(router, [trained_arm(READ["soft"], router, sizes.window)])[READ["soft"]]
         tried.append({"rate": rate, "choosing": float(read.means[~report].mean())})
     best = min(tried, key=lambda one: one["choosing"])["rate"]
-    parts, curves, plans = {}, [], {}
+    rows, curves, before = [], [], None
     for steps in budgets:
-        parts[steps] = []
+        reads: dict[str, list[Read]] = {key: [] for key in (*READ, "random")}
         for seed in sizes.every_seed:
             plan = sizes.plan(steps, best, seed)
             router = trainer.router(f"{steps:,} steps, seed {seed}", plan)
-            arms = [*_arms(router, sizes).values(), *chance_arms(router, plan)]
-            parts[steps].append(trainer.measure(router, arms))
+            chance = chance_arms(router, plan)
+            arms = [trained_arm(reading, router, sizes.window) for reading in READ.values()]
+            read = trainer.measure(router, [*arms, *chance])
+            for key, reading in READ.items():
+                reads[key].append(read[reading])
+            reads["random"].append(Read.pool([read[arm.name] for arm in chance]))
             curves += _curve(steps, seed, router.about["losses"])
-            plans.setdefault(f"{steps:,} steps", plan)
-        pairs = np.mean([part[READ["hard"]].pairs for part in parts[steps]])
+        pairs = np.mean([read.pairs for read in reads["hard"]])
         wide = equal_pairs_window(pairs, sizes.length)
-        equal = trainer.measure(anyone, [window_arm(wide)])[f"window {wide}"]
-        for part in parts[steps]:
-            part |= {"equal": wide, "window": equal}
-    before = [None, *budgets]
-    told = {"steps": sizes.steps, "rate": best, "training_text": trainer.texts, "seeds": sizes.seeds}
-    units = trainer.units[report]
+        reads["window"] = [trainer.measure(untrained, [window_arm(wide)])[f"window {wide}"]] * sizes.seeds
+        losses = {key: by_seed(several)[:, report] for key, several in reads.items()}
+        row = {"steps": steps, "tokens": steps * sizes.tokens_per_step}
+        row |= {"pairs_share": pairs_share(Read.pool(reads["hard"]).pairs, sizes.length)}
+        row |= {"largest_share": max(share for read in reads["hard"] for share in read.shares), "equal_window": wide}
+        for key, values in losses.items():
+            row[f"perplexity_{key}"] = float(np.exp(values.mean()))
+        for key, values in losses.items():
+            row |= difference(f"{key}_against_dense", values, dense, units)
+        for key in ("random", "window"):
+            row |= difference(f"hard_against_{key}", losses["hard"], losses[key], units)
+        for key in READ:
+            gained = difference(f"{key}_gained", losses[key], (before or losses)[key], units)
+            row |= gained if before else dict.fromkeys(gained)
+        before = losses
+        rows.append(row)
+    about = {"steps": sizes.steps, "rate": best, "training_text": trainer.texts, "seeds": sizes.seeds}
     return {
-        "rows": [
-            _row(sizes, steps, parts[steps], parts.get(last), dense, report, trainer.units)
-            for steps, last in zip(budgets, before, strict=False)
-        ],
+        "rows": rows,
         "curves": curves,
         "tried": tried,
-        "dense": float(np.exp(dense.means[report].mean())),
-        "alone": float(np.exp(alone.means[report].mean())),
+        "dense": float(np.exp(dense.mean())),
+        "alone": float(np.exp(alone.mean())),
         "window": sizes.window,
-        "plans": plain({name: plans[name] for name in list(plans)[-1:]}),
-        "protocol": at.about(trainer.windows[report], units, kernel=KERNELS, **told),
+        "plans": plain({f"{sizes.steps:,} steps": sizes.plan(sizes.steps, best, sizes.seed)}),
+        "protocol": at.about(trainer.windows[report], units, kernel=KERNELS, **about),
     }
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    paper = prints("table 7", PAPER, "PPL")
-    more = [f"The paper prints a perplexity of {paper} for {PAPER}, against {PRETRAINED} before."] if paper else []
-    protocol = numbers["protocol"]
-    rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
-    more += [f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."]
-    said = sentence(numbers, protocol["seeds"])
-    return presented("focus-printed", said, panels(numbers), *more, interval_caveat(protocol))
-
-
-def _arms(router: FocusRouter, sizes: Sizes) -> dict[str, Arm]:
-    return {key: trained_arm(reading, router, sizes.window) for key, reading in READ.items()}
 
 
 def _curve(steps: int, seed: int, losses: list[float]) -> list[dict]:
     """The losses of a training as few points, means of the steps between."""
-    return [
-        {"steps": steps, "seed": seed, "step": int(piece[-1]) + 1, "loss": float(np.mean([losses[at] for at in piece]))}
-        for piece in np.array_split(np.arange(len(losses)), min(POINTS, len(losses)))
-    ]
-
-
-def _row(
-    sizes: Sizes,
-    steps: int,
-    parts: list[dict],
-    last: list[dict] | None,
-    dense: Read,
-    report: np.ndarray,
-    units: np.ndarray,
-) -> dict:
-    """The row of so many steps, a part for every seed; `last` those of half the steps. Windows that do not `report`
-    [n] are left out."""
-    units = units[report]
-
-    def of(parts: list[dict], key: str) -> np.ndarray:
-        if key == "random":
-            drawn = [[read for name, read in part.items() if name.startswith("random tokens")] for part in parts]
-            return by_seed([Read.pool(several) for several in drawn])[:, report]
-        return by_seed([part[READ.get(key, key)] for part in parts])[:, report]
-
-    hard = [part[READ["hard"]] for part in parts]
-    means = {key: of(parts, key) for key in (*READ, "random", "window")}
-    row = {"steps": steps, "tokens": steps * sizes.tokens_per_step}
-    row |= {"pairs_share": Read.pool(hard).pairs / (sizes.length * (sizes.length + 1) // 2)}
-    row |= {"largest_share": max(share for one in hard for share in one.shares), "equal_window": parts[0]["equal"]}
-    row |= {f"perplexity_{key}": float(np.exp(losses.mean())) for key, losses in means.items()}
-    for key in means:
-        row |= difference(f"{key}_against_dense", means[key], dense.means[report], units)
-    for key in ("random", "window"):
-        row |= difference(f"hard_against_{key}", means["hard"], means[key], units)
-    for key in READ:
-        gained = f"{key}_gained"
-        row |= difference(gained, means[key], of(last, key), units) if last else dict.fromkeys(_ends(gained))
-    return row
-
-
-def _ends(key: str) -> list[str]:
-    return [f"{key}{end}" for end in ("", "_low", "_high", "_p", "_points", "_lowest", "_highest")]
+    points = []
+    for piece in np.array_split(np.arange(len(losses)), min(POINTS, len(losses))):
+        loss = float(np.mean([losses[step] for step in piece]))
+        points.append({"steps": steps, "seed": seed, "step": int(piece[-1]) + 1, "loss": loss})
+    return points
 
 
 def flat(row: dict, key: str = "soft") -> bool | None:
@@ -184,55 +129,50 @@ def flat(row: dict, key: str = "soft") -> bool | None:
     return None if low is None else low > -FLAT
 
 
-def panels(numbers: dict) -> list[dict]:
-    """The learning curve by steps, and the training losses of the first seed."""
-    rows, x = numbers["rows"], ("steps", "steps of training")
-    named = {said: f"{key}_against_dense" for key, said in SAID.items()}
-    named |= {"random groups": "random_against_dense", "window of equal pairs": "window_against_dense"}
-    made = [chart("Loss above dense attention", rows, *x, "nats per token", named)]
-    gained = {said: f"{key}_gained" for key, said in SAID.items()}
-    made.append(chart("What the last doubling of the steps changed", rows[1:], *x, "nats per token", gained))
-    longest = rows[-1]["steps"]
-    points = [one for one in numbers["curves"] if one["steps"] == longest]
-    steps = sorted({one["step"] for one in points})
-    mean = [float(np.mean([one["loss"] for one in points if one["step"] == step])) for step in steps]
-    made.append(panel("The longest training", "step", "step", steps, "nats per token", [series("loss", mean)]))
-    return made
-
-
-def sentence(numbers: dict, seeds: int) -> str:
-    """What the printed form reaches, and whether more steps would have changed it."""
-    keys = ("soft_against_dense", "hard_against_dense", "hard_against_random", "hard_against_window")
-    row = holm_corrected(numbers["rows"][-1:], *keys)[0]
-    said = [
-        Claim(Comparison.of(row, f"{key}_against_dense"), SAID[key], "lower", "higher").text()
-        for key in ("soft", "hard")
-    ]
-    others = {"random": "random groups", "window": f"a window of equal pairs, {row['equal_window']:,}"}
-    held = [Claim(Comparison.of(row, f"hard_against_{key}", versus=other)).text() for key, other in others.items()]
-    done = flat(row)
-    ends = {
-        None: "whether more steps would change that is not judged",
-        True: f"the curve is flat: the last doubling of the steps brought less than {FLAT:g} nats",
-        False: "the curve is not flat yet, so more steps may change all of it",
-    }[done]
-    if done is False and Comparison.of(row, "soft_gained").direction >= 0:
-        ends = f"whether the last doubling of the steps brought {FLAT:g} nats is not told"
-    start = f"After {row['steps']:,} steps, against dense attention (perplexity {numbers['dense']:.2f})"
-    return (
-        f"{start}: {'; '.join(said)}. "
-        f"Hard groups, which read {row['pairs_share']:.0%} of the pairs, are {' and '.join(held)}; {ends}."
-        f"{multiplicity_note([row], *keys)}{scope_of_claim(seeds)}"
-    )
-
-
 def part(at: Setting, numbers: dict) -> dict:
     """Dense attention and the window alone on the documents that report; the routers are trainings."""
     report = two_sides(at.documents)
-    anyone = FocusRouter(at.lm.num_layers, at.lm.width, at.sizes.plan(1, RATES[0], at.sizes.seed).router_settings())
-    bench = Bench(at.lm, anyone, at.windows[report], 0, None, at.context, expected=2)
+    untrained = FocusRouter(at.lm.num_layers, at.lm.width, at.sizes.plan(1, RATES[0], at.sizes.seed).router_settings())
+    bench = Bench(at.lm, untrained, at.windows[report], 0, None, at.context, expected=2)
     dense, alone = (float(np.exp(bench.measure(arm).means.mean())) for arm in (DENSE, window_arm(at.sizes.window)))
     return {"dense": dense, "alone": alone, "protocol": {"text": bench.text}}
+
+
+def shown(numbers: dict) -> dict:
+    """What the printed form reaches, and whether more steps would have changed it."""
+    rows, protocol = numbers["rows"], numbers["protocol"]
+    last = rows[-1]
+    controls = {"soft_against_dense": "dense attention through the gate it was trained with"}
+    controls |= {"hard_against_dense": "dense attention with hard groups", "hard_against_random": "random groups"}
+    controls["hard_against_window"] = f"a window of equal pairs, {last['equal_window']:,}"
+    lead = f"Dense attention has a perplexity of {numbers['dense']:.2f}. "
+    label = f"After {last['steps']:,} steps, hard groups reading {last['pairs_share']:.0%} of the pairs"
+    ends = {
+        None: "Whether more steps would change that is not judged.",
+        True: f"The curve is flat: the last doubling of the steps brought less than {FLAT:g} nats.",
+        False: f"That the last doubling of the steps brought less than {FLAT:g} nats is not shown: more may change it.",
+    }
+    sentence = f"{concluded(lead, [last], controls, lambda row: label, protocol['seeds'])} {ends[flat(last)]}"
+    rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
+    notes = [f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."]
+    if paper := prints("table 7", PAPER, "PPL"):
+        notes.insert(0, f"The paper prints a perplexity of {paper} for {PAPER}, against {PRETRAINED} before.")
+    above = {label: f"{key}_against_dense" for key, label in SAID.items()}
+    above |= {"random groups": "random_against_dense", "window of equal pairs": "window_against_dense"}
+    gained = {label: f"{key}_gained" for key, label in SAID.items()}
+    losses: dict[int, list[float]] = {}
+    for point in numbers["curves"]:
+        if point["steps"] == last["steps"]:
+            losses.setdefault(point["step"], []).append(point["loss"])
+    steps = sorted(losses)
+    line = series("loss", [float(np.mean(losses[step])) for step in steps])
+    x, loss = ("steps", "steps of training"), "nats per token"
+    charts = [
+        chart("Loss above dense attention", rows, *x, loss, above),
+        chart("What the last doubling of the steps changed", rows[1:], *x, loss, gained),
+        panel("The longest training", "step", "step", steps, loss, [line]),
+    ]
+    return presented("focus-printed", sentence, charts, *notes, interval_caveat(protocol))
 
 
 TABLES = ("rows", "curves", "tried")
