@@ -9,23 +9,17 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.comparisons import (
-    difference,
-    holm_corrected,
-    interval_caveat,
-    multiplicity_note,
-    scope_of_claim,
-)
+from analysis.studies.stored.comparisons import difference, interval_caveat
 from analysis.studies.stored.panels import columns, panel, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
 from analysis.training.extend import Extension, extend
+from lab.harness.telling import concluded
 
 FACTOR, BASE = 2.0, 500_000.0
 BINS = 8
@@ -61,9 +55,6 @@ def measure(at: Setting) -> dict:
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
     Both fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work.
-    `rows`: `way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the
-    same tokens where the same weights read the second half alone, and `against_own` within minus the model as it is,
-    with `_low` and `_high`, paired by window; `bins` (loss by position), `curves` (loss by step).
     Errors: BadSetting, BadModel, BadText.
     """
     lm, sizes = at.lm, at.sizes
@@ -107,14 +98,15 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    told = numbers["protocol"]
-    length = told["window"]
+    """What each way gives where even the second half alone has much before it."""
+    protocol, rows = numbers["protocol"], numbers["rows"]
+    where = f"In the last quarter of {protocol['window']:,} tokens, loss of "
+    controls, words = {"against_alone": "reading the second half alone"}, ("lower", "higher")
     return {
-        "sentence": sentence(numbers["rows"], length // 2, told.get("seeds", 1)),
+        "sentence": concluded(where, rows, controls, "{way}".format_map, protocol["seeds"], "model", words=words),
         "columns": columns("length-extension"),
-        "panels": _panels(numbers["bins"], numbers["curves"], length),
-        "notes": [READ_AS, interval_caveat(told)],
+        "panels": _panels(numbers["bins"], numbers["curves"], protocol["window"]),
+        "notes": [READ_AS, interval_caveat(protocol)],
     }
 
 
@@ -181,14 +173,6 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
         panel("Loss by position", "first", "first token of the bin", firsts, loss, lines),
         panel("Loss while fine-tuning", "step", "step", [at + 1 for at in shown], loss, trained),
     ]
-
-
-def sentence(rows: list[dict], context: int, seeds: int) -> str:
-    """What each way gives where even the second half alone has much before it."""
-    rows = holm_corrected(rows, "against_alone")
-    said = [Claim(Comparison.of(row, "against_alone"), row["way"], "lower loss", "higher loss").text() for row in rows]
-    where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
-    return f"{where}: {'; '.join(said)}.{multiplicity_note(rows, 'against_alone')}{scope_of_claim(seeds, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample, part=part)

@@ -1,14 +1,13 @@
-"""What came out of training with a temperature: all seeds together, against dense training, drawn, and in words."""
+"""What came out of training with a temperature: all seeds together, against dense training, and drawn."""
 
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 
 from analysis.claims import Comparison
 from analysis.studies.stored import panels
 from analysis.studies.stored.comparisons import difference, interval_caveat, lowest_highest
-from analysis.studies.stored.panels import panel, series
+from analysis.studies.stored.panels import of_rows, panel, series
 from lab.focal.arms import Arm, Pooled
 
 AGAINST = "against_dense"
@@ -18,31 +17,25 @@ READ_AS = (
     "differences are paired. The best of several is chosen on the same windows that report it. One learning rate "
     "serves all: with others, or after more steps, their order may change, so this is a direction and no verdict."
 )
-TWO_SEEDS = (
-    "Measured with two seeds: a difference counts where the interval leaves out 0, both seeds agree, and two seeds "
-    "alone would not make it, judged by how far the seeds of all these models lie apart (95%)."
-)
 
 
-def of_arms(found: dict[Arm, Pooled]) -> list[dict]:
-    """One row for each arm; `against_dense` where its dense arm is among them, with the 95% interval over seeds and
-    documents."""
-    by_key = {pooled.arm.key: pooled for pooled in found.values()}
-    return [_row(pooled, by_key.get(pooled.arm.dense.key)) for pooled in found.values()]
-
-
-def _row(pooled: Pooled, dense: Pooled | None) -> dict:
-    arm, means = pooled.arm, pooled.means()
-    low, high = arm.limits or (None, None)
-    row = {"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm}
-    row |= {"further": arm.further, "width": arm.width, "context": arm.context}
-    row |= {"parameters": pooled.parts[0]["parameters"], "tokens": pooled.tokens()}
-    row |= {"loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))}
-    row |= lowest_highest("perplexity", np.exp(means.mean(1)))
-    row |= {"gains": pooled.mean("gains"), "temperature": pooled.mean("temperature")}
-    if dense is None:
-        return row | dict.fromkeys(f"{AGAINST}{end}" for end in ("", "_low", "_high", "_lowest", "_highest"))
-    return row | difference(AGAINST, means, dense.means(), pooled.documents)
+def of_arms(trained: dict[Arm, Pooled]) -> list[dict]:
+    """One row for each arm; `against_dense` where its dense arm is among them, over seeds and documents."""
+    by_key = {pooled.arm.key: pooled for pooled in trained.values()}
+    rows = []
+    for pooled in trained.values():
+        arm, means = pooled.arm, pooled.means()
+        low, high = arm.limits or (None, None)
+        row = {"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm}
+        row |= {"further": arm.further, "width": arm.width, "context": arm.context}
+        row |= {"parameters": pooled.parts[0]["parameters"], "tokens": pooled.tokens()}
+        row |= {"loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))}
+        row |= lowest_highest("perplexity", np.exp(means.mean(1)))
+        row |= {"gains": pooled.mean("gains"), "temperature": pooled.mean("temperature")}
+        dense = by_key.get(arm.dense.key)
+        compared = difference(AGAINST, means, (dense or pooled).means(), pooled.documents)
+        rows.append(row | (compared if dense else dict.fromkeys(compared)))
+    return rows
 
 
 def columns(*more: dict) -> list[dict]:
@@ -53,10 +46,7 @@ def columns(*more: dict) -> list[dict]:
 
 def compared(title: str, x: str, x_label: str, x_values: list, named: dict[str, list[dict | None]]) -> dict:
     """A panel of the loss against dense training, with intervals: name -> a row, or None, for each x value."""
-    lines = []
-    for name, listed in named.items():
-        y, low, high = ([row and row[f"{AGAINST}{end}"] for row in listed] for end in ("", "_low", "_high"))
-        lines.append(series(name, y, low, high))
+    lines = [of_rows(name, [row or {} for row in listed], AGAINST) for name, listed in named.items()]
     return panel(title, x, x_label, x_values, "nats per token above dense", lines)
 
 
@@ -72,54 +62,32 @@ def curves(rows: list[dict], points: list[dict]) -> list[dict]:
     return [panel("Training", "step", "steps", list(losses), "nats per token", lines)] if lines else []
 
 
-def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
-    """The training losses as rows: `arm seed step loss`."""
-    return [
-        {"arm": arm.name, "seed": place, **point}
-        for arm, pooled in found.items()
-        for place, part in enumerate(pooled.parts)
-        for point in part["curve"]
-    ]
+def plain_curves(trained: dict[Arm, Pooled]) -> list[dict]:
+    """The training losses as rows: arm, seed, step, loss."""
+    points = []
+    for arm, pooled in trained.items():
+        for seed, part in enumerate(pooled.parts):
+            points += [{"arm": arm.name, "seed": seed, **point} for point in part["curve"]]
+    return points
 
 
 def notes(numbers: dict, *more: str) -> list[str]:
-    """What is said of the numbers of a study, `more` of it its own."""
-    two = [TWO_SEEDS] if any("by_seeds" in row for row in numbers["rows"]) else []
-    return [READ_AS, *two, small(numbers["rows"]), *more, interval_caveat(numbers["protocol"])]
-
-
-def small(table: list[dict]) -> str:
-    """How far these models are from the paper's, and what a norm can do by itself."""
-    sizes, seen = ([row[name] / 1e6 for row in table] for name in ("parameters", "tokens"))
-    size, token = (" to ".join(dict.fromkeys(f"{one:.1f}" for one in (min(of), max(of)))) for of in (sizes, seen))
-    return (
-        f"These models have {size} million parameters and saw {token} million tokens; the paper's have "
+    """What limits all of these studies: how they are read, and how far these models are from the paper's."""
+    ranges = []
+    for name in ("parameters", "tokens"):
+        values = [row[name] / 1e6 for row in numbers["rows"]]
+        ranges.append(" to ".join(dict.fromkeys(f"{value:.1f}" for value in (min(values), max(values)))))
+    small = (
+        f"These models have {ranges[0]} million parameters and saw {ranges[1]} million tokens; the paper's have "
         "400 million and more and saw 26 billion. With normalised queries and keys a model can also sharpen by itself: "
         "gains of the norms above 1 say how much."
     )
+    return [READ_AS, small, *more, interval_caveat(numbers["protocol"])]
 
 
 def sure(row: dict) -> int:
-    """Whether a row is lower (-1) or higher (1) than dense training; 0 where the interval holds 0. Rows that were
-    stored with two seeds, whose intervals do not hold them, must agree and differ by more than `by_seeds`."""
-    sign, margin = Comparison.of(row, AGAINST).direction, row.get("by_seeds")
-    alike = margin is None or all(sign * row[f"{AGAINST}_{end}"] > 0 for end in ("lowest", "highest"))
-    return sign if alike and abs(row[AGAINST]) > (margin or 0) else 0
-
-
-def by_two_seeds(row: dict) -> str:
-    """What two seeds alone could make of a row whose interval leaves out 0; it begins with a comma, or is nothing."""
-    doubted = Comparison.of(row, AGAINST).direction and not sure(row)
-    return f", as two seeds alone could make it: up to {row['by_seeds']:.4f}" if doubted else ""
-
-
-def told(row: dict, other: str = "") -> str:
-    """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
-    doubt = by_two_seeds(row)
-    change = Comparison.of(row, AGAINST, versus=other)
-    # Two seeds that leave a doubt are worded like an interval that does.
-    doubted = replace(change, p_holm=1.0) if doubt else change
-    return f"{doubted.relation('lower', 'higher')}{doubt} ({change.evidence})"
+    """Whether a row is significantly lower (-1) or higher (1) than dense training, or neither (0)."""
+    return Comparison.of(row, AGAINST).direction
 
 
 def against(row: dict | None) -> bool:

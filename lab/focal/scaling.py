@@ -5,17 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.claims import Comparison, Verdict, signed
-from analysis.studies.stored.comparisons import (
-    holm_corrected,
-    multiplicity_note,
-    scope_of_claim,
-)
 from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.text.held_out import chosen
 from lab.focal import rows
 from lab.focal.arms import SHARES, WIDTH, Arm, Pooled, Sizes, part, sample, train_arms
+from lab.harness.telling import concluded
 
 NO_GAIN = "no gain seen"
 OUTSIDE = "outside what was measured"
@@ -31,16 +26,12 @@ MATCHED = (
 
 def measure(at: Setting) -> dict:
     """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
-    context `length`; every model is read after 25, 50, 75 and 100% of its tokens.
-
-    `rows` of the sizes: some of `size`, `context` (default: both). All contexts train on as many tokens per step and
-    read as many held-out ones: the shorter the same, the longer others, whole windows of its own. The numbers are those
-    of `focal_temperatures`, with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens`
-    (`arm width ... matched saved verdict`: what dense training needs for the same loss). Errors: BadSetting, BadText.
-    """
+    context `length`; every model is read after 25, 50, 75 and 100% of its tokens. `rows` of the sizes: some of `size`,
+    `context` (default: both). All contexts train on as many tokens per step and read as many held-out ones: the shorter
+    the same, the longer others, whole windows of its own. Errors: BadSetting, BadText."""
     arms = arms_of(at.sizes.rows, at.sizes.length)
-    found, told = train_arms(at, arms, arms[:2])
-    return numbers(found, at.sizes.length, told["windows"]) | told
+    trained, about = train_arms(at, arms, arms[:2])
+    return numbers(trained, at.sizes.length, about["windows"]) | about
 
 
 def arms_of(wanted: str | None, length: int) -> list[Arm]:
@@ -52,32 +43,44 @@ def arms_of(wanted: str | None, length: int) -> list[Arm]:
     return [Arm(way, width=width, context=size, **more) for width, size in places for way, more in WAYS.items()]
 
 
-def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
-    """What is stored of trained arms."""
-    table = [row | {"context": row["context"] or length} for row in rows.of_arms(found)]
-    pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
+def numbers(trained: dict[Arm, Pooled], length: int, windows: int) -> dict:
+    """What is stored of trained arms: `points` at each share of the tokens, and what dense training needs for the same
+    loss in `parameters` and `tokens`."""
+    table, points, named = rows.of_arms(trained), [], {}
+    pooled = {}
+    for row, (arm, one) in zip(table, trained.items(), strict=True):
+        row["context"] = row["context"] or length
+        pooled[_place(row)] = one
+        named[replace(arm, name=f"{arm.name}, width {arm.width}, context {row['context']}")] = one
+        for at, share in enumerate(SHARES):
+            point = {"arm": row["arm"], "width": row["width"], "context": row["context"], "share": share}
+            points.append(point | {"tokens": one.tokens(at), "loss": float(one.means(at).mean())})
     here = [row for row in table if row["context"] == length]
     sharp = [row for row in here if row["arm"] != "dense" and rows.against(row)]
     dense = [row for row in here if row["arm"] == "dense"]
-    by_size = parameters(sharp, dense) if len(dense) > 1 else []
-    by_tokens = [tokens(row, pooled[_place(row)], pooled["dense", row["width"], length]) for row in sharp]
-    points = [
-        {"arm": way, "width": width, "context": size, "share": share, "tokens": one.tokens(at)}
-        | {"loss": float(one.means(at).mean())}
-        for (way, width, size), one in pooled.items()
-        for at, share in enumerate(SHARES)
-    ]
-    names = (f"{arm.name}, width {arm.width}, context {arm.context or length}" for arm in found)
-    named = {replace(arm, name=name): one for name, (arm, one) in zip(names, found.items(), strict=True)}
-    found = {"rows": table, "curves": rows.plain_curves(named), "points": points, "parameters": by_size}
-    return found | {"tokens": by_tokens, "length": length, "windows": windows}
+    return {
+        "rows": table,
+        "curves": rows.plain_curves(named),
+        "points": points,
+        "parameters": parameters(sharp, dense) if len(dense) > 1 else [],
+        "tokens": [tokens(row, pooled[_place(row)], pooled["dense", row["width"], length]) for row in sharp],
+        "length": length,
+        "windows": windows,
+    }
 
 
 def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    table, length, told = numbers["rows"], numbers["length"], numbers["protocol"]
+    """What a temperature saves, and where, whichever way it came out."""
+    table, length, protocol = numbers["rows"], numbers["length"], numbers["protocol"]
+    sharp = [row for row in table if row["arm"] != "dense" and rows.against(row)]
+    same = "To the same loss as dense training"
+    parts = [f"{same}, parameters: {in_words(numbers['parameters'])}"] if numbers["parameters"] else []
+    parts.append(f"{same}, tokens: {in_words(numbers['tokens'])}")
+    name = "{arm}, width {width}, context {context:,}".format_map
+    words, controls = ("lower", "higher"), {rows.AGAINST: "dense training"}
+    lead = f"{'. '.join(parts)}. Loss of "
     return {
-        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length, told["seeds"]),
+        "sentence": concluded(lead, sharp, controls, name, protocol["seeds"], "model", words=words),
         "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
         "panels": _panels(table, numbers["points"], length),
         "notes": rows.notes(numbers, MATCHED),
@@ -107,35 +110,6 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
             named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
             made.append(rows.compared(f"Against dense, {title}", name, name, x, named))
     return made
-
-
-def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int, seeds: int) -> str:
-    """What a temperature saves, and where, whichever way it came out."""
-    sharp = holm_corrected([row for row in table if row["arm"] != "dense" and rows.against(row)], rows.AGAINST)
-    best = min(sharp, key=lambda row: row[rows.AGAINST])
-    same = "To the same loss as dense training"
-    said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
-    said.append(f"{same}, tokens: {in_words(by_tokens)}")
-    far = sorted((row for row in sharp if row["width"] == WIDTH), key=lambda row: row["context"])
-    if len({row["context"] for row in far}) > 1:
-        by_way = {row["arm"]: [] for row in far}
-        for row in far:
-            by_way[row["arm"]].append(f"{signed(row[rows.AGAINST])} at {row['context']:,}{_unsure(row)}")
-        ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
-        said.append(f"By context, nats per token against dense: {ends}")
-    where = f"width {best['width']}, context {best['context']:,}"
-    most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
-    return f"{'. '.join(said)}. {most}{multiplicity_note(sharp, rows.AGAINST)}{scope_of_claim(seeds, 'model')}"
-
-
-def _unsure(row: dict) -> str:
-    """What is said behind a difference that is not significant: what could be detected, or what two seeds make."""
-    if rows.sure(row):
-        return ""
-    change = Comparison.of(row, rows.AGAINST)
-    limit = f"; {change.detectable}" if change.verdict is Verdict.NOT_SIGNIFICANT else ""
-    verdict = "not significant" if change.direction else change.verdict
-    return f" ({verdict}{rows.by_two_seeds(row) or limit})"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from analysis.claims import SIGNIFICANCE, Comparison
 from analysis.corpus import natural_samples, tokenize
 from analysis.metrics.intervals import DOCUMENTS, holm
 from analysis.models import Model
-from analysis.studies.stored.comparisons import BEFORE
 from analysis.studies.stored.panels import columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
@@ -72,7 +70,7 @@ def shown(numbers: dict) -> dict:
         "sentence": " ".join(said),
         "columns": columns("temperature"),
         "panels": _panels(rows, numbers["bins"], names, alone),
-        "notes": [UNTRAINED, *_best_layer(alone), *([] if "p" in rows[0] else [BEFORE])],
+        "notes": [UNTRAINED, *_best_layer(alone)],
     }
 
 
@@ -134,12 +132,8 @@ def _best_layer(rows: list[dict]) -> list[str]:
 
 
 def _p(row: dict) -> float:
-    """The one-sided p-value of a gain; of a row stored without it from its interval, which was a normal one."""
-    both = row.get("p")
-    if both is None:
-        error = (row["difference_high"] - row["difference_low"]) / (2 * stats.norm.ppf(0.975))
-        both = 1.0 if error == 0 else float(2 * stats.t.sf(abs(row["difference"]) / error, row["units"] - 1))
-    return both / 2 if row["difference"] < 0 else 1 - both / 2
+    """The one-sided p-value of a gain."""
+    return row["p"] / 2 if row["difference"] < 0 else 1 - row["p"] / 2
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], alone: list[dict]) -> list[dict]:

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
-from analysis.studies.stored.comparisons import holm_corrected, interval_caveat, multiplicity_note, scope_of_claim
+from analysis.studies.stored.comparisons import holm_corrected, interval_caveat
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
 from analysis.studies.training.finetune_tasks import questions
 from analysis.training.extend import Extension, extend
+from lab.harness.telling import concluded
 from lab.tuning.read_copies import by_length, means, read, task_rows, text_row
 
 CONTROL, KEY = "dense, further", "against_dense"  # the copy that the others are held against
@@ -58,12 +58,7 @@ class Sizes(Seeds, Windows):
 
 def measure(at: Setting) -> dict:
     """Copies of the model trained further with a softmax temperature and without, on the same sequences, then asked the
-    generated tasks, each as it was trained.
-
-    `rows`: per task and model `task family model score score_low score_high chance items`, and `against_dense`, the
-    share of items right minus that of the copy without a temperature, with its interval over items and seeds; `cells`,
-    the same by length of the prompt; `texts`: per model `model perplexity against_dense`, in nats. Errors: BadSetting,
-    BadText.
+    generated tasks, each as it was trained. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
     asked = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
@@ -95,9 +90,22 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    said = sentence(numbers["rows"], numbers["texts"], numbers["protocol"]["seeds"])
-    return presented("focal-tasks", said, by_length(numbers["cells"]), interval_caveat(numbers["protocol"]))
+    """What a temperature does to the tasks that the copy without it can do, and to the text."""
+    rows, text, seeds = numbers["rows"], numbers["texts"][-1], numbers["protocol"]["seeds"]
+    able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
+    sharp = [row for row in rows if row["model"].startswith("t ")]
+    *tasks, text = holm_corrected([*(row for row in sharp if row["task"] in able), text], KEY)
+    sentence = "No task is above chance without a temperature, so none is judged."
+    if tasks:
+        lead = f"Right answers with {text['model'].removesuffix(', further')} against training as far without: "
+        name = "{task} ({family})".format_map
+        sentence = concluded(lead, tasks, {KEY: ""}, name, unit="points", words=("fewer", "more"))
+        unable = [row["task"] for row in sharp if row["task"] not in able]
+        sentence += f" At chance without a temperature, and so not judged: {', '.join(unable)}." if unable else ""
+    losses = concluded(" ", [text], {KEY: ""}, lambda row: "Held-out loss", seeds, "model", words=("lower", "higher"))
+    return presented(
+        "focal-tasks", sentence + losses, by_length(numbers["cells"]), interval_caveat(numbers["protocol"])
+    )
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:
@@ -124,24 +132,6 @@ def _one(trainer: Trainer, name: str, method: Method | None, plan: Extension, as
     told = trainer.told(said, TRAINED)
     own, _ = extend(trainer.lm, trainer.ids, plan, place, told, trainer.texts, method)
     return read(trainer, own, method, asked, said, TRAINED)
-
-
-def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
-    """What a temperature does to the tasks that the copy without it can do, and to the text."""
-    able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
-    sharp = [row for row in rows if row["model"].startswith("t ")]
-    *mine, text = holm_corrected([*(row for row in sharp if row["task"] in able), texts[-1]], KEY)
-    said = [
-        Claim(Comparison.of(row, KEY, unit="points"), f"{row['task']} ({row['family']})", "fewer", "more").text()
-        for row in mine
-    ]
-    unable = [row["task"] for row in sharp if row["task"] not in able]
-    name = texts[-1]["model"].removesuffix(", further")
-    start = f"Right answers with {name} against training as far without: " if said else ""
-    start += f"{'; '.join(said)}." if said else "No task is above chance without a temperature, so none is judged."
-    left = f" At chance without a temperature, and so not judged: {', '.join(unable)}." if said and unable else ""
-    loss = f" {Claim(Comparison.of(text, KEY), 'Held-out loss', 'lower', 'higher').text()}."
-    return f"{start}{left}{loss}{multiplicity_note([*mine, text], KEY)}{scope_of_claim(seeds, 'model')}"
 
 
 focal_tasks = Study(
