@@ -1,6 +1,7 @@
 """CSA's own table for a model: corpora by contexts, the share of dense reads that keeps every stretch within 2%."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from analysis.runs.caps import chosen_cap
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
-from analysis.studies.stored.comparisons import BEFORE
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
@@ -51,14 +51,8 @@ def measure(at: Setting) -> dict:
     `windows` of `length` tokens, or as many tokens, calibrate on half of the training texts, as many choose the cap on
     the other half, and as many report it on the held-out ones; in the longer context more, where as many documents can
     give a window each. Budgets are beta times the ranks for beta 1, 2 and 4, until a cap of 32 to 512 or of the whole
-    context passes (one-sided 95% limits over documents below 1% of perplexity and 2% of every position bin).
-    `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta, with what it
-    does on the held-out texts: `corpus context beta cap verdict`, the report side of `runs.caps` with `perplexity
-    perplexity_dense`, what both sides read (`reads_causal reads_full kv_read reads_kv_least reads_kv_most attended`),
-    and `tokens`. Where the held-out texts are too few for a limit, the verdict says so; `sweeps` (all rows of all
-    sweeps, with their bins), `ranks` per corpus and context [L][H], `rank_correlations` (between the corpora of a
-    context).
-    Errors: BadSetting, BadText.
+    context passes (one-sided 95% limits over documents below 1% of perplexity and 2% of every position bin). A row is
+    the smallest cap that passes, else the largest read of the last beta. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
     texts = domains(sizes.corpus, None, at.context)
@@ -67,7 +61,13 @@ def measure(at: Setting) -> dict:
     cells = []
     for place, (name, size) in enumerate(places_of):
         context = at.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
-        cells.append(_cell(replace(at, context=context), name, texts[name], size))
+        own, tokens = replace(at, context=context), sizes.windows * sizes.length
+        most = tokens, tokens, reporting(sizes.windows, sizes.length, size, len(texts[name][1]))
+        decides = [lm.revision, str(lm.dtype), corpus_hash(texts[name][0] + texts[name][1]), size, most, sizes.seed]
+        decides += [BETAS, CAPS, TOLERANCE, TOLERANCE_BIN]
+        make = partial(_made, own, name, texts[name], size, most)
+        place = f"calibration-{text_hash(name)[:6]}-{size}"
+        cells.append(context.part(at.work, place, decides, lambda _, make=make: make()))
     rows = [cell["row"] for cell in cells]
     return {
         "rows": rows,
@@ -89,16 +89,6 @@ def measure(at: Setting) -> dict:
     }
 
 
-def shown(numbers: dict) -> dict:
-    """How the study is told."""
-    first = numbers["rows"][0]
-    there = [one for one in COLUMNS if one["name"] in first]  # not all, of tables stored before
-    unit = first["unit"] if first["unit"] == "documents" else f"units of {first['unit']}"
-    there = [one | {"label": unit} if one["name"] == "units" else one for one in there]
-    rough = {} if "verdict" in numbers["rows"][0] else {"notes": [BEFORE]}
-    return {"sentence": _sentence(numbers["rows"]), "columns": there} | rough
-
-
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """On two windows of the bundled samples: the ranks of the heads, and losses under budgets made of them."""
     ids = sample_windows(at.lm, numbers["length"])
@@ -117,16 +107,6 @@ def part(at: Setting, numbers: dict) -> dict:
     ranks = measure_ranks(at.lm, learn, MASS).mean()
     every = corpus_hash([text for pair in texts.values() for side in pair for text in side])
     return {"ranks": [{"corpus": name, "context": length, "ranks": ranks.tolist()}], "protocol": {"text": every}}
-
-
-def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
-    """One corpus in one context: `row`, `sweeps`, `ranks`."""
-    lm, tokens = at.lm, at.sizes.windows * at.sizes.length
-    most = tokens, tokens, reporting(at.sizes.windows, at.sizes.length, size, len(texts[1]))
-    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, most, at.sizes.seed, BETAS, CAPS]
-    decides += [TOLERANCE, TOLERANCE_BIN]
-    part = f"calibration-{text_hash(name)[:6]}-{size}"
-    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size, most))
 
 
 def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
@@ -178,27 +158,24 @@ def _correlations(cells: list[dict]) -> list[dict]:
     return found
 
 
-def _sentence(rows: list[dict]) -> str:
-    if "verdict" not in rows[0]:  # stored before texts that chose nothing judged the cap
-        passing, unjudged = [row for row in rows if row["passes"]], 0
-        limits = "by the point estimate alone, on the texts that chose the cap"
-    else:
-        passing, unjudged = ([row for row in rows if row["verdict"] == one] for one in (PASSES, UNJUDGED))
-        unjudged, limits = len(unjudged), "by one-sided 95% limits on texts that chose nothing"
-    left = f" In {unjudged} there are too few documents to judge." if unjudged else ""
-    if not passing:
-        return f"No cap is shown to pass in {len(rows)} corpora and contexts.{left}"
-    reads = [row["reads_causal"] for row in passing]
-    each = [row for row in passing if row.get("reads_kv_most") is not None]
-    shared = ""
-    if each:
-        least, most = min(row["reads_kv_least"] for row in each), max(row["reads_kv_most"] for row in each)
-        shared = f", and between {least:.1%} and {most:.1%} of a key-value head's"
-    return (
-        f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of a query "
-        f"head's causal reads{shared}: perplexity within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at "
-        f"every stretch of positions, {limits}.{left}"
-    )
+def shown(numbers: dict) -> dict:
+    """How many corpora and contexts pass, and what is read there."""
+    rows = numbers["rows"]
+    passing, unjudged = ([row for row in rows if row["verdict"] == verdict] for verdict in (PASSES, UNJUDGED))
+    sentence = f"No cap is shown to pass in {len(rows)} corpora and contexts."
+    if passing:
+        reads = [row["reads_causal"] for row in passing]
+        least, most = min(row["reads_kv_least"] for row in passing), max(row["reads_kv_most"] for row in passing)
+        sentence = (
+            f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of a "
+            f"query head's causal reads, and between {least:.1%} and {most:.1%} of a key-value head's: perplexity "
+            f"within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at every stretch of positions, by "
+            "one-sided 95% limits on texts that chose nothing."
+        )
+    sentence += f" In {len(unjudged)} there are too few documents to judge." if unjudged else ""
+    unit = rows[0]["unit"] if rows[0]["unit"] == "documents" else f"units of {rows[0]['unit']}"
+    columns = [one | {"label": unit} if one["name"] == "units" else one for one in COLUMNS]
+    return {"sentence": sentence, "columns": [one for one in columns if one["name"] in rows[0]]}
 
 
 TABLES = ("rows", "rank_correlations")

@@ -1,12 +1,11 @@
 """Does the query matter? A network that predicts how many keys each query needs, with the query and without."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from analysis.claims import Comparison, detectable, signed
 from analysis.errors import BadText
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
@@ -16,21 +15,15 @@ from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
-from analysis.studies.stored.comparisons import (
-    compared,
-    holm_corrected,
-    interval_caveat,
-    minimum_detectable_effect,
-    multiplicity_note,
-    scope_of_claim,
-)
+from analysis.studies.stored.comparisons import compared, interval_caveat, scope_of_claim
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, ids_hash, sample_windows
 from lab.budgets.query_arms import ARMS, equal_rows, static
-from lab.budgets.query_data import Samples, sample_queries
+from lab.budgets.query_data import sample_queries
 from lab.budgets.query_model import BINS, Trained, correlations, predict, table_means, train
+from lab.harness.telling import counted
 
 MASS, CAPS = 0.9, (32, 64, 128, 256, 512)
 NAMES = {True: "with the query", False: "retrained without it"}
@@ -68,14 +61,10 @@ class Sizes(Seeds, Windows):
 def measure(at: Setting) -> dict:
     """CSA's ablation: predict log k* of every query from the query, its norm, its place and its head; then without.
 
-    Documents for training are split into fitting and, every fifth, tuning ones; the held-out ones are tested, `windows`
-    windows of `length` tokens on each side at most. Each network is trained for `steps` steps at three rates. As
-    budgets, scaled to the same keys as static ones (`beta` times the ranks of the fitting documents, under each cap),
-    their perplexity is measured on half as many held-out windows.
-    `parameters`, `correlations` (`arm pooled within_head within_head_and_position error`; also of tables that know the
-    head, and the head and position), `rows` (`cap arm perplexity difference low high`, what is read as
-    `counted_reads`, `against_static against_low against_high`), `curves` of the training, `rates`, `samples`,
-    `budgets`. Errors: BadSetting, BadText.
+    Documents for training are split into fitting and, every fifth, tuning ones; the held-out ones are tested. Each
+    network is trained at three rates. As budgets, scaled to the same keys as static ones (`beta` times the ranks of the
+    fitting documents, under each cap), their perplexity is measured on half as many held-out windows; tables that know
+    the head, or head and position, stand beside. Errors: BadSetting, BadText.
     """
     lm, sizes, seed = at.lm, at.sizes, at.sizes.seed
     caps = check_caps(list(sizes.caps or CAPS), 0, 0)
@@ -92,18 +81,26 @@ def measure(at: Setting) -> dict:
         for name, (texts, count) in sides.items()
     }
     ids = {name: windows for name, (windows, _) in cut.items()}
-    parts = _samples(at.context, lm, ids, seed)
+    parts = {}
+    for place, (name, windows) in enumerate(ids.items()):
+        report = _part(at.context, "fit", place / len(ids), (place + 1) / len(ids)).progress
+        report = partial(report, stage=f"queries of {name} texts")
+        parts[name] = sample_queries(lm, windows, MASS, seed + place, report)
     cells = lm.num_layers * lm.num_heads
     turns = [(ask, one) for ask in (True, False) for one in sizes.every_seed]
     trained: dict[bool, list[Trained]] = {True: [], False: []}
     for place, (ask, one) in enumerate(turns):
-        told = _part(at.context, "train", place / len(turns), (place + 1) / len(turns)).progress
-        trained[ask].append(_trained(told, parts, cells, ask, sizes.steps, one))
-    guesses = _guesses(trained, parts)
-    found = [
-        {"arm": name, **mean_of([correlations(guess, parts["held-out"]) for guess in each])}
-        for name, each in guesses.items()
-    ]
+        stage = f"training {'with the query' if ask else 'without it'}, seed {one}"
+        report = _part(at.context, "train", place / len(turns), (place + 1) / len(turns)).progress
+        given = parts["fitting"], parts["tuning"], cells, ask, RATES, sizes.steps, one
+        trained[ask].append(train(*given, partial(report, stage=stage)))
+    found = []
+    for name, asked in ARMS.items():
+        guesses = [predict(made.router, parts["held-out"], ask=name == "with the query") for made in trained[asked]]
+        found.append({"arm": name, **mean_of([correlations(guess, parts["held-out"]) for guess in guesses])})
+    for name, bins in {"a table of heads": 1, "a table of heads and positions": BINS}.items():
+        means = table_means(parts["fitting"], parts["held-out"], bins)
+        found.append({"arm": name, **correlations(means, parts["held-out"])})
     ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     every = 2 if len(ids["held-out"]) > 2 else 1
@@ -138,15 +135,6 @@ def measure(at: Setting) -> dict:
             query="as it meets the keys, after rotation",
             corpus_hash=corpus_hash(documents + held_out),
         ),
-    }
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told."""
-    return {
-        "sentence": _sentence(numbers["correlations"], numbers["rows"], numbers["protocol"].get("seeds", 1)),
-        "columns": COLUMNS,
-        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + [interval_caveat(numbers["protocol"])],
     }
 
 
@@ -190,81 +178,36 @@ def _part(context: Context, name: str, low: float = 0.0, high: float = 1.0) -> C
     return context.within(begin + (end - begin) * low, (end - begin) * (high - low))
 
 
-def _samples(context: Context, lm: Model, ids: dict[str, np.ndarray], seed: int) -> dict[str, Samples]:
-    found = {}
-    for at, (name, windows) in enumerate(ids.items()):
-        told = _part(context, "fit", at / len(ids), (at + 1) / len(ids)).progress
-        found[name] = sample_queries(
-            lm, windows, MASS, seed + at, lambda done, told=told, name=name: told(done, f"queries of {name} texts")
-        )
-    return found
-
-
-def _trained(
-    told: Callable[[float, str], None], parts: dict[str, Samples], cells: int, ask: bool, steps: int, seed: int
-) -> Trained:
-    words = f"training {'with the query' if ask else 'without it'}, seed {seed}"
-    return train(parts["fitting"], parts["tuning"], cells, ask, RATES, steps, seed, lambda done: told(done, words))
-
-
-def _guesses(trained: dict[bool, list[Trained]], parts: dict[str, Samples]) -> dict[str, list]:
-    """Predictions for the held-out queries, one of every seed: of each arm, and of tables that know the head, or head
-    and position."""
-    held_out = parts["held-out"]
-    found = {
-        name: [predict(made.router, held_out, ask=name == "with the query") for made in trained[asked]]
-        for name, asked in ARMS.items()
-    }
-    for name, bins in {"a table of heads": 1, "a table of heads and positions": BINS}.items():
-        found[name] = [table_means(parts["fitting"], held_out, bins)]
-    return found
-
-
 def mean_of(several: list[dict]) -> dict:
     """The mean of each number over seeds; None where one of them has none."""
     together = {name: [one[name] for one in several] for name in several[0]}
     return {name: None if None in values else float(np.mean(values)) for name, values in together.items()}
 
 
-def _sentence(found: list[dict], rows: list[dict], seeds: int) -> str:
-    """What was measured, whichever way it came out."""
-    by_arm = {row["arm"]: row for row in found}
-    with_it, without = by_arm["with the query"], by_arm["retrained without it"]
-    arms = holm_corrected([_against(row, seeds) for row in rows if row["arm"] == "with the query"], "against")
-    signs = [Comparison.of(row, "against").direction for row in arms]
-    changes = [row["against_static"] for row in arms]
-    inner = [_said(row["within_head_and_position"]) for row in (with_it, without)]
-    alike = [row for row, sign in zip(arms, signs, strict=True) if not sign]
-    where = f"; not significant at a cap of {', '.join(str(row['cap']) for row in alike)}" if alike else ""
-    unseen = f", where {detectable(minimum_detectable_effect(alike, 'against'), 'change')}" if alike else ""
-    return (
-        f"Pooled over heads, the query lifts the correlation with log k* from {_said(without['pooled'])} to "
-        f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
-        f"{inner[1]} to {inner[0]}; correlations have no interval. As budgets of equal size its predictions change "
-        f"perplexity by {signed(min(changes), '+.1%')} to {signed(max(changes), '+.1%')} against static ones: lower at "
-        f"{signs.count(-1)} of {len(arms)} caps, higher at {signs.count(1)}{where}{unseen}."
-        f"{multiplicity_note(arms, 'against')}{scope_of_claim(seeds, 'network')}"
+def shown(numbers: dict) -> dict:
+    """What the query adds to the correlations, and to perplexity as a budget."""
+    protocol, samples = numbers["protocol"], numbers["samples"]
+    arms = []
+    for row in numbers["rows"]:
+        if row["arm"] == "with the query":
+            ends = [row[f"against_{name}"] for name in ("static", "low", "high")]
+            logs = [None if value is None else math.log1p(value) for value in ends]
+            method = "crossed t" if protocol["seeds"] >= SEEDS else "t"
+            arms.append(row | compared("against", Interval(*logs, row["units"], method)))
+    by_arm = {row["arm"]: row for row in numbers["correlations"]}
+    gains = []
+    for key, place in (("pooled", "over all heads"), ("within_head_and_position", "inside a head and a stretch")):
+        values = [by_arm[arm][key] for arm in ("retrained without it", "with the query")]
+        gains.append(" to ".join("none" if value is None else f"{value:.2f}" for value in values) + f" {place}")
+    controls = {"against": "static budgets of as many keys (change of perplexity)"}
+    sentence = (
+        f"The query lifts the correlation with log k* from {' and from '.join(gains)}; correlations have no interval. "
+        f"{counted(arms, 'caps', controls, 'change')}{scope_of_claim(protocol['seeds'], 'network')}"
     )
-
-
-def _against(row: dict, seeds: int) -> dict:
-    """A row with `against`, its change of log perplexity against static budgets, as a comparison."""
-    ends = [row[f"against_{name}"] for name in ("static", "low", "high")]
-    logs = [None if value is None else math.log1p(value) for value in ends]
-    method = "crossed t" if seeds >= SEEDS else "t"
-    return row | compared("against", Interval(*logs, row.get("units", 0), method))
-
-
-def _said(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2f}"
-
-
-def _notes(steps: int, samples: dict[str, int]) -> list[str]:
-    fit, test = samples["fitting"], samples["held-out"]
-    said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents."]
-    if steps < 600:
-        said.append(f"{steps} steps are few: nothing is won or lost before 600.")
-    return said
+    notes = [f"Trained on {samples['fitting']:,} queries and tested on {samples['held-out']:,} of other documents."]
+    if protocol["steps"] < 600:
+        notes.append(f"{protocol['steps']} steps are few: nothing is won or lost before 600.")
+    return {"sentence": sentence, "columns": COLUMNS, "notes": [*notes, interval_caveat(protocol)]}
 
 
 query_router = Study("query-router", __doc__, Sizes, measure, shown, sample, tables=("rows", "correlations"), part=part)

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
-from analysis.studies.stored.comparisons import difference, holm_corrected, interval_caveat, multiplicity_note
-from analysis.studies.stored.panels import chart, presented
+from analysis.studies.stored.comparisons import difference, holm_corrected, interval_caveat
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.held_out import check_range, chosen, ids_hash, sample_windows
+from lab.harness.telling import concluded, lines_of
 
 RATIOS = (0.25, 0.5, 0.75, 0.9)
 HOLDS = 0.01  # by how much more of the cache a rule may hold than it was asked to
@@ -50,46 +50,6 @@ def measure(at: Setting) -> dict:
         rows.append(_row(at, one, found, dense))
     about = {"prefix": prefix, "continuation": at.sizes.continuation, "kernel": "compacted KV cache"}
     return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": at.about(at.windows, **about)}
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows = numbers["rows"]
-    ratios = sorted({row["ratio"] for row in rows})
-    by_ratio = [{"removed": ratio} | {row["method"]: row for row in rows if row["ratio"] == ratio} for ratio in ratios]
-    names = {row["title"]: row["method"] for row in rows}
-    flat = [
-        {"removed": one["removed"]}
-        | {f"{name}{end}": one[name][f"against_dense{end}"] for name in names.values() for end in ("", "_low", "_high")}
-        for one in by_ratio
-    ]
-    drawn = chart(
-        "Loss above dense on what follows", flat, "removed", "share of the keys removed", "nats per token", names
-    )
-    judged = holm_corrected(rows, "against_dense")
-    said = [_lowest([row for row in judged if row["ratio"] == ratio], ratio) for ratio in ratios]
-    dense = f"Dense attention has a perplexity of {numbers['dense']:.2f} there."
-    compared = multiplicity_note(judged, "against_dense")
-    told = f"{' '.join(said)}{compared} What lies between two rules is not judged. {dense}"
-    return presented("eviction", told, [drawn], interval_caveat(numbers["protocol"]))
-
-
-def _lowest(rows: list[dict], ratio: float) -> str:
-    """The rule with the lowest loss at a ratio, and that of those that hold no more than was asked for."""
-    first, fair = (
-        min(some, key=lambda row: row["against_dense"], default=None)
-        for some in (rows, [row for row in rows if row["kv_share"] <= 1 - ratio + HOLDS])
-    )
-    said = (
-        f"Asked to remove {ratio:.0%}: the lowest of {len(rows)} rules, on the texts that choose it, is {_held(first)}"
-    )
-    more = "" if fair in (None, first) else f"; of those that hold no more than asked, {_held(fair)}"
-    return f"{said}{more}."
-
-
-def _held(row: dict) -> str:
-    loss = Comparison.of(row, "against_dense").evidence
-    return f"{row['title']}, which holds {row['kv_share']:.0%} of the KV cache ({loss})"
 
 
 def sample(at: Setting, numbers: dict) -> dict:
@@ -137,6 +97,27 @@ def _part(at: Setting, one: Candidate, done: float) -> dict:
 
     decides = [at.lm.revision, str(at.lm.dtype), one.label, prefix, at.windows.tolist()]
     return at.context.part(at.work, f"eviction-{one.name}", decides, make)
+
+
+def shown(numbers: dict) -> dict:
+    """The rule with the lowest loss at each ratio, and that of those that hold no more than was asked for."""
+    rows = holm_corrected(numbers["rows"], "against_dense")
+    chosen = []
+    for ratio in sorted({row["ratio"] for row in rows}):
+        rules = sorted((row for row in rows if row["ratio"] == ratio), key=lambda row: row["against_dense"])
+        fair = [row for row in rules if row["kv_share"] <= 1 - ratio + HOLDS]
+        chosen += [rules[0], *(row for row in fair[:1] if row is not rules[0])]
+    lead = "Asked to remove a share of the keys, the lowest of all rules and of those that hold no more than asked, on "
+    lead += "the texts that choose them: "
+    names = "{ratio:.0%}, {title}, which holds {kv_share:.0%} of the KV cache".format_map
+    sentence = concluded(lead, chosen, {"against_dense": "dense attention"}, names, family=rows)
+    sentence += (
+        f" What lies between two rules is not judged. Dense attention has a perplexity of {numbers['dense']:.2f}"
+    )
+    title, x = "Loss above dense on what follows", ("ratio", "share of the keys removed", "nats per token")
+    chart = lines_of(title, sorted(numbers["rows"], key=lambda row: row["ratio"]), "title", *x, "against_dense")
+    sentence += f"{numbers['dense']:.2f} there."
+    return presented("eviction", sentence, [chart], interval_caveat(numbers["protocol"]))
 
 
 eviction = Study("eviction", __doc__, Sizes, measure, shown, sample, part=part)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.claims import Comparison
 from analysis.errors import BadSetting
 from analysis.kernels.blocks import BLOCK
 from analysis.methods import METHODS
@@ -19,9 +18,10 @@ from analysis.statistics.skipped import fit_scale, rises_of, skipped
 from analysis.studies.quality.following import NOTHING, Followed, follow
 from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.stored.comparisons import difference, interval_caveat
-from analysis.studies.stored.panels import chart, presented
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
+from lab.harness.telling import concluded, lines_of
 
 RULES = [name for name, made in METHODS.items() if made.saves == "prefill"]
 SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # at which skip softmax is calibrated
@@ -59,10 +59,8 @@ def measure(at: Setting) -> dict:
     """Every held-out window is read with dense attention and by every rule in turn, so that each is a round; beyond the
     model's context its positions are stretched (dynamic NTK), for all alike.
 
-    `rows`: `method title length read skipped dense_ms prompt_ms speedup speedup_low speedup_high` (median and range of
-    the rounds, the estimate of the blocks inside the clock) `perplexity dense_perplexity against_dense` (nats per
-    token, with `_low`, `_high` and `_p` over documents). `calibration`: `length scale skipped` of skip softmax; `law`:
-    `a b error`, of scale = a exp(b skipped). Errors: BadSetting, BadText.
+    Speed-ups are the median and range of the rounds' ratios, the estimate of the blocks inside the clock; the law is
+    scale = a exp(b skipped) of skip softmax. Errors: BadSetting, BadText.
     """
     names, longest = chosen(at.sizes.rows, RULES, "rule"), at.sizes.prompts[-1] + at.sizes.continuation
     windows, documents = held_out_windows(at.lm, at.texts[1], longest, at.sizes.windows)
@@ -88,36 +86,6 @@ def law_of(points: list[dict]) -> dict | None:
     return {"a": a, "b": b, "error": float(np.exp(np.abs(np.log(a) + b * skipped - np.log(scales)).max()))}
 
 
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows = numbers["rows"]
-    names = {row["title"]: row["method"] for row in rows}
-    lengths = sorted({row["length"] for row in rows})
-    by_length = [{row["method"]: row for row in rows if row["length"] == length} for length in lengths]
-
-    def flat(key: str) -> list[dict]:
-        ends = ("", "_low", "_high")
-        cells = [
-            {f"{name}{end}": own[name].get(f"{key}{end}") for name in names.values() for end in ends}
-            for own in by_length
-        ]
-        return [{"length": length} | one for length, one in zip(lengths, cells, strict=True)]
-
-    drawn = [
-        chart(title, flat(key), "length", "tokens of the prompt", label, names)
-        for title, key, label in (
-            ("Speed of the prompt", "speedup", "times dense"),
-            ("Blocks skipped", "skipped", "share of the causal blocks"),
-            ("Loss above dense on what follows", "against_dense", "nats per token"),
-        )
-    ]
-    law, told = numbers["law"], numbers["protocol"]
-    said = [_sentence(rows, lengths, told["tokens"] // told["window"])]
-    if law:
-        said.append(_law(law, numbers["calibration"]))
-    return presented("prefill", " ".join(said), drawn, interval_caveat(numbers["protocol"]))
-
-
 def sample(at: Setting, numbers: dict) -> dict:
     """What follows half a window of the samples whose blocks XAttention chose, and the share of them that it read."""
     window = torch.as_tensor(sample_windows(at.lm, min(256, at.lm.max_positions))[0])
@@ -135,39 +103,6 @@ def part(at: Setting, numbers: dict) -> dict:
     timed = ("dense_ms", "prompt_ms", "speedup", "speedup_low", "speedup_high")
     kept = {key: value for key, value in row.items() if key not in timed}
     return {"rows": [kept], "protocol": {"text": ids_hash(windows)}}
-
-
-def _sentence(rows: list[dict], lengths: list[int], rounds: int) -> str:
-    """Where a rule reads a prompt faster than dense in every round, and what that costs."""
-    faster = [row for row in rows if row["speedup_low"] > 1]
-    if not faster:
-        best = max(rows, key=lambda row: row["speedup"])
-        return (
-            f"No rule reads a prompt of up to {lengths[-1]:,} tokens faster than dense attention in every round here; "
-            f"the nearest, {best['title']}, has {best['speedup']:.2f} times dense speed at {best['length']:,} tokens."
-        )
-    return " ".join(_faster(row, lengths, rounds) for row in faster)
-
-
-def _faster(row: dict, lengths: list[int], rounds: int) -> str:
-    longest = ", the longest measured," if row["length"] == lengths[-1] else ""
-    return (
-        f"At {row['length']:,} tokens{longest} {row['title']} is faster than dense attention in each of {rounds} "
-        f"rounds: {row['speedup']:.2f} times dense speed ({row['speedup_low']:.2f} to {row['speedup_high']:.2f}), "
-        f"{row['skipped']:.0%} of the blocks skipped; the loss of what follows differs from dense attention's by "
-        f"{Comparison.of(row, 'against_dense').evidence}."
-    )
-
-
-def _law(law: dict, points: list[dict]) -> str:
-    """How well the law of the scale holds where it was fitted."""
-    inside = [one["skipped"] for one in points if FEW <= one["skipped"] <= MANY]
-    said = (
-        f"On the one text it was fitted to, at {min(inside):.0%} to {max(inside):.0%} of the blocks skipped, the scale "
-        f"of skip softmax for a share s, {law['a']:.3g} exp({law['b']:.3g} s), is off by up to a factor of "
-        f"{law['error']:.2f}"
-    )
-    return f"{said}." if law["error"] < FAR_OFF else f"{said}: no law, the scale must be measured for each length."
 
 
 def _row(name: str, length: int, own: dict, dense: dict, documents: np.ndarray) -> dict:
@@ -234,6 +169,41 @@ def _follow(at: Setting, method: Method, window: np.ndarray, length: int) -> Fol
 def _stretched(at: Setting, length: int) -> AbstractContextManager:
     """The model's positions for that many tokens: stretched beyond its context."""
     return rotary_base(at.lm, base_for(at.lm, "dynamic_ntk", 1.0, 0.0, length))
+
+
+def shown(numbers: dict) -> dict:
+    """Where a rule reads a prompt faster than dense in every round, what that costs, and how well the law holds."""
+    rows, law, protocol = numbers["rows"], numbers["law"], numbers["protocol"]
+    faster = [row for row in rows if row["speedup_low"] > 1]
+    best = max(rows, key=lambda row: row["speedup"])
+    sentence = (
+        f"No rule reads a prompt faster than dense attention in every round here; the nearest, {best['title']}, has "
+        f"{best['speedup']:.2f} times dense speed at {best['length']:,} tokens."
+    )
+    if faster:
+        lead = f"Faster than dense attention in each of {protocol['tokens'] // protocol['window']} rounds, with the "
+        lead += "loss of what follows beside: "
+        name = (
+            "{title} at {length:,} tokens, {speedup:.2f} times dense speed ({speedup_low:.2f} to {speedup_high:.2f}),"
+        )
+        name += " {skipped:.0%} of the blocks skipped"
+        sentence = concluded(lead, faster, {"against_dense": ""}, name.format_map)
+    if law:
+        inside = [one["skipped"] for one in numbers["calibration"] if FEW <= one["skipped"] <= MANY]
+        verdict = "" if law["error"] < FAR_OFF else ": no law, the scale must be measured for each length"
+        sentence += (
+            f" On the one text it was fitted to, at {min(inside):.0%} to {max(inside):.0%} of the blocks skipped, the "
+            f"scale of skip softmax for a share s, {law['a']:.3g} exp({law['b']:.3g} s), is off by up to a factor of "
+            f"{law['error']:.2f}{verdict}."
+        )
+    charts = []
+    for title, key, label in (
+        ("Speed of the prompt", "speedup", "times dense"),
+        ("Blocks skipped", "skipped", "share of the causal blocks"),
+        ("Loss above dense on what follows", "against_dense", "nats per token"),
+    ):
+        charts.append(lines_of(title, rows, "title", "length", "tokens of the prompt", label, key))
+    return presented("prefill", sentence, charts, interval_caveat(protocol))
 
 
 prefill = Study("prefill", __doc__, Sizes, measure, shown, sample, tables=("rows", "calibration"), part=part)

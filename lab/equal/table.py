@@ -61,11 +61,7 @@ def measure(at: Setting) -> dict:
     """Methods set to 5, 10, 25 and 50% of the causal pairs, in contexts of `length` and twice it, on every domain.
 
     Of the training documents of a domain every second one calibrates and the others select; its held-out documents
-    report. `rows`: per domain, context, share and method `domain context share target method label field value settings
-    searched calibrated calibration_texts calibration_tokens seeds attended off reached reads_causal attended_kv
-    reads_kv sharing kv_read perplexity perplexity_dense difference difference_low difference_high units unit points
-    tokens`; no quality where the budget
-    was missed by more than 5%; `means` over domains and contexts. Errors: BadSetting, BadText, NotFitted.
+    report. Where the budget was missed by more than 5% there is no quality. Errors: BadSetting, BadText, NotFitted.
     """
     lm, sizes = at.lm, at.sizes
     cells, contexts, windows = _cells(at)

@@ -117,9 +117,10 @@ def part(at: Setting, numbers: dict) -> dict:
 def shown(numbers: dict) -> dict:
     """What pruning each layer alone, and all of them, does to the loss."""
     rows, shares = numbers["rows"], [row["mass_groups"] for row in numbers["rows"]]
-    *layers, whole = holm_corrected([*rows, numbers["all_layers"]], *CONTROLS)
+    family = holm_corrected([*rows, numbers["all_layers"]], *CONTROLS)
+    *layers, whole = family
     lead = f"One layer alone is pruned by this router. {counted(layers, 'layers', CONTROLS)} "
-    whole = concluded(lead, [whole], CONTROLS, lambda row: "All layers together")
+    whole = concluded(lead, [whole], CONTROLS, lambda row: "All layers together", family=family)
     sentence = f"{whole} The pruned pairs held {min(shares):.1%} to {max(shares):.1%} of a layer's attention."
     columns, charts = [column("layer", "layer"), column("equal_window", "window of equal pairs", "tokens")], []
     for key, (title, label, unit) in TITLES.items():

@@ -17,9 +17,11 @@ def concluded(
     what: str = "router",
     unit: str = "nats",
     words: tuple[str, str] = ("better", "worse"),
+    family: Sequence[dict] = (),
 ) -> str:
     """A claim for every row and every control, key of the comparison -> what it is compared with. `words` are those for
-    a lower and a higher value; with fewer than 3 `seeds` of `what` was trained, all is said of these alone."""
+    a lower and a higher value; with fewer than 3 `seeds` of `what` was trained, all is said of these alone. `family`
+    are all rows that were corrected together, where these are some of them."""
     corrected, parts = one_family(rows, controls), []
     for row in corrected:
         claims = []
@@ -27,7 +29,8 @@ def concluded(
             if row.get(key) is not None:
                 claims.append(Claim(Comparison.of(row, key, unit=unit, versus=versus), "", *words).text())
         parts.append(f"{subject(row)}: {', '.join(claims)}")
-    return f"{lead}{'; '.join(parts)}.{multiplicity_note(corrected, *controls)}{scope_of_claim(seeds, what)}"
+    note = multiplicity_note(family or corrected, *controls)
+    return f"{lead}{'; '.join(parts)}.{note}{scope_of_claim(seeds, what)}"
 
 
 def counted(rows: Sequence[dict], what: str, controls: Mapping[str, str], unit: str = "nats") -> str:

@@ -9,10 +9,11 @@ from analysis.groups.controls import random_tokens
 from analysis.kernels import plan
 from analysis.models import Model
 from analysis.studies.speed.bench import AIMED, TARGETS, TYPES, bench
-from analysis.studies.stored.panels import chart, presented
+from analysis.studies.stored.panels import presented, series
 from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range
 from analysis.timing import processor
+from lab.harness.telling import lines_of
 
 KINDS = [kind for kind in TYPES if kind != "float16"]  # the two that programs of our own compute
 BATCHES, BATCHED = (2, 4, 8), 4096  # sequences at once, and their tokens
@@ -65,17 +66,11 @@ def shown(numbers: dict) -> dict:
         f"torch's fastest dense kernel. {len(aimed) - len(missed)} of {len(aimed)} aims are reached"
         + (f"; below their aim: {', '.join(missed)}." if missed else ".")
     )
-    by_length = [
-        {"length": length} | {row["dtype"]: row for row in bare if row["length"] == length}
-        for length in sorted({row["length"] for row in bare})
-    ]
-    flat = [
-        {"length": one["length"], "bound": one[KINDS[0]]["bound"]}
-        | {f"{kind}{end}": one[kind][f"speedup{end}"] for kind in KINDS for end in ("", "_low", "_high")}
-        for one in by_length
-    ]
-    lines = {kind: kind for kind in KINDS} | {"what the pairs read allow": "bound"}
-    drawn = chart("Attention: speed beside dense", flat, "length", "tokens", "times dense", lines)
+    bare.sort(key=lambda row: row["length"])
+    title, axes = "Attention: speed beside dense", ("length", "tokens", "times dense")
+    drawn = lines_of(title, bare, "dtype", *axes, "speedup")
+    bounds = [row["bound"] for row in bare if row["dtype"] == KINDS[0]]
+    drawn["series"].append(series("what the pairs read allow", bounds))
     about = numbers["protocol"]
     notes = [f"Ratios are medians of {about['repeats']} rounds or more, with the lowest and the highest in brackets."]
     notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []

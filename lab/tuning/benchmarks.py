@@ -62,12 +62,8 @@ class Scored(Sizes):
 def measure(at: Setting) -> dict:
     """Scores of METHODS on the tasks that have a folder of files, each as ASKED.
 
-    Nothing of the questions is stored, only scores, counts and log-probabilities.
-    `rows`, those of `benchmark` for the metric that papers print, with `prompts` (`own` or `long`), `within` and
-    `beyond` (items that fit what the method reads whole, and that do not) and how far the right answer's
-    log-probability is from dense in nats: `within_moved` at most, `beyond_moved` in the mean; `pooled`, per method and
-    prompts over all tasks: `items longer within within_moved beyond beyond_moved`, and `difference` of the score with
-    its interval; `first`. Errors: those of `benchmark`.
+    Nothing of the questions is stored, only scores, counts and log-probabilities: those of items that fit what a method
+    reads whole stand apart, which are dense attention. Errors: those of `benchmark`.
     """
     lm, sizes = at.lm, at.sizes
     data = Path(sizes.corpus) if sizes.corpus else FOLDER

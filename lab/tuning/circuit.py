@@ -34,11 +34,7 @@ class Sizes(Seeds, AnySizes):
 
 def measure(at: Setting) -> dict:
     """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat.
-
-    `rows` (`arm norm rate trainings known steps`, the median step at which the second copy costs less than 1 nat;
-    `first` and `second`, nats per token of the two copies at the end, means over the seeds, `second` with its
-    interval), `curves` (`arm seed step second`), `chance` in nats. Errors: BadSetting.
-    """
+    Errors: BadSetting."""
     plans = [
         Circuit(family=family, rate=rate, seed=seed, steps=at.sizes.steps)
         for family in ARMS

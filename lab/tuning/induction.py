@@ -11,14 +11,16 @@ from analysis.corpus import sample_texts, tokenize
 from analysis.metrics.intervals import interval, over_seeds
 from analysis.models import Model
 from analysis.probes.ablation import Heads, ablated, check_way
-from analysis.studies.stored.panels import panel, presented, series
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
 from lab.far.looking_back import repeated
 from lab.far.measures import circuit_scores
+from lab.harness.telling import lines_of
 
 RANDOM, REGISTER = "random tokens twice", "The register"
 ALL, NAMED, DRAWN = "all heads", "without the named heads", "without as many others"
+UNITS = {RANDOM: "sequences", REGISTER: "answers of one text"}
 QUESTIONS = "On Saturday the owners"  # begins the part of the register that asks
 ANSWER = re.compile(r"\? (.*)")
 SETTLED = 4  # first tokens of a second copy, which nothing can tell
@@ -50,8 +52,7 @@ def measure(at: Setting) -> dict:
     Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
     read after its pages against read without them, a unit is an answer, where the model reads so far. Both are read
     without the heads, so that what else they do counts on both sides. Heads are named on other random tokens.
-    `rows` (`task arm heads new again gain low high kept kept_low kept_high units`; losses and gains in nats per
-    token, `kept` of all heads'), `named` [[layer, head, score]]. Errors: BadSetting.
+    Errors: BadSetting.
     """
     lm, sizes = at.lm, at.sizes
     at.context.progress(0.0, "naming heads")
@@ -77,8 +78,12 @@ def measure(at: Setting) -> dict:
         "heads": int(scores.size),
         "above": sizes.above,
         "protocol": {
-            **{"tokens": 2 * sizes.length * sizes.sequences, "window": 2 * sizes.length, "unit": "sequences"},
-            **{"units": sizes.sequences, "by": sizes.by, "draws": sizes.draws},
+            "tokens": 2 * sizes.length * sizes.sequences,
+            "window": 2 * sizes.length,
+            "unit": "sequences",
+            "units": sizes.sequences,
+            "by": sizes.by,
+            "draws": sizes.draws,
         },
     }
 
@@ -128,50 +133,6 @@ def _answers(at: Setting, text: str, heads: Heads) -> np.ndarray:
     return np.array([nats[places - 1].mean() for places in inside if len(places)])
 
 
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows = numbers["rows"]
-    arms, tasks = (list(dict.fromkeys(row[name] for row in rows)) for name in ("arm", "task"))
-    at = {(row["task"], row["arm"]): row for row in rows}
-    lines = []
-    for arm in arms:
-        mine = [at[task, arm] for task in tasks]
-        edges = ([row[f"kept_{edge}"] for row in mine] for edge in ("low", "high"))
-        lines.append(series(arm, [row["kept"] for row in mine], *edges))
-    title, label = "What is left of the gain of repetition", "of all heads' gain"
-    drawn = panel(title, "task", "", tasks, label, lines, share=True)
-    return presented("induction", _sentence(numbers, at), [drawn], _units(rows))
-
-
-def _units(rows: list[dict]) -> str:
-    """What the brackets of these rows rest on."""
-    units = {row["task"]: row["units"] for row in rows}
-    of = f"{units[RANDOM]:,} sequences" if RANDOM in units else ""
-    of += f"{', and ' if of else ''}{units[REGISTER]:,} answers of one text" if REGISTER in units else ""
-    return (
-        f"Units are {of}: brackets say how even it is there, and nothing of other texts. Those of what is left are the "
-        "gain's, by the mean gain of all heads."
-    )
-
-
-def _sentence(numbers: dict, at: dict) -> str:
-    """What the named heads carry, whichever way it came out."""
-    named, above = numbers["named"], numbers["above"]
-    if not named:
-        return f"No head has an induction score above {above:g} on random tokens written twice: there is none to take."
-    which = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
-    said = []
-    for task in dict.fromkeys(task for task, _ in at):
-        full, without = at[task, ALL], at[task, NAMED]
-        more = f", without as many others {at[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in at else ""
-        left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
-        said.append(
-            f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{more}"
-        )
-    of = f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({which})"
-    return f"{of}. {'. '.join(one[0].upper() + one[1:] for one in said)}."
-
-
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """Two sequences of random tokens and the register's answers, with all heads and without the named ones."""
     sizes = at.sizes
@@ -183,6 +144,31 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
 def part(at: Setting, numbers: dict) -> dict:
     """All of it."""
     return {name: value for name, value in measure(at).items() if name != "protocol"}
+
+
+def shown(numbers: dict) -> dict:
+    """What the named heads carry, whichever way it came out."""
+    rows, named, above = numbers["rows"], numbers["named"], numbers["above"]
+    at = {(row["task"], row["arm"]): row for row in rows}
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    parts = [f"No head has an induction score above {above:g} on random tokens written twice: there is none to take"]
+    if named:
+        heads = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
+        parts = [f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({heads})"]
+        for task in tasks:
+            full, without = at[task, ALL], at[task, NAMED]
+            more = f", without as many others {at[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in at else ""
+            left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
+            parts.append(
+                f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{more}"
+            )
+    units = [f"{row['units']:,} {what}" for task, what in UNITS.items() if (row := at.get((task, ALL)))]
+    note = (
+        f"Units are {', and '.join(units)}: brackets say how even it is there, and nothing of other texts. Those of "
+        "what is left are the gain's, by the mean gain of all heads."
+    )
+    title, axes = "What is left of the gain of repetition", ("arm", "task", "", "of all heads' gain", "kept")
+    return presented("induction", f"{'. '.join(parts)}.", [lines_of(title, rows, *axes, share=True)], note)
 
 
 induction = Study("induction", __doc__, Sizes, measure, shown, sample, part=part)

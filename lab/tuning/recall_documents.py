@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.claims import Claim, Comparison
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.places import CACHE
-from analysis.studies.stored.comparisons import holm_corrected, interval_caveat, multiplicity_note, scope_of_claim
-from analysis.studies.stored.panels import chart, of_rows, panel, presented
+from analysis.studies.stored.comparisons import holm_corrected, interval_caveat
+from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
@@ -25,6 +24,7 @@ from lab.far.recall import Source
 from lab.far.recipe import MORE, MORE_OF, FarRecipe
 from lab.far.run import recipe_from
 from lab.far.training import train_far
+from lab.harness.telling import concluded, lines_of
 from lab.tuning.read_copies import means, read, task_rows, text_row
 
 SHARES = (0.0, 0.25, 0.5)
@@ -69,12 +69,8 @@ class Sizes(Seeds, Windows):
 
 
 def measure(at: Setting) -> dict:
-    """Copies of the model that read on with different shares of recall documents, asked the generated tasks.
-
-    `rows`: per task and copy `task family model score score_low score_high chance items`, and `against_none`, the share
-    of items right minus that of the copy without recall documents, with its interval over items and seeds; `texts`: per
-    copy `model share perplexity against_none`, in nats. Errors: BadSetting, BadText.
-    """
+    """Copies of the model that read on with different shares of recall documents, asked the generated tasks. Errors:
+    BadSetting, BadText."""
     lm, sizes = at.lm, at.sizes
     asked = {sizes.length: questions(lm, sizes.length, sizes.items, sizes.seed)}
     if not asked[sizes.length]:
@@ -102,20 +98,6 @@ def measure(at: Setting) -> dict:
     }
 
 
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows, texts, told = numbers["rows"], numbers["texts"], numbers["protocol"]
-    copies = [row for row in texts if row["share"] is not None]
-    shares = [row["share"] for row in copies]
-    by = {(row["task"], row["model"]): row for row in rows}
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    lines = [of_rows(task, [by[task, one["model"]] for one in copies], "score") for task in tasks]
-    name, label = "share of rows that are recall documents", "share right"
-    drawn = [panel("Tasks, by recall documents", "share", name, shares, label, lines, share=True)]
-    drawn.append(chart("Held-out texts", copies, "share", name, "perplexity", {"perplexity": "perplexity"}))
-    return presented("recall-documents", sentence(rows, texts, told), drawn, interval_caveat(told))
-
-
 def sample(at: Setting, numbers: dict) -> dict[str, float]:
     """Loss of two windows of the bundled samples, with which every copy begins."""
     ids = sample_windows(at.lm, min(256, at.lm.max_positions))
@@ -126,27 +108,6 @@ def part(at: Setting, numbers: dict) -> dict:
     """The model as it is on all held-out windows; the copies are not kept."""
     perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
     return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
-
-
-def sentence(rows: list[dict], texts: list[dict], protocol: dict) -> str:
-    """What recall documents change in the tasks and in the text, whichever way it came out."""
-    none, *some = (row["model"] for row in texts if row["share"] is not None)
-    family = [*(row for row in rows if row["model"] in some), *(row for row in texts if row["share"])]
-    rows = holm_corrected(family, KEY)
-    said = []
-    for name in some:
-        *mine, text = (row for row in rows if row["model"] == name)
-        more, fewer = ([row for row in mine if Comparison.of(row, KEY).direction == sign] for sign in (1, -1))
-        changes = [f"it finds {word} in {_tasks(tasks)}" for word, tasks in (("more", more), ("less", fewer)) if tasks]
-        loss = Claim(Comparison.of(text, KEY), lower="lower", higher="higher").text()
-        told = [*(changes or ["no task differs significantly"]), f"the loss of held-out texts is {loss}"]
-        said.append(f"{name} {'; '.join(told)}")
-    start = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, beside reading on {none}: "
-    return f"{start}{'; '.join(said)}.{multiplicity_note(rows, KEY)}{scope_of_claim(protocol['seeds'], 'model')}"
-
-
-def _tasks(rows: list[dict]) -> str:
-    return ", ".join(f"{row['task']} ({Comparison.of(row, KEY, unit='points').evidence})" for row in rows)
 
 
 def _named(share: float) -> str:
@@ -164,6 +125,27 @@ def _one(trainer: Trainer, recipe: FarRecipe, asked: dict[int, dict], doing: Pat
     )
     own = replace(lm, lm=model.requires_grad_(False).eval(), name=f"{lm.name}, read on")
     return read(trainer, own, None, asked, said, TRAINED)
+
+
+def shown(numbers: dict) -> dict:
+    """What recall documents change in the tasks and in the text, whichever way it came out."""
+    rows, texts, protocol = numbers["rows"], numbers["texts"], numbers["protocol"]
+    copies = [row for row in texts if row["share"] is not None]
+    others = {row["model"] for row in copies if row["share"]}
+    mine = [row for row in rows if row["model"] in others]
+    family = holm_corrected([*mine, *(row for row in copies if row["share"])], KEY)
+    none = _named(0.0)
+    lead = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, right answers beside reading on {none}: "
+    names = "{model}, {task}".format_map
+    tasks, losses = family[: len(mine)], family[len(mine) :]
+    sentence = concluded(lead, tasks, {KEY: ""}, names, unit="points", words=("fewer", "more"), family=family)
+    loss, words, seeds = " Loss of held-out texts, ", ("lower", "higher"), protocol["seeds"]
+    sentence += concluded(loss, losses, {KEY: ""}, "{model}".format_map, seeds, "model", words=words)
+    of_copies = [row | {"share": copy["share"]} for copy in copies for row in rows if row["model"] == copy["model"]]
+    name = "share of rows that are recall documents"
+    charts = [lines_of("Tasks, by recall documents", of_copies, "task", "share", name, "share right", "score", True)]
+    charts.append(chart("Held-out texts", copies, "share", name, "perplexity", {"perplexity": "perplexity"}))
+    return presented("recall-documents", sentence, charts, interval_caveat(protocol))
 
 
 recall_documents = Study(
