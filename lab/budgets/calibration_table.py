@@ -12,7 +12,7 @@ from analysis.runs.caps import chosen_cap
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
@@ -22,16 +22,6 @@ MASS = 0.9
 READS = ("reads_causal", "reads_full", "kv_read", "reads_kv_least", "reads_kv_most", "attended")
 BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes
 PASSES, FAILS, UNJUDGED = "passes", "does not pass", "too few documents to judge"
-COLUMNS = [
-    *(column("corpus", "corpus"), column("context", "context", "tokens"), column("beta", "keys by ranks", "times")),
-    *(column("cap", "cap", "keys"), column("verdict", "on other texts"), column("passes", "passes")),
-    *(column("units", "documents"), column("perplexity", "perplexity"), column("perplexity_dense", "dense")),
-    *(column("difference", "change of perplexity", "share"), column("upper", "at most", "share")),
-    column("worst_bin_difference", "at the worst position bin", "share"),
-    column("worst_bin_upper", "at most", "share"),
-    *(column("reads_causal", "pairs read, of causal", "share"), column("reads_full", "of all", "share")),
-    *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
-]
 
 
 @dataclass(frozen=True)
@@ -174,8 +164,8 @@ def shown(numbers: dict) -> dict:
         )
     sentence += f" In {len(unjudged)} there are too few documents to judge." if unjudged else ""
     unit = rows[0]["unit"] if rows[0]["unit"] == "documents" else f"units of {rows[0]['unit']}"
-    columns = [one | {"label": unit} if one["name"] == "units" else one for one in COLUMNS]
-    return {"sentence": sentence, "columns": [one for one in columns if one["name"] in rows[0]]}
+    named = [one | {"label": unit} if one["name"] == "units" else one for one in columns("calibration")]
+    return {"sentence": sentence, "columns": named}
 
 
 TABLES = ("rows", "rank_correlations")

@@ -16,7 +16,7 @@ from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import compared, interval_caveat, scope_of_claim
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, ids_hash, sample_windows
@@ -34,14 +34,6 @@ TOLD = {
     "ranks": (0.45, 0.5),
     "perplexity": (0.5, 0.99),
 }  # parts of the progress
-COLUMNS = [
-    *(column("cap", "cap", "keys"), column("arm", "budgets"), column("perplexity", "perplexity")),
-    *(column("difference", "against dense", "share"), column("attended", "keys of a query")),
-    column("reads_causal", "pairs read", "share"),
-    *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
-    column("against_static", "against static budgets", "share"),
-    *(column("against_low", "from", "share"), column("against_high", "to", "share")),
-]
 
 
 @dataclass(frozen=True)
@@ -207,7 +199,7 @@ def shown(numbers: dict) -> dict:
     notes = [f"Trained on {samples['fitting']:,} queries and tested on {samples['held-out']:,} of other documents."]
     if protocol["steps"] < 600:
         notes.append(f"{protocol['steps']} steps are few: nothing is won or lost before 600.")
-    return {"sentence": sentence, "columns": COLUMNS, "notes": [*notes, interval_caveat(protocol)]}
+    return {"sentence": sentence, "columns": columns("query-router"), "notes": [*notes, interval_caveat(protocol)]}
 
 
 query_router = Study("query-router", __doc__, Sizes, measure, shown, sample, tables=("rows", "correlations"), part=part)

@@ -1,29 +1,9 @@
-"""How the equal-budget table is told and drawn: its columns, its panels and one sentence."""
+"""How the equal-budget table is told and drawn: its panels and one sentence."""
 
 from analysis.claims import signed
-from analysis.studies.stored.panels import column, of_rows, panel
+from analysis.studies.stored.panels import of_rows, panel
 
 ROUNDING = 1e-6  # of reads that are the same
-
-
-def columns(rows: list[dict]) -> list[dict]:
-    """The columns of the rows, for a page."""
-    every = [
-        *(column("domain", "text"), column("context", "context", "tokens"), column("share", "asked", "of causal")),
-        *(column("label", "method"), column("field", "set by"), column("value", "to")),
-        *(column("said", "other settings"), column("searched", "tried")),
-        *(column("calibrated", "calibrated on"), column("calibration_tokens", "with", "tokens")),
-        *(column("attended", "keys of a query"), column("reads_causal", "pairs read", "of causal")),
-        *(
-            column("attended_kv", "keys per key-value head"),
-            column("reads_kv", "pairs per key-value head", "of causal"),
-        ),
-        column("sharing", "union over mean", "times"),
-        *(column("kv_read", "fetched", "of dense"), column("perplexity", "perplexity")),
-        *(column("difference", "against dense"), column("difference_low", "from"), column("difference_high", "to")),
-        *(column("units", "units"), column("unit", "of"), column("seeds", "draws")),
-    ]
-    return [one for one in every if one["name"] in rows[0]]
 
 
 def panels(rows: list[dict]) -> list[dict]:

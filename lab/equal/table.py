@@ -18,11 +18,12 @@ from analysis.seam.attention import apply
 from analysis.seam.layers import has_rotary
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 from lab.equal.arms import ENTRIES, Budget, Entry
-from lab.equal.panels import columns, fetched, means, panels, sentence, somewhere
+from lab.equal.panels import fetched, means, panels, sentence, somewhere
 from lab.equal.states import States
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
@@ -112,8 +113,8 @@ def _cells(at: Setting) -> tuple[list["Cell"], list[int], np.ndarray]:
 def shown(numbers: dict) -> dict:
     """How the table is told and drawn."""
     rows = numbers["rows"]
-    said = [*NOTES[:-1], *fetched(rows), *somewhere(rows), NOTES[-1]]
-    return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": said}
+    notes = [*NOTES[:-1], *fetched(rows), *somewhere(rows), NOTES[-1]]
+    return presented("equal-budget", sentence(rows), panels(rows), *notes)
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -150,9 +150,9 @@ class Pooled:
 
     def causal(self) -> "Pooled":
         """What was trained with the mean over the whole text, read with that over the tokens so far."""
-        parts = [
-            part | {"checkpoints": [at | {"means": at["prefix"]} for at in part["checkpoints"]]} for part in self.parts
-        ]
+        parts = []
+        for part in self.parts:
+            parts.append(part | {"checkpoints": [at | {"means": at["prefix"]} for at in part["checkpoints"]]})
         return replace(self, arm=replace(self.arm, name=f"{self.arm.name}, read with prefix means"), parts=parts)
 
     def tokens(self, at: int = -1) -> int:
@@ -282,21 +282,23 @@ def _kept(arm: Arm) -> bool:
 
 def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
     """Every arm trained and read at every seed, with literal means also read with prefix means, and what is stored of
-    how: `windows`, `protocol`, and the `arms` of `checking` with their `recipes`, which can be tried again without the
-    corpus. Errors: BadSetting, BadText."""
+    how: the windows, the protocol, and the `checking` arms, which can be tried again without the corpus. Errors:
+    BadSetting, BadText."""
     trainer, sizes = ArmTrainer.of(at, arms), at.sizes
-    found = {
-        arm: Pooled(arm, [trainer.measure(arm, seed) for seed in sizes.every_seed], trainer.read_by(arm)[1])
-        for arm in arms
-    }
-    also = [pooled.causal() for arm, pooled in found.items() if arm.mean == "literal"]
-    found |= {pooled.arm: pooled for pooled in also}
-    told = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
-    told |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
-    told |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
-    return found, {
+    pooled = {}
+    for arm in arms:
+        parts = [trainer.measure(arm, seed) for seed in sizes.every_seed]
+        pooled[arm] = Pooled(arm, parts, trainer.read_by(arm)[1])
+    for arm in arms:
+        if arm.mean == "literal":
+            causal = pooled[arm].causal()
+            pooled[causal.arm] = causal
+    about = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
+    about |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
+    about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
+    return pooled, {
         "windows": len(trainer.windows),
-        "protocol": at.about(trainer.windows, **told),
+        "protocol": at.about(trainer.windows, **about),
         "arms": [asdict(arm) for arm in checking],
         "recipes": [asdict(trainer.recipe(arm, sizes.seed)) for arm in checking],
     }

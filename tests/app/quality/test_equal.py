@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analysis.runs.stored import StoredStudy
+from analysis.studies.stored.panels import columns as study_columns
 from app import cached
 from app.quality import headline
 from app.quality.words import Asked, Shown
@@ -12,7 +13,7 @@ from app.selection import state
 from app.selection.decide import EQUAL_SHARES
 from app.ui import asking
 from lab.equal.arms import ENTRIES
-from lab.equal.panels import columns as told_columns, means, panels
+from lab.equal.panels import means, panels
 from tests.app.quality.test_quality import columns, opened, trade
 from tests.made import results
 from tests.made.in_process import markup
@@ -151,7 +152,7 @@ def stored_table() -> dict:
     ]
     return {
         "rows": rows,
-        "columns": told_columns(rows),
+        "columns": study_columns("equal-budget"),
         "panels": panels(rows),
         "means": means(rows),
         "sentence": "At 5%.",
