@@ -70,47 +70,106 @@ def measure(at: Setting) -> dict:
     tasks = chosen(sizes.rows, list(TASKS), "task") if sizes.rows else here(data)
     if not tasks:
         raise BadSetting(f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}.")
-    listed = _listed(sizes.router)
-    labels = [one.label for one in candidates(at.context, lm, listed)]
+    methods = _methods(sizes.router)
+    labels = [candidate.label for candidate in candidates(at.context, lm, methods)]
     wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
-    parts = []
+    parts, rows = [], []
     for place, (task, prompts, shots, items) in enumerate(wanted):
         decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
         decides.append([(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))])
-        own = at.context.within(place / len(wanted), 1 / len(wanted))
+        context = at.context.within(place / len(wanted), 1 / len(wanted))
         given = {"model": sizes.model, "data": sizes.corpus, "shots": shots, "items": items, "seed": sizes.seed}
-        make = partial(_part, own, task, prompts, listed, given)
+        make = partial(_part, context, task, prompts, methods, given)
         parts.append(at.context.part(at.work, f"benchmarks-{task}-{shots}", decides, make))
-    table = [row for part in parts for row in part["rows"]]
+        rows += parts[-1]["rows"]
     missing = [TASKS[name].title for name in TASKS if name not in tasks]
-    items = [row["items"] for row in table]
-    about = {"tokens": sum(part["tokens"] for part in parts), "router": sizes.router, "set_up": "A"}
-    about |= {"kernel": "each method's own kernel where it has one", "harness": parts[0]["harness"]}
-    about |= {"corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks"}
-    about |= {"files": {part["task"]: part["files"] for part in parts}}
-    said = [*NOTES, *(note for part in parts for note in part["notes"])]
-    said += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
+    items = [row["items"] for row in rows]
+    notes = [*NOTES, *(note for part in parts for note in part["notes"])]
+    notes += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
     return {
-        "rows": table,
+        "rows": rows,
         "pooled": [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels],
         "first": {f"{part['task']}, {part['shots']}": part["first"] for part in parts},
-        "notes": said,
-        "protocol": about,
+        "notes": notes,
+        "protocol": {
+            "tokens": sum(part["tokens"] for part in parts),
+            "router": sizes.router,
+            "set_up": "A",
+            "kernel": "each method's own kernel where it has one",
+            "harness": parts[0]["harness"],
+            "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
+            "files": {part["task"]: part["files"] for part in parts},
+        },
     }
 
 
-def shown(numbers: dict) -> dict:
-    """How the scores are told."""
-    return {"sentence": sentence(numbers["pooled"]), "columns": columns("benchmarks")}
+def _methods(router: str) -> list[dict]:
+    return [method | ({"router": router} if method["name"] == "focus" else {}) for method in METHODS]
+
+
+def _part(
+    context: Context, task: str, prompts: str, methods: list[dict], given: dict, doing: Path | None = None
+) -> dict:
+    """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
+    scored = benchmark([task], methods, **given, context=context)
+    metric, table, numbers = TASKS[task].metric, scored.tables["items"], scored.numbers
+    by_method = {label: table[table["method"] == label] for label in dict.fromkeys(table["method"])}
+    dense = by_method[DENSE]["gold"].to_numpy()
+    rows = [row for row in numbers["rows"] if row["metric"] == metric]
+    items = {}
+    for row in rows:
+        scores = by_method[row["method"]]
+        reach = np.inf if row["window"] is None else row["window"]
+        items[row["method"]] = {
+            "right": scores[metric].tolist(),
+            "moved": np.abs(scores["gold"].to_numpy() - dense).tolist(),
+            "fits": (scores["tokens"] <= reach).tolist(),
+        }
+        row |= {"prompts": prompts} | _within_and_beyond(items[row["method"]])
+    return {
+        "task": task,
+        "prompts": prompts,
+        "shots": rows[0]["shots"],
+        "rows": rows,
+        "items": items,
+        "first": {label: scores["gold"][:CHECKED].tolist() for label, scores in by_method.items()},
+        "notes": numbers["notes"],
+        "files": numbers["tasks"][task]["files"],
+        "tokens": numbers["protocol"]["tokens"],
+        "harness": numbers["protocol"]["harness"],
+    }
+
+
+def _within_and_beyond(items: dict) -> dict:
+    """Items that fit what is read whole, and the others, with how far each kind is from dense: at most, and in the
+    mean."""
+    fits, moved = np.array(items["fits"], dtype=bool), np.array(items["moved"])
+    return {
+        "within": int(fits.sum()),
+        "within_moved": float(moved[fits].max()) if fits.any() else None,
+        "beyond": int((~fits).sum()),
+        "beyond_moved": float(moved[~fits].mean()) if (~fits).any() else None,
+    }
+
+
+def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
+    """A method over the items of all tasks."""
+    tasks = [part["items"] for part in parts if part["prompts"] == prompts]
+    items = {name: sum((task[label][name] for task in tasks), []) for name in ("right", "moved", "fits")}
+    row = {"method": label, "prompts": prompts, "tasks": len(tasks), "items": len(items["right"])}
+    row |= _within_and_beyond(items)
+    row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(items["right"]))}
+    row |= edges("difference", share_difference(items["right"], sum((task[DENSE]["right"] for task in tasks), [])))
+    return row | ({"difference_low": None, "difference_high": None} if label == DENSE else {})
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """Log-probabilities of two answers to one long prompt of the bundled samples: what a score rests on."""
     size = min(200, at.lm.max_positions)
-    first, other = sample_windows(at.lm, size, 2).tolist()
-    whole = Coded((tuple(first), tuple(first[:-4] + other[:4])), (4, 4), 0, size - 4)
-    listed = candidates(at.context, at.lm, _listed(at.sizes.router))
-    return {one.label: [log for log, _ in answers(at.lm, one.method, whole)] for one in listed}
+    first, second = sample_windows(at.lm, size, 2).tolist()
+    whole = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
+    methods = candidates(at.context, at.lm, _methods(at.sizes.router))
+    return {one.label: [log for log, _ in answers(at.lm, one.method, whole)] for one in methods}
 
 
 def part(at: Setting, numbers: dict) -> dict:
@@ -120,75 +179,31 @@ def part(at: Setting, numbers: dict) -> dict:
     return {"first": {f"{task}, {shots}": {label: now for label, (_, now) in again.items()}}}
 
 
-def _listed(router: str) -> list[dict]:
-    return [one | ({"router": router} if one["name"] == "focus" else {}) for one in METHODS]
-
-
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
-    told, kept = stored["protocol"], stored["first"][f"{task}, {shots}"]
-    given = {"model": told["model"], "data": str(data), "shots": shots, "items": CHECKED, "seed": told["seed"]}
-    again = _part(context, task, OWN, _listed(told["router"]), given)["first"]
-    return {label: (values, again[label]) for label, values in kept.items()}
+    protocol, first = stored["protocol"], stored["first"][f"{task}, {shots}"]
+    given = {"model": protocol["model"], "data": str(data), "shots": shots, "items": CHECKED, "seed": protocol["seed"]}
+    again = _part(context, task, OWN, _methods(protocol["router"]), given)["first"]
+    return {label: (values, again[label]) for label, values in first.items()}
 
 
-def _part(
-    context: Context, task: str, prompts: str, listed: list[dict], given: dict, doing: Path | None = None
-) -> dict:
-    """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
-    made = benchmark([task], listed, **given, context=context)
-    metric, items, numbers = TASKS[task].metric, made.tables["items"], made.numbers
-    by = {label: items[items["method"] == label] for label in dict.fromkeys(items["method"])}
-    dense = by[DENSE]["gold"].to_numpy()
-    rows = [row for row in numbers["rows"] if row["metric"] == metric]
-    kept = {}
-    for row in rows:
-        mine = by[row["method"]]
-        reach = np.inf if row["window"] is None else row["window"]
-        one = {"right": mine[metric].tolist(), "moved": np.abs(mine["gold"].to_numpy() - dense).tolist()}
-        kept[row["method"]] = one | {"fits": (mine["tokens"] <= reach).tolist()}
-        row |= {"prompts": prompts} | _apart(kept[row["method"]])
-    first = {label: mine["gold"][:CHECKED].tolist() for label, mine in by.items()}
-    about = {"task": task, "prompts": prompts, "shots": rows[0]["shots"], "rows": rows, "items": kept, "first": first}
-    about |= {"notes": numbers["notes"], "files": numbers["tasks"][task]["files"]}
-    return about | {name: numbers["protocol"][name] for name in ("tokens", "harness")}
-
-
-def _apart(items: dict) -> dict:
-    """Items that fit what is read whole, and the others, with how far each kind is from dense."""
-    fits, moved = np.array(items["fits"], dtype=bool), np.array(items["moved"])
-    within = {"within": int(fits.sum()), "within_moved": float(moved[fits].max()) if fits.any() else None}
-    beyond = {"beyond": int((~fits).sum()), "beyond_moved": float(moved[~fits].mean()) if (~fits).any() else None}
-    return within | beyond
-
-
-def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
-    """A method over the items of all tasks."""
-    mine = [part["items"] for part in parts if part["prompts"] == prompts]
-    joined = {name: sum((one[label][name] for one in mine), []) for name in ("right", "moved", "fits")}
-    apart = share_difference(joined["right"], sum((one[DENSE]["right"] for one in mine), []))
-    row = {"method": label, "prompts": prompts, "tasks": len(mine), "items": len(joined["right"])} | _apart(joined)
-    row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(joined["right"]))}
-    found = edges("difference", apart)
-    return row | (found | {"difference_low": None, "difference_high": None} if label == DENSE else found)
-
-
-def sentence(pooled: list[dict]) -> str:
+def shown(numbers: dict) -> dict:
     """What the window of the paper does to all tasks together, with their own prompts and with long ones."""
-    said = []
-    for row in pooled:
-        if row["method"] != f"Focus, window {WINDOW}":
-            continue
-        whose = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
-        change = Comparison.of(row, "difference", unit="points", versus="dense attention")
-        told = f"{whose} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and Focus "
-        told += f"is {Claim(change, lower='worse', higher='better').text()}"
-        if row["within"]:
-            told += f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
-        if row["beyond"]:
-            told += f"; on the longer ones it moves by {row['beyond_moved']:.2f} nats in the mean"
-        said.append(f"{told}.")
-    return " ".join(said)
+    parts = []
+    for row in numbers["pooled"]:
+        if row["method"] == f"Focus, window {WINDOW}":
+            prompts = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
+            change = Comparison.of(row, "difference", unit="points", versus="dense attention")
+            part = f"{prompts} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and "
+            part += f"Focus is {Claim(change, lower='worse', higher='better').text()}"
+            if row["within"]:
+                part += (
+                    f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
+                )
+            if row["beyond"]:
+                part += f"; on the longer ones it moves by {row['beyond_moved']:.2f} nats in the mean"
+            parts.append(f"{part}.")
+    return {"sentence": " ".join(parts), "columns": columns("benchmarks")}
 
 
 benchmarks = Study("benchmarks", __doc__, Scored, measure, shown, sample, tables=("rows", "pooled"), part=part)

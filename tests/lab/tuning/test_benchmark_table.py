@@ -10,7 +10,7 @@ from analysis.benchmarks import TASKS, here
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from lab.tuning import benchmarks as table
-from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again, sentence
+from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again
 from tests.made.benchmarks import HELLASWAG, PIQA, every, piqa
 from tests.made.models import save_models, watched
 
@@ -69,10 +69,14 @@ def test_tasks_are_pooled_by_items():
     row = _pooled(parts, "Focus, window 128", OWN)
     assert (row["items"], row["longer"], row["within"], row["within_moved"]) == (6, 4 / 6, 2, 0.0)
     assert row["beyond_moved"] == 0.5 and row["difference"] == 0 and row["difference_low"] < 0 < row["difference_high"]
-    assert "Focus is not significantly different from dense attention (0.0 points" in sentence([row])
+    assert (
+        "Focus is not significantly different from dense attention (0.0 points" in shown({"pooled": [row]})["sentence"]
+    )
     itself = _pooled(parts, "Dense", OWN)
     assert itself["difference"] == 0 and itself["difference_low"] is None, "an arm against itself has no interval"
-    assert sentence([row]).startswith("With the tasks' own prompts 67% of 6 items are longer than the window of 128")
+    assert shown({"pooled": [row]})["sentence"].startswith(
+        "With the tasks' own prompts 67% of 6 items are longer than the window of 128"
+    )
 
 
 def test_every_task_has_numbers_of_questions_and_long_prompts_have_examples():
