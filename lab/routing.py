@@ -27,7 +27,7 @@ class Prompts(Texts):
     prompts: int = option(16, "number of texts that calibrate, and as many that test")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """`route` on a folder of texts, all heads, with the grid of distances and sinks and with routers' own buckets.
 
     Its training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the
@@ -35,9 +35,9 @@ def measure(at: Setting) -> dict:
     that are trained stay in the folder of the work until all is done, so a study that was stopped goes on from them.
     The numbers are those of `route`. Errors: as `route`.
     """
-    sizes = at.sizes
+    sizes = run.sizes
     given = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
-    result = route(sizes.model, **given, store=True, work=str(at.work), context=at.context)
+    result = route(sizes.model, **given, store=True, work=str(run.work), context=run.context)
     numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
     told = {key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")}
     return _rounded(numbers) | {"protocol": told}
@@ -58,28 +58,28 @@ def shown(numbers: dict) -> dict:
     return {"sentence": " ".join(said), "columns": columns("routing")}
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, float]:
+def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Mean recall of the stored routers on the bundled story."""
-    lm, told = at.lm, numbers["protocol"]
+    lm, told = run.lm, numbers["protocol"]
     cell = Cell(told["min_distance"], told["sinks"])
-    fitted = from_state(lm, state_at(at.context, lm, cell.min_distance, cell.sinks), cell)
+    fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
     ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
-    curves, _, _ = score_routers(at.context, lm, [Prompt(0, ids)], fitted)
+    curves, _, _ = score_routers(run.context, lm, [Prompt(0, ids)], fitted)
     return {
         kind: float(np.nanmean(at_budget(values, curves.points, numbers["l"])))
         for kind, values in curves.recall[cell].items()
     }
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The stored routers of the first setting on the held-out prompts, at every number of buckets."""
-    lm, told = at.lm, numbers["protocol"]
+    lm, told = run.lm, numbers["protocol"]
     cell = Cell(told["min_distance"], told["sinks"])
-    fitted = from_state(lm, state_at(at.context, lm, cell.min_distance, cell.sinks), cell)
+    fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
     needed = tokens_needed(cell.min_distance, cell.sinks)
-    held_out = sides_of(at.context, [], at.sizes.corpus)[1]
-    test = prompts_of(lm, held_out, told["window"], at.sizes.prompts, needed)
-    found = plain(of_cell(score_routers(at.context, lm, test, fitted)[0], cell, numbers["l"]))
+    held_out = sides_of(run.context, [], run.sizes.corpus)[1]
+    test = prompts_of(lm, held_out, told["window"], run.sizes.prompts, needed)
+    found = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
     return _rounded({name: found[name] for name in ("means", "curve", "closures")})
 
 

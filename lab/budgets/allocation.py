@@ -40,22 +40,22 @@ class Sizes(Windows):
         check_range("The number of selection windows", self.select, 1, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """The loss under 16 to 128 keys of a head on average, with as many keys in all however they are shared out.
 
     On the first documents the ranks are measured, and what the loss is estimated to rise by without each head. On the
     second each arm chooses, for each number of keys, what part of them all heads get alike, and ablation what takes a
     head's place. The held-out ones report. Errors: BadSetting, BadText.
     """
-    lm, sizes = at.lm, at.sizes
-    first, second, _ = split(*at.texts)
+    lm, sizes = run.lm, run.sizes
+    first, second, _ = split(*run.texts)
     learn = document_windows(lm, first, sizes.length, sizes.calibrate * sizes.length, "calibration text")[0]
     choose = document_windows(lm, second, sizes.length, sizes.select * sizes.length, "selection text")[0]
-    shared = _shared(at, learn)
+    shared = _shared(run, learn)
     settings = len(KEYS) * len(EVENLY) * (len(MEASURES[RANKS]) + len(MEASURES[ABLATION]))
     reports = 1 + len(KEYS) * len(ARMS)
-    progress = Progress(at.context, (0.1, 1.0), settings * len(choose) + reports * len(at.windows))
-    dense = _read(at, at.windows, None, progress, "dense")["losses"]
+    progress = Progress(run.context, (0.1, 1.0), settings * len(choose) + reports * len(run.windows))
+    dense = _read(run, run.windows, None, progress, "dense")["losses"]
     rows, tried = [], []
     for keys in KEYS:
         reads: dict[str, dict] = {}
@@ -64,37 +64,39 @@ def measure(at: Setting) -> dict:
             for by in MEASURES[arm]:
                 for evenly in EVENLY if arm != EVEN else ():
                     budgets = _budgets(shared[by], keys, evenly)
-                    loss = float(np.mean(_read(at, choose, budgets, progress, f"{name}, selection")["losses"]))
+                    loss = float(np.mean(_read(run, choose, budgets, progress, f"{name}, selection")["losses"]))
                     tried.append({"keys": keys, "arm": arm, "by": by, "evenly": evenly, "loss": loss})
                     if loss < lowest:
                         best, lowest = (by, evenly), loss
             budgets = _budgets(shared[best[0]], keys, best[1])
-            reads[arm] = _read(at, at.windows, budgets, progress, name)
+            reads[arm] = _read(run, run.windows, budgets, progress, name)
             about = {"keys": keys, "arm": arm, "by": best[0], "evenly": best[1]}
-            rows.append(about | _row(at, budgets, reads[arm], dense, reads))
+            rows.append(about | _row(run, budgets, reads[arm], dense, reads))
     about = {"kernel": KERNEL, "calibrated_on": ids_hash(learn), "selected_on": ids_hash(choose)}
     return {
         "rows": holm_corrected(rows, "against_even", "against_ranks"),
         "tried": tried,
         "shared": {by: values.tolist() for by, values in shared.items()},
         "dense": float(np.exp(np.mean(dense))),
-        "protocol": at.about(at.windows, **about),
+        "protocol": run.about(run.windows, **about),
     }
 
 
-def _shared(at: Setting, windows: np.ndarray) -> dict[str, np.ndarray]:
+def _shared(run: Setting, windows: np.ndarray) -> dict[str, np.ndarray]:
     """Measure -> what keys are shared out by [L, H], measured on windows [n, T]: each sums to 1."""
 
     def make(_: Path | None) -> dict:
-        steps = [at.context.within(step / 30, 1 / 30) for step in range(3)]
-        ranks = measure_ranks(at.lm, windows, MASS, steps[0].progress).mean()
+        steps = [run.context.within(step / 30, 1 / 30) for step in range(3)]
+        ranks = measure_ranks(run.lm, windows, MASS, steps[0].progress).mean()
         measures = {"even": np.ones_like(ranks), "ranks": ranks}
         for by, step in zip(MEASURES[ABLATION], steps[1:], strict=True):
-            measures[by] = sensitivity(step, at.lm, windows, 1.0, by)
+            measures[by] = sensitivity(step, run.lm, windows, 1.0, by)
         return {by: (values / values.sum()).tolist() for by, values in measures.items()}
 
-    decides = [at.lm.revision, str(at.lm.dtype), windows.tolist()]
-    return {by: np.array(values) for by, values in at.context.part(at.work, "allocation-shared", decides, make).items()}
+    decides = [run.lm.revision, str(run.lm.dtype), windows.tolist()]
+    return {
+        by: np.array(values) for by, values in run.context.part(run.work, "allocation-shared", decides, make).items()
+    }
 
 
 def _budgets(values: np.ndarray, keys: int, evenly: float) -> np.ndarray:
@@ -102,52 +104,52 @@ def _budgets(values: np.ndarray, keys: int, evenly: float) -> np.ndarray:
     return allocate_budget(values, keys * values.size, max(FLOOR, int(evenly * keys)))
 
 
-def _read(at: Setting, windows: np.ndarray, budgets: np.ndarray | None, progress: Progress, name: str) -> dict:
+def _read(run: Setting, windows: np.ndarray, budgets: np.ndarray | None, progress: Progress, name: str) -> dict:
     """`losses`, the mean of each window [n] in nats, under budgets [L, H] (None: dense), and what it `reads` in all."""
 
     def make(_: Path | None) -> dict:
         method = METHODS["dense"]() if budgets is None else static(budgets, int(budgets.max()))
-        losses = window_losses(at.lm, windows, method, progress, name).mean(1).tolist()
-        reads = {} if budgets is None else counted_reads([method], at.lm.num_kv_heads, *windows.shape)
+        losses = window_losses(run.lm, windows, method, progress, name).mean(1).tolist()
+        reads = {} if budgets is None else counted_reads([method], run.lm.num_kv_heads, *windows.shape)
         return {"losses": losses, "reads": reads}
 
-    decides = [at.lm.revision, str(at.lm.dtype), windows.tolist(), None if budgets is None else budgets.tolist()]
-    return at.context.part(at.work, "allocation", decides, make)
+    decides = [run.lm.revision, str(run.lm.dtype), windows.tolist(), None if budgets is None else budgets.tolist()]
+    return run.context.part(run.work, "allocation", decides, make)
 
 
-def _row(at: Setting, budgets: np.ndarray, read: dict, dense: list[float], reads: dict[str, dict]) -> dict:
+def _row(run: Setting, budgets: np.ndarray, read: dict, dense: list[float], reads: dict[str, dict]) -> dict:
     """What an arm reads of the held-out windows, against dense and against the arms before it."""
     losses = np.array(read["losses"])
     row = {"total": int(budgets.sum()), "most": int(budgets.max())} | read["reads"]
     row |= {"perplexity": float(np.exp(losses.mean()))} | difference(
-        "against_dense", losses, np.array(dense), at.documents
+        "against_dense", losses, np.array(dense), run.documents
     )
     for key, arm in (("against_even", EVEN), ("against_ranks", RANKS)):
         if arm in reads and reads[arm] is not read:
-            row |= difference(key, losses, np.array(reads[arm]["losses"]), at.documents)
+            row |= difference(key, losses, np.array(reads[arm]["losses"]), run.documents)
     return row
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """On a window of the bundled samples: what is shared out by, and the loss where half of 16 keys is shared so."""
-    ids = sample_windows(at.lm, min(256, at.sizes.length), 1)
-    shared, values = _shared(replace(at, work=None), ids), {}
-    progress = Progress(at.context, (0.99, 1.0), len(shared))
+    ids = sample_windows(run.lm, min(256, run.sizes.length), 1)
+    shared, values = _shared(replace(run, work=None), ids), {}
+    progress = Progress(run.context, (0.99, 1.0), len(shared))
     for by, share in shared.items():
         budgets = _budgets(share, KEYS[0], 0.5)
-        losses = window_losses(at.lm, ids, static(budgets, int(budgets.max())), progress, by)
+        losses = window_losses(run.lm, ids, static(budgets, int(budgets.max())), progress, by)
         values[by] = [*share.ravel().tolist(), float(losses.mean())]
     return values
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and 16 keys for every head alike, on all held-out windows."""
-    budgets = _budgets(np.ones((at.lm.num_layers, at.lm.num_heads)), KEYS[0], 1.0)
-    progress = Progress(at.context, (0.0, 1.0), 2 * len(at.windows))
-    dense = _read(at, at.windows, None, progress, "dense")["losses"]
+    budgets = _budgets(np.ones((run.lm.num_layers, run.lm.num_heads)), KEYS[0], 1.0)
+    progress = Progress(run.context, (0.0, 1.0), 2 * len(run.windows))
+    dense = _read(run, run.windows, None, progress, "dense")["losses"]
     row = {"keys": KEYS[0], "arm": EVEN, "by": "even", "evenly": 1.0}
-    row |= _row(at, budgets, _read(at, at.windows, budgets, progress, EVEN), dense, {})
-    return {"rows": [row], "dense": float(np.exp(np.mean(dense))), "protocol": {"text": ids_hash(at.windows)}}
+    row |= _row(run, budgets, _read(run, run.windows, budgets, progress, EVEN), dense, {})
+    return {"rows": [row], "dense": float(np.exp(np.mean(dense))), "protocol": {"text": ids_hash(run.windows)}}
 
 
 def shown(numbers: dict) -> dict:

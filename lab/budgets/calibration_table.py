@@ -35,7 +35,7 @@ class Sizes(Windows):
         check_range("The number of windows of text", self.windows, 1, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Calibration and sweep on every domain of the corpus, in contexts of `length` and twice it.
 
     `windows` of `length` tokens, or as many tokens, calibrate on half of the training texts, as many choose the cap on
@@ -44,20 +44,20 @@ def measure(at: Setting) -> dict:
     context passes (one-sided 95% limits over documents below 1% of perplexity and 2% of every position bin). A row is
     the smallest cap that passes, else the largest read of the last beta. Errors: BadSetting, BadText.
     """
-    lm, sizes = at.lm, at.sizes
-    texts = domains(sizes.corpus, None, at.context)
+    lm, sizes = run.lm, run.sizes
+    texts = domains(sizes.corpus, None, run.context)
     contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
     places_of = [(name, size) for name in texts for size in contexts]
     cells = []
     for place, (name, size) in enumerate(places_of):
-        context = at.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
-        own, tokens = replace(at, context=context), sizes.windows * sizes.length
+        context = run.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
+        own, tokens = replace(run, context=context), sizes.windows * sizes.length
         most = tokens, tokens, reporting(sizes.windows, sizes.length, size, len(texts[name][1]))
         decides = [lm.revision, str(lm.dtype), corpus_hash(texts[name][0] + texts[name][1]), size, most, sizes.seed]
         decides += [BETAS, CAPS, TOLERANCE, TOLERANCE_BIN]
         make = partial(_made, own, name, texts[name], size, most)
         place = f"calibration-{text_hash(name)[:6]}-{size}"
-        cells.append(context.part(at.work, place, decides, lambda _, make=make: make()))
+        cells.append(context.part(run.work, place, decides, lambda _, make=make: make()))
     rows = [cell["row"] for cell in cells]
     return {
         "rows": rows,
@@ -79,41 +79,41 @@ def measure(at: Setting) -> dict:
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """On two windows of the bundled samples: the ranks of the heads, and losses under budgets made of them."""
-    ids = sample_windows(at.lm, numbers["length"])
-    ranks = measure_ranks(at.lm, ids, MASS).mean()
+    ids = sample_windows(run.lm, numbers["length"])
+    ranks = measure_ranks(run.lm, ids, MASS).mean()
     budgets = allocate_budget(ranks, round(float(ranks.sum())))
-    losses = window_losses(at.lm, ids, static(budgets, 64), Progress(at.context, (0.99, 1.0), 2), "samples")
+    losses = window_losses(run.lm, ids, static(budgets, 64), Progress(run.context, (0.99, 1.0), 2), "samples")
     return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The ranks of the heads on the first corpus in the shorter context."""
-    texts = domains(at.sizes.corpus, None, at.context)
+    texts = domains(run.sizes.corpus, None, run.context)
     (name, both), *_ = texts.items()
-    length = at.sizes.length
-    learn, _ = document_windows(at.lm, split(*both)[0], length, at.sizes.windows * length, f"corpus {name}")
-    ranks = measure_ranks(at.lm, learn, MASS).mean()
+    length = run.sizes.length
+    learn, _ = document_windows(run.lm, split(*both)[0], length, run.sizes.windows * length, f"corpus {name}")
+    ranks = measure_ranks(run.lm, learn, MASS).mean()
     every = corpus_hash([text for pair in texts.values() for side in pair for text in side])
     return {"ranks": [{"corpus": name, "context": length, "ranks": ranks.tolist()}], "protocol": {"text": every}}
 
 
-def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
+def _made(run: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
     """The cell, measured on at most so many tokens that calibrate, that choose and that report."""
-    lm, sides = at.lm, zip(split(*texts), most, strict=True)
+    lm, sides = run.lm, zip(split(*texts), most, strict=True)
     learn, *others = (document_windows(lm, side, size, count, f"corpus {name}") for side, count in sides)
     windows, documents = (np.concatenate(both) for both in zip(*others, strict=True))
     report = np.arange(len(windows)) >= len(others[0][0])
     documents = documents + len(texts[0]) * report  # of both sides, told apart
-    told = Progress(at.context, (0.0, 0.3), len(learn[0]))
+    told = Progress(run.context, (0.0, 0.3), len(learn[0]))
     ranks = measure_ranks(lm, learn[0], MASS, lambda done, stage: told(stage)).mean()
     sweeps, chosen = [], None
     for turn, beta in enumerate(BETAS):
         span = 0.3 + 0.7 * turn / len(BETAS), 0.3 + 0.7 * (turn + 1) / len(BETAS)
         budgets = allocate_budget(ranks, round(beta * float(ranks.sum())))
         caps = [cap for cap in CAPS if cap < size] + [size]
-        rows = sweep(at.context, lm, windows, budgets, caps, span=span, documents=documents, report=report)
+        rows = sweep(run.context, lm, windows, budgets, caps, span=span, documents=documents, report=report)
         sweeps += [{"beta": beta, **row} for row in rows]
         if (cap := chosen_cap(rows)) is not None:
             chosen = next(row for row in sweeps if row["beta"] == beta and row["cap"] == cap)

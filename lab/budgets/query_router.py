@@ -50,7 +50,7 @@ class Sizes(Seeds, Windows):
         check_caps(list(self.caps or CAPS), 0, 0)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """CSA's ablation: predict log k* of every query from the query, its norm, its place and its head; then without.
 
     Documents for training are split into fitting and, every fifth, tuning ones; the held-out ones are tested. Each
@@ -58,9 +58,9 @@ def measure(at: Setting) -> dict:
     fitting documents, under each cap), their perplexity is measured on half as many held-out windows; tables that know
     the head, or head and position, stand beside. Errors: BadSetting, BadText.
     """
-    lm, sizes, seed = at.lm, at.sizes, at.sizes.seed
+    lm, sizes, seed = run.lm, run.sizes, run.sizes.seed
     caps = check_caps(list(sizes.caps or CAPS), 0, 0)
-    documents, held_out = at.texts
+    documents, held_out = run.texts
     fit_documents, tune_documents = _split(documents)
     few = max(2, sizes.windows // 4)
     sides = {
@@ -75,7 +75,7 @@ def measure(at: Setting) -> dict:
     ids = {name: windows for name, (windows, _) in cut.items()}
     parts = {}
     for place, (name, windows) in enumerate(ids.items()):
-        report = _part(at.context, "fit", place / len(ids), (place + 1) / len(ids)).progress
+        report = _part(run.context, "fit", place / len(ids), (place + 1) / len(ids)).progress
         report = partial(report, stage=f"queries of {name} texts")
         parts[name] = sample_queries(lm, windows, MASS, seed + place, report)
     cells = lm.num_layers * lm.num_heads
@@ -83,7 +83,7 @@ def measure(at: Setting) -> dict:
     trained: dict[bool, list[Trained]] = {True: [], False: []}
     for place, (ask, one) in enumerate(turns):
         stage = f"training {'with the query' if ask else 'without it'}, seed {one}"
-        report = _part(at.context, "train", place / len(turns), (place + 1) / len(turns)).progress
+        report = _part(run.context, "train", place / len(turns), (place + 1) / len(turns)).progress
         given = parts["fitting"], parts["tuning"], cells, ask, RATES, sizes.steps, one
         trained[ask].append(train(*given, partial(report, stage=stage)))
     found = []
@@ -93,12 +93,12 @@ def measure(at: Setting) -> dict:
     for name, bins in {"a table of heads": 1, "a table of heads and positions": BINS}.items():
         means = table_means(parts["fitting"], parts["held-out"], bins)
         found.append({"arm": name, **correlations(means, parts["held-out"])})
-    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
+    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(run.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     every = 2 if len(ids["held-out"]) > 2 else 1
     measured, units = (one[::every] for one in cut["held-out"])
     told = TOLD["perplexity"]
-    rows = equal_rows(at.context, lm, measured, units, budgets, caps, trained, parts["tuning"], told)
+    rows = equal_rows(run.context, lm, measured, units, budgets, caps, trained, parts["tuning"], told)
     return {
         "parameters": sum(value.numel() for value in trained[True][0].router.parameters()),
         "correlations": found,
@@ -114,7 +114,7 @@ def measure(at: Setting) -> dict:
         "budgets": budgets.tolist(),
         "caps": caps,
         "length": sizes.length,
-        "protocol": at.about(
+        "protocol": run.about(
             measured,
             units,
             kernel="top-k of all scores; dense: torch's own",
@@ -130,28 +130,28 @@ def measure(at: Setting) -> dict:
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """On two windows of the bundled samples: the mean log k* of each layer, and losses under the static budgets of the
     study with its smallest and its largest cap."""
-    lm, ids = at.lm, sample_windows(at.lm, numbers["length"])
-    noted = sample_queries(lm, ids, MASS, at.sizes.seed)
+    lm, ids = run.lm, sample_windows(run.lm, numbers["length"])
+    noted = sample_queries(lm, ids, MASS, run.sizes.seed)
     layers = noted.cell // lm.num_heads
     found = {"mean log k*": [float(noted.log_k[layers == layer].mean()) for layer in range(lm.num_layers)]}
-    budgets, told = np.array(numbers["budgets"]), Progress(at.context, (0.99, 1.0), 4)
+    budgets, told = np.array(numbers["budgets"]), Progress(run.context, (0.99, 1.0), 4)
     for cap in (min(numbers["caps"]), max(numbers["caps"])):
         losses = window_losses(lm, ids, static(budgets, cap), told, f"samples, cap {cap}")
         found[f"losses, cap {cap}"] = losses.mean(1).tolist()
     return found
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and the stored static budgets under the smallest cap, on the windows that report."""
-    held_out = [("", text) for text in at.texts[1]]
-    tokens = at.sizes.windows * at.sizes.length
-    ids = document_windows(at.lm, held_out, at.sizes.length, tokens, "held-out text")[0][::2]
-    cap, told = min(numbers["caps"]), Progress(at.context, (0.0, 1.0), 2 * len(ids))
+    held_out = [("", text) for text in run.texts[1]]
+    tokens = run.sizes.windows * run.sizes.length
+    ids = document_windows(run.lm, held_out, run.sizes.length, tokens, "held-out text")[0][::2]
+    cap, told = min(numbers["caps"]), Progress(run.context, (0.0, 1.0), 2 * len(ids))
     methods = {(None, "dense"): METHODS["dense"](), (cap, "static"): static(np.array(numbers["budgets"]), cap)}
-    losses = {key: window_losses(at.lm, ids, method, told, key[1]).mean() for key, method in methods.items()}
+    losses = {key: window_losses(run.lm, ids, method, told, key[1]).mean() for key, method in methods.items()}
     rows = [{"cap": cap, "arm": arm, "perplexity": float(np.exp(loss))} for (cap, arm), loss in losses.items()]
     return {"rows": rows, "protocol": {"text": ids_hash(ids)}}
 

@@ -35,68 +35,68 @@ class Sizes(Windows):
         check_range("The length of the continuation", self.continuation, 2, self.length - 8)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """The prompt of every held-out window is read densely, its KV cache compressed once, and what follows scored.
 
     `rows`: `method title ratio kept_keys kv_bytes kv_share perplexity against_dense` (nats per token, with `_low`,
     `_high` and `_p` over documents). Errors: BadSetting, BadText.
     """
-    prefix = at.sizes.length - at.sizes.continuation
-    every = [one for name in chosen(at.sizes.rows, RULES, "rule") for one in _at_ratios(at, name)]
-    dense = _part(at, candidates(at.context, at.lm, [{"name": "dense"}])[0], 0.0)
+    prefix = run.sizes.length - run.sizes.continuation
+    every = [one for name in chosen(run.sizes.rows, RULES, "rule") for one in _at_ratios(run, name)]
+    dense = _part(run, candidates(run.context, run.lm, [{"name": "dense"}])[0], 0.0)
     rows = []
     for place, one in enumerate(every):
-        found = _part(at, one, (1 + place) / (1 + len(every)))
-        rows.append(_row(at, one, found, dense))
-    about = {"prefix": prefix, "continuation": at.sizes.continuation, "kernel": "compacted KV cache"}
-    return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": at.about(at.windows, **about)}
+        found = _part(run, one, (1 + place) / (1 + len(every)))
+        rows.append(_row(run, one, found, dense))
+    about = {"prefix": prefix, "continuation": run.sizes.continuation, "kernel": "compacted KV cache"}
+    return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": run.about(run.windows, **about)}
 
 
-def sample(at: Setting, numbers: dict) -> dict:
+def sample(run: Setting, numbers: dict) -> dict:
     """What follows half a window of the samples, with half of the keys, by SnapKV."""
-    window = torch.as_tensor(sample_windows(at.lm, at.sizes.length)[0])
+    window = torch.as_tensor(sample_windows(run.lm, run.sizes.length)[0])
     method = METHODS["snapkv"](ratio=0.5, window=8)
-    return {"snapkv": float(follow(at.lm, method, window, len(window) // 2, NOTHING).losses.mean())}
+    return {"snapkv": float(follow(run.lm, method, window, len(window) // 2, NOTHING).losses.mean())}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """KeyDiff at half of the keys, beside dense attention, on all held-out windows."""
-    one = next(one for one in _at_ratios(at, "keydiff") if one.settings["ratio"] == 0.5)
-    dense = _part(at, candidates(at.context, at.lm, [{"name": "dense"}])[0], 0.0)
-    row = _row(at, one, _part(at, one, 0.5), dense)
+    one = next(one for one in _at_ratios(run, "keydiff") if one.settings["ratio"] == 0.5)
+    dense = _part(run, candidates(run.context, run.lm, [{"name": "dense"}])[0], 0.0)
+    row = _row(run, one, _part(run, one, 0.5), dense)
     found = {"rows": [row], "dense": float(np.exp(np.mean(dense["losses"])))}
-    return found | {"protocol": {"text": ids_hash(at.windows)}}
+    return found | {"protocol": {"text": ids_hash(run.windows)}}
 
 
-def _row(at: Setting, one: Candidate, found: dict, dense: dict) -> dict:
+def _row(run: Setting, one: Candidate, found: dict, dense: dict) -> dict:
     """A rule at a ratio against dense attention."""
     losses, control = (np.array(side["losses"]) for side in (found, dense))
     row = {"method": one.name, "title": one.method.title, "ratio": one.settings["ratio"]}
     row |= {"kept_keys": found["keys"], "kv_bytes": found["bytes"], "kv_share": found["bytes"] / dense["bytes"]}
     row |= {"perplexity": float(np.exp(losses.mean()))}
-    return row | difference("against_dense", losses, control, at.documents)
+    return row | difference("against_dense", losses, control, run.documents)
 
 
-def _at_ratios(at: Setting, name: str) -> list[Candidate]:
+def _at_ratios(run: Setting, name: str) -> list[Candidate]:
     """A rule at every ratio."""
     asked = [{"name": name, "settings": {"ratio": ratio}} for ratio in RATIOS]
-    return candidates(at.context, at.lm, asked, ("memory",))
+    return candidates(run.context, run.lm, asked, ("memory",))
 
 
-def _part(at: Setting, one: Candidate, done: float) -> dict:
+def _part(run: Setting, one: Candidate, done: float) -> dict:
     """`losses` [n], the mean of each window in nats, with `keys` and `bytes` held when the prompt was read."""
-    prefix = at.sizes.length - at.sizes.continuation
+    prefix = run.sizes.length - run.sizes.continuation
 
     def make(_: Path | None) -> dict:
-        at.context.progress(done, one.label)
-        found = [follow(at.lm, one.method, torch.as_tensor(window), prefix, NOTHING) for window in at.windows]
+        run.context.progress(done, one.label)
+        found = [follow(run.lm, one.method, torch.as_tensor(window), prefix, NOTHING) for window in run.windows]
         if any(part.masked for part in found):
-            raise BadSetting(f"{at.lm.name} runs {one.label} masked, so no memory is saved: choose another model.")
+            raise BadSetting(f"{run.lm.name} runs {one.label} masked, so no memory is saved: choose another model.")
         kept = {"keys": float(np.mean([part.keys for part in found])), "bytes": found[0].kv_bytes}
         return {"losses": [float(part.losses.mean()) for part in found], **kept}
 
-    decides = [at.lm.revision, str(at.lm.dtype), one.label, prefix, at.windows.tolist()]
-    return at.context.part(at.work, f"eviction-{one.name}", decides, make)
+    decides = [run.lm.revision, str(run.lm.dtype), one.label, prefix, run.windows.tolist()]
+    return run.context.part(run.work, f"eviction-{one.name}", decides, make)
 
 
 def shown(numbers: dict) -> dict:

@@ -55,23 +55,23 @@ class Sizes(Texts):
         check_range("The length of the continuation", self.continuation, 2, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Every held-out window is read with dense attention and by every rule in turn, so that each is a round; beyond the
     model's context its positions are stretched (dynamic NTK), for all alike.
 
     Speed-ups are the median and range of the rounds' ratios, the estimate of the blocks inside the clock; the law is
     scale = a exp(b skipped) of skip softmax. Errors: BadSetting, BadText.
     """
-    names, longest = chosen(at.sizes.rows, RULES, "rule"), at.sizes.prompts[-1] + at.sizes.continuation
-    windows, documents = held_out_windows(at.lm, at.texts[1], longest, at.sizes.windows)
+    names, longest = chosen(run.sizes.rows, RULES, "rule"), run.sizes.prompts[-1] + run.sizes.continuation
+    windows, documents = held_out_windows(run.lm, run.texts[1], longest, run.sizes.windows)
     rows = []
-    for place, length in enumerate(at.sizes.prompts):
-        found = _round(at, names, windows, length, place / len(at.sizes.prompts))
+    for place, length in enumerate(run.sizes.prompts):
+        found = _round(run, names, windows, length, place / len(run.sizes.prompts))
         rows += [_row(name, length, found[name], found["dense"], documents) for name in names]
-    points = _calibration(at, windows[0]) if "skip_softmax" in names else []
-    about = {"continuation": at.sizes.continuation, "kernel": "kept blocks", "dense_kernel": "torch dense"}
+    points = _calibration(run, windows[0]) if "skip_softmax" in names else []
+    about = {"continuation": run.sizes.continuation, "kernel": "kept blocks", "dense_kernel": "torch dense"}
     numbers = {"rows": rows, "calibration": points, "law": law_of(points)}
-    return numbers | {"protocol": at.about(windows, documents, **about)}
+    return numbers | {"protocol": run.about(windows, documents, **about)}
 
 
 def law_of(points: list[dict]) -> dict | None:
@@ -86,19 +86,19 @@ def law_of(points: list[dict]) -> dict | None:
     return {"a": a, "b": b, "error": float(np.exp(np.abs(np.log(a) + b * skipped - np.log(scales)).max()))}
 
 
-def sample(at: Setting, numbers: dict) -> dict:
+def sample(run: Setting, numbers: dict) -> dict:
     """What follows half a window of the samples whose blocks XAttention chose, and the share of them that it read."""
-    window = torch.as_tensor(sample_windows(at.lm, min(256, at.lm.max_positions))[0])
-    found = follow(at.lm, METHODS["xattention"](block=8, stride=4, threshold=0.3), window, len(window) // 2, NOTHING)
+    window = torch.as_tensor(sample_windows(run.lm, min(256, run.lm.max_positions))[0])
+    found = follow(run.lm, METHODS["xattention"](block=8, stride=4, threshold=0.3), window, len(window) // 2, NOTHING)
     return {"xattention": float(found.losses.mean()), "read": found.blocks}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The first rule of the table at the shortest prompts, without the times."""
     name = numbers["rows"][0]["method"]
-    shortest, longest = at.sizes.prompts[0], at.sizes.prompts[-1] + at.sizes.continuation
-    windows, documents = held_out_windows(at.lm, at.texts[1], longest, at.sizes.windows)
-    found = _round(at, [name], windows, shortest, 0.0)
+    shortest, longest = run.sizes.prompts[0], run.sizes.prompts[-1] + run.sizes.continuation
+    windows, documents = held_out_windows(run.lm, run.texts[1], longest, run.sizes.windows)
+    found = _round(run, [name], windows, shortest, 0.0)
     row = _row(name, shortest, found[name], found["dense"], documents)
     timed = ("dense_ms", "prompt_ms", "speedup", "speedup_low", "speedup_high")
     kept = {key: value for key, value in row.items() if key not in timed}
@@ -116,35 +116,35 @@ def _row(name: str, length: int, own: dict, dense: dict, documents: np.ndarray) 
     return row | difference("against_dense", losses, baseline, documents)
 
 
-def _round(at: Setting, names: list[str], windows: np.ndarray, length: int, done: float) -> dict:
+def _round(run: Setting, names: list[str], windows: np.ndarray, length: int, done: float) -> dict:
     """`losses`, `seconds` and `read` of each window, by rule and for dense attention."""
 
     def make(_: Path | None) -> dict:
-        methods = {"dense": METHODS["dense"](), **{name: _plain(at, name).method for name in names}}
+        methods = {"dense": METHODS["dense"](), **{name: _plain(run, name).method for name in names}}
         found = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
-        _follow(at, methods["dense"], windows[0], min(length, 256))  # the first pass of a process is slower
+        _follow(run, methods["dense"], windows[0], min(length, 256))  # the first pass of a process is slower
         for number, window in enumerate(windows):
             for name, method in methods.items():
-                at.context.progress(done, f"{length:,} tokens, {name}, {number + 1} of {len(windows)}")
-                one = _follow(at, method, window, length)
+                run.context.progress(done, f"{length:,} tokens, {name}, {number + 1} of {len(windows)}")
+                one = _follow(run, method, window, length)
                 values = {"losses": float(one.losses.mean()), "seconds": one.seconds, "read": one.blocks}
                 for key, value in values.items():
                     found[name][key].append(value)
         return found
 
-    decides = [at.lm.revision, str(at.lm.dtype), names, length, at.sizes.continuation, ids_hash(windows)]
-    return at.context.part(at.work, f"prefill-{length}", decides, make)
+    decides = [run.lm.revision, str(run.lm.dtype), names, length, run.sizes.continuation, ids_hash(windows)]
+    return run.context.part(run.work, f"prefill-{length}", decides, make)
 
 
-def _calibration(at: Setting, window: np.ndarray) -> list[dict]:
+def _calibration(run: Setting, window: np.ndarray) -> list[dict]:
     """What skip softmax leaves out of one window at each length and scale, every layer reading what dense ones made."""
 
     def make(_: Path | None) -> dict:
-        points, layers = [], list(range(at.lm.num_layers))
-        for length in at.sizes.prompts:
-            at.context.progress(0.95, f"skip softmax, every scale at {length:,} tokens")
-            with _stretched(at, length):
-                rises = rises_of(at.lm, window[:length], layers, BLOCK)["prefill"]
+        points, layers = [], list(range(run.lm.num_layers))
+        for length in run.sizes.prompts:
+            run.context.progress(0.95, f"skip softmax, every scale at {length:,} tokens")
+            with _stretched(run, length):
+                rises = rises_of(run.lm, window[:length], layers, BLOCK)["prefill"]
             shares = skipped(rises, np.array(SCALES) / length).tolist()
             points += [
                 {"length": length, "scale": scale, "skipped": share}
@@ -152,23 +152,23 @@ def _calibration(at: Setting, window: np.ndarray) -> list[dict]:
             ]
         return {"points": points}
 
-    decides = [at.lm.revision, str(at.lm.dtype), at.sizes.prompts, SCALES, ids_hash(window[None])]
-    return at.context.part(at.work, "prefill-scales", decides, make)["points"]
+    decides = [run.lm.revision, str(run.lm.dtype), run.sizes.prompts, SCALES, ids_hash(window[None])]
+    return run.context.part(run.work, "prefill-scales", decides, make)["points"]
 
 
-def _plain(at: Setting, name: str) -> Candidate:
-    return candidates(at.context, at.lm, [{"name": name}], ("prefill",))[0]
+def _plain(run: Setting, name: str) -> Candidate:
+    return candidates(run.context, run.lm, [{"name": name}], ("prefill",))[0]
 
 
-def _follow(at: Setting, method: Method, window: np.ndarray, length: int) -> Followed:
-    whole = length + at.sizes.continuation
-    with _stretched(at, whole):
-        return follow(at.lm, method, torch.as_tensor(window[:whole]), length, NOTHING)
+def _follow(run: Setting, method: Method, window: np.ndarray, length: int) -> Followed:
+    whole = length + run.sizes.continuation
+    with _stretched(run, whole):
+        return follow(run.lm, method, torch.as_tensor(window[:whole]), length, NOTHING)
 
 
-def _stretched(at: Setting, length: int) -> AbstractContextManager:
+def _stretched(run: Setting, length: int) -> AbstractContextManager:
     """The model's positions for that many tokens: stretched beyond its context."""
-    return rotary_base(at.lm, base_for(at.lm, "dynamic_ntk", 1.0, 0.0, length))
+    return rotary_base(run.lm, base_for(run.lm, "dynamic_ntk", 1.0, 0.0, length))
 
 
 def shown(numbers: dict) -> dict:

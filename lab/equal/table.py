@@ -58,14 +58,14 @@ class Sizes(Windows):
         check_range("The number of calibration windows", self.calibrate, 1, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Methods set to 5, 10, 25 and 50% of the causal pairs, in contexts of `length` and twice it, on every domain.
 
     Of the training documents of a domain every second one calibrates and the others select; its held-out documents
     report. Where the budget was missed by more than 5% there is no quality. Errors: BadSetting, BadText, NotFitted.
     """
-    lm, sizes = at.lm, at.sizes
-    cells, contexts, windows = _cells(at)
+    lm, sizes = run.lm, run.sizes
+    cells, contexts, windows = _cells(run)
     found, began = [], {}
     able = [entry for entry in ENTRIES if not entry.rotary or has_rotary(lm.lm)]
     for place, cell in enumerate(cells):
@@ -91,22 +91,22 @@ def measure(at: Setting) -> dict:
     }
 
 
-def _cells(at: Setting) -> tuple[list["Cell"], list[int], np.ndarray]:
+def _cells(run: Setting) -> tuple[list["Cell"], list[int], np.ndarray]:
     """The cells of every domain in every context, the contexts, and the windows that calibrate [n, T]."""
-    lm, sizes = at.lm, at.sizes
-    texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, at.context).items()}
+    lm, sizes = run.lm, run.sizes
+    texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, run.context).items()}
     contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
     mine = -(-sizes.calibrate // len(texts))
     learned = [document_windows(lm, calibrate, sizes.length, mine * sizes.length) for calibrate, _, _ in texts.values()]
     numbers = [1000 * place + documents for place, (_, documents) in enumerate(learned)]  # of all domains, told apart
     windows = np.concatenate([ids for ids, _ in learned])[: sizes.calibrate]
-    states = States(at.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
+    states = States(run.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
     cells = []
     for size in contexts:
         for name, (_, choose, held) in texts.items():
             chosen, _ = document_windows(lm, choose, size, max(size, sizes.select * sizes.length))
             report = reporting(sizes.windows, sizes.length, size, len(held))
-            cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
+            cells.append(Cell(run, states, name, chosen, *document_windows(lm, held, size, report)))
     return cells, contexts, windows
 
 
@@ -117,19 +117,19 @@ def shown(numbers: dict) -> dict:
     return presented("equal-budget", sentence(rows), panels(rows), *notes)
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Loss and keys of a query of two methods without anything fitted, on a little of the bundled samples."""
-    ids, found = sample_windows(at.lm, min(256, at.lm.max_positions), 1), {}
+    ids, found = sample_windows(run.lm, min(256, run.lm.max_positions), 1), {}
     for name, settings in {"streaming_llm": {"window": 24}, "sparq": {"k": 24, "local": 6}}.items():
-        reading = Pass(at.lm, METHODS[name](**settings), ids)
+        reading = Pass(run.lm, METHODS[name](**settings), ids)
         reading.on(1)
         found[name] = [float(np.mean(reading.losses)), reading.reads().attended]
     return found
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """StreamingLLM at every share, on the first domain in the shorter context."""
-    cells, _, _ = _cells(at)
+    cells, _, _ = _cells(run)
     every = ids_hash(np.concatenate([cell.ids.ravel() for cell in cells]))
     return {"rows": cells[0].rows(ENTRIES[0], {}, (0.0, 1.0)), "protocol": {"text": every}}
 
@@ -158,10 +158,10 @@ class Cell:
     each [n], and the dense pass of these, done when it is needed."""
 
     def __init__(
-        self, at: Setting, states: States, domain: str, select: np.ndarray, ids: np.ndarray, documents: np.ndarray
+        self, run: Setting, states: States, domain: str, select: np.ndarray, ids: np.ndarray, documents: np.ndarray
     ) -> None:
-        self.context, self.lm, self.work, self.states = at.context, at.lm, at.work, states
-        self.router, self.seed, self.domain = at.sizes.router, at.sizes.seed, domain
+        self.context, self.lm, self.work, self.states = run.context, run.lm, run.work, states
+        self.router, self.seed, self.domain = run.sizes.router, run.sizes.seed, domain
         self.select, self.ids, self.documents = select, ids, documents
         self._dense: np.ndarray | None = None
 

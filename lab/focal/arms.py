@@ -185,17 +185,17 @@ class ArmTrainer(Trainer):
     tokens_per_step: int
 
     @classmethod
-    def of(cls, at: Setting, arms: list[Arm]) -> "ArmTrainer":
+    def of(cls, run: Setting, arms: list[Arm]) -> "ArmTrainer":
         """For all arms at every seed. Errors: BadSetting, also for an arm that cannot be trained so."""
-        sizes, longest = at.sizes, max(arm.context or 0 for arm in arms)
+        sizes, longest = run.sizes, max(arm.context or 0 for arm in arms)
         for arm in arms:
             arm.recipe(sizes.steps, sizes.tokens_per_step, sizes.length, sizes.seed)
-        given = {"lm": at.lm, "documents": at.texts[0], "windows": at.windows, "units": at.documents}
-        given |= {"work": at.work, "context": at.context}
+        given = {"lm": run.lm, "documents": run.texts[0], "windows": run.windows, "units": run.documents}
+        given |= {"work": run.work, "context": run.context}
         given |= {"steps": sizes.steps, "tokens_per_step": sizes.tokens_per_step, "longer": None}
         if longest > sizes.length:
             count = max(2, sizes.windows * sizes.length // longest)
-            given["longer"] = held_out_windows(at.lm, at.texts[1], longest, count)
+            given["longer"] = held_out_windows(run.lm, run.texts[1], longest, count)
         return cls(**given, expected=len(arms) * sizes.seeds)
 
     def recipe(self, arm: Arm, seed: int) -> Fixed:
@@ -280,11 +280,11 @@ def _kept(arm: Arm) -> bool:
     return arm == replace(arm.dense, further=False, width=WIDTH, context=None)
 
 
-def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
+def train_arms(run: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
     """Every arm trained and read at every seed, with literal means also read with prefix means, and what is stored of
     how: the windows, the protocol, and the `checking` arms, which can be tried again without the corpus. Errors:
     BadSetting, BadText."""
-    trainer, sizes = ArmTrainer.of(at, arms), at.sizes
+    trainer, sizes = ArmTrainer.of(run, arms), run.sizes
     pooled = {}
     for arm in arms:
         parts = [trainer.measure(arm, seed) for seed in sizes.every_seed]
@@ -298,34 +298,34 @@ def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[
     about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
     return pooled, {
         "windows": len(trainer.windows),
-        "protocol": at.about(trainer.windows, **about),
+        "protocol": run.about(trainer.windows, **about),
         "arms": [asdict(arm) for arm in checking],
         "recipes": [asdict(trainer.recipe(arm, sizes.seed)) for arm in checking],
     }
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The training loss of dense attention at the first step that is stored, from the first weights on."""
     name = numbers["curves"][0]["arm"]  # the first arm that was trained is the first that is kept to be tried again
     recipe, first = Fixed(**numbers["recipes"][0]), min(p["step"] for p in numbers["curves"] if p["arm"] == name)
     arm = Arm(**numbers["arms"][0] | {"limits": None})
     with tempfile.TemporaryDirectory() as folder:
-        ids = token_stream(at.lm.tokenizer, at.texts[0])
+        ids = token_stream(run.lm.tokenizer, run.texts[0])
         for stop in sorted({min(first, round(share * recipe.steps)) for share in SHARES}):
-            trained_to(at.lm, arm, recipe, ids, Path(folder), stop)  # a logged loss is the mean since the last stop
+            trained_to(run.lm, arm, recipe, ids, Path(folder), stop)  # a logged loss is the mean since the last stop
         losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
     curves = [{"arm": name, "seed": 0, "step": first, "loss": loss} for loss in losses]
-    return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
+    return {"curves": curves, "protocol": {"text": ids_hash(run.windows)}}
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean training loss of the first steps of the stored arms on the bundled samples."""
     found = {}
     for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
         arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
-        ids = np.append(sample_windows(at.lm, recipe["context"], 4).reshape(-1), 0)
+        ids = np.append(sample_windows(run.lm, recipe["context"], 4).reshape(-1), 0)
         few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
-            trained_to(at.lm, arm, few, ids, Path(folder), CHECKED)
+            trained_to(run.lm, arm, few, ids, Path(folder), CHECKED)
             found[arm.name] = [read_log(Path(folder))[-1]["loss"]]
     return found

@@ -51,19 +51,19 @@ class Sizes(Seeds, Texts):
         check_range("The number of windows of text", self.windows, 2, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
     Both fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work.
     Errors: BadSetting, BadModel, BadText.
     """
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     length = reach(lm, "longer", FACTOR)
-    ids, units = held_out_windows(lm, at.texts[1], length, sizes.windows)
+    ids, units = held_out_windows(lm, run.texts[1], length, sizes.windows)
     seeds = {name: sizes.every_seed if trained else [sizes.seed] for name, (_, trained) in WAYS.items()}
     expected = 1 + sum(map(len, seeds.values()))
-    about = {"documents": at.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
-    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
+    about = {"documents": run.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
+    trainer = Trainer(lm=lm, work=run.work, context=run.context, **about)
     second = ids[:, lm.max_positions :]
     untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
     found, alone, curves, plans = {}, {}, {}, {}
@@ -74,7 +74,7 @@ def measure(at: Setting) -> dict:
             if trained:
                 said = name if sizes.seeds == 1 else f"{name}, seed {seed}"
                 plan = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=seed)
-                place, told = at.work / f"length-{way}-{seed}.safetensors", trainer.told(said, 0.9)
+                place, told = run.work / f"length-{way}-{seed}.safetensors", trainer.told(said, 0.9)
                 used, log = extend(lm, trainer.ids, plan, place, told, trainer.texts)
                 plans.setdefault(name, plan)
                 logs.append(log)
@@ -93,7 +93,7 @@ def measure(at: Setting) -> dict:
         "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
         "curves": curves,
         "windows": len(ids),
-        "protocol": at.about(ids, units, **told),
+        "protocol": run.about(ids, units, **told),
     }
 
 
@@ -110,20 +110,20 @@ def shown(numbers: dict) -> dict:
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, float]:
+def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Loss of one window of the bundled samples at twice the context, without training."""
-    length = reach(at.lm, "longer", FACTOR)
-    ids = sample_windows(at.lm, length, 1)
+    length = reach(run.lm, "longer", FACTOR)
+    ids = sample_windows(run.lm, length, 1)
     untrained = {name: way for name, (way, trained) in WAYS.items() if not trained}
-    bases = {name: base_for(at.lm, way, FACTOR, BASE, length) for name, way in untrained.items()}
-    return {name: float(_read(at.lm, ids[0], base).mean()) for name, base in bases.items()}
+    bases = {name: base_for(run.lm, way, FACTOR, BASE, length) for name, way in untrained.items()}
+    return {name: float(_read(run.lm, ids[0], base).mean()) for name, base in bases.items()}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The model with its own positions, inside and beyond its context, on all held-out windows."""
-    ids, _ = held_out_windows(at.lm, at.texts[1], reach(at.lm, "longer", FACTOR), at.sizes.windows)
-    losses = np.stack([_read(at.lm, window, None) for window in ids])
-    within, beyond = losses[:, : at.lm.max_positions - 1], losses[:, at.lm.max_positions :]
+    ids, _ = held_out_windows(run.lm, run.texts[1], reach(run.lm, "longer", FACTOR), run.sizes.windows)
+    losses = np.stack([_read(run.lm, window, None) for window in ids])
+    within, beyond = losses[:, : run.lm.max_positions - 1], losses[:, run.lm.max_positions :]
     row = {"way": "own positions", "trained": False, "within": float(within.mean()), "beyond": float(beyond.mean())}
     return {"rows": [row], "protocol": {"text": ids_hash(ids)}}
 

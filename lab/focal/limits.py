@@ -18,12 +18,12 @@ SCALED = (
 )
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A small model trained with learned temperatures between several limits, at equal tokens. `rows` of the sizes:
     `dense` and pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas. Errors: BadSetting, also
     where tau_min lies above tau_max, BadText."""
-    arms = arms_of(at.sizes.rows)
-    trained, about = train_arms(at, arms, arms[:2])
+    arms = arms_of(run.sizes.rows)
+    trained, about = train_arms(run, arms, arms[:2])
     return numbers(trained, about["windows"]) | about
 
 

@@ -24,14 +24,14 @@ MATCHED = (
 )
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
     context `length`; every model is read after 25, 50, 75 and 100% of its tokens. `rows` of the sizes: some of `size`,
     `context` (default: both). All contexts train on as many tokens per step and read as many held-out ones: the shorter
     the same, the longer others, whole windows of its own. Errors: BadSetting, BadText."""
-    arms = arms_of(at.sizes.rows, at.sizes.length)
-    trained, about = train_arms(at, arms, arms[:2])
-    return numbers(trained, at.sizes.length, about["windows"]) | about
+    arms = arms_of(run.sizes.rows, run.sizes.length)
+    trained, about = train_arms(run, arms, arms[:2])
+    return numbers(trained, run.sizes.length, about["windows"]) | about
 
 
 def arms_of(wanted: str | None, length: int) -> list[Arm]:

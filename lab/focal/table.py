@@ -30,18 +30,18 @@ class Sizes(Windows):
         check_range("The number of windows of text", self.windows, 1, 4096)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
     whose documents are enough for an interval.
 
     `rows`: `domain layer t perplexity difference difference_low difference_high units unit p tokens`; `layer` None: all
     of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
     """
-    lm, sizes = at.lm, at.sizes
-    parts = _domains(at)
+    lm, sizes = run.lm, run.sizes
+    parts = _domains(run)
     by_layer = _judged(parts)
     windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
-    told = counter(at.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
+    told = counter(run.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
     found, bins = [], []
     for name, (ids, documents) in parts.items():
         curve = Curve(lm, ids, sizes.seed, told, documents)
@@ -74,28 +74,28 @@ def shown(numbers: dict) -> dict:
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, float]:
+def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Perplexity on a little of the bundled samples."""
-    curve = Curve(at.lm, sample_windows(at.lm, min(256, at.lm.max_positions)), 0, lambda name: None)
+    curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), 0, lambda name: None)
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The first domain at the temperature 0.4, beside dense attention."""
-    domains = _domains(at)
+    domains = _domains(run)
     (name, (ids, documents)), *_ = domains.items()
-    row, _ = Curve(at.lm, ids, at.sizes.seed, lambda _: None, documents).row(t=0.4)
+    row, _ = Curve(run.lm, ids, run.sizes.seed, lambda _: None, documents).row(t=0.4)
     edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
     tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
     return {"rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges], "protocol": {"text": ids_hash(tokens)}}
 
 
-def _domains(at: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def _domains(run: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """Name -> windows of token ids [n, length] of every domain, and which document each is of [n]: None of a bundled
     sample, which is one text."""
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     if sizes.corpus:
-        found = domains(sizes.corpus, sizes.rows, at.context)
+        found = domains(sizes.corpus, sizes.rows, run.context)
         return {name: held_out_windows(lm, held, sizes.length, sizes.windows) for name, (_, held) in found.items()}
     samples, parts = natural_samples(), {}
     for name in chosen(sizes.rows, list(samples), "domain"):

@@ -56,17 +56,17 @@ class Sizes(Seeds, Windows):
         return sorted(set(self.lengths or (min(512, lm.max_positions), lm.max_positions)))
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Copies of the model trained further with a softmax temperature and without, on the same sequences, then asked the
     generated tasks, each as it was trained. Errors: BadSetting, BadText.
     """
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     asked = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
     if not any(asked.values()):
         raise BadSetting("No task fits prompts so short: choose longer ones.")
     arms = {CONTROL: None, f"t {sizes.temperature:g}, further": METHODS["focal"](t=sizes.temperature)}
-    trainer = Trainer.of(at, expected=len(arms) * sizes.seeds + 1)
-    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {at: list(one) for at, one in asked.items()}]
+    trainer = Trainer.of(run, expected=len(arms) * sizes.seeds + 1)
+    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {run: list(one) for run, one in asked.items()}]
     decides += [sizes.items, sizes.seed]
     own = trainer.part("focal-tasks", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
     found = {"as it is": [own]}
@@ -85,7 +85,7 @@ def measure(at: Setting) -> dict:
         "cells": [{"length": length} | row for length in asked for row in task_rows(found, CONTROL, [length], KEY)],
         "texts": [text_row(parts, found[CONTROL], name, trainer.units, KEY) for name, parts in found.items()],
         "temperature": sizes.temperature,
-        "protocol": at.about(trainer.windows, **told),
+        "protocol": run.about(trainer.windows, **told),
     }
 
 
@@ -108,17 +108,17 @@ def shown(numbers: dict) -> dict:
     )
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, float]:
+def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Loss of two windows of the bundled samples, dense and sharpened."""
-    ids = sample_windows(at.lm, min(256, at.lm.max_positions))
+    ids = sample_windows(run.lm, min(256, run.lm.max_positions))
     methods = {"dense": None, "sharpened": METHODS["focal"](t=numbers["temperature"])}
-    return {name: float(means(at.lm, method, ids).mean()) for name, method in methods.items()}
+    return {name: float(means(run.lm, method, ids).mean()) for name, method in methods.items()}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The model as it is on all held-out windows; the copies are not kept."""
-    perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
-    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
+    perplexity = float(np.exp(means(run.lm, None, run.windows).mean()))
+    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(run.windows)}}
 
 
 def _plan(sizes: Sizes, seed: int) -> Extension:

@@ -23,14 +23,14 @@ LITERAL = (
 )
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A small model trained with constant temperatures, a learned one and none, at equal tokens. `rows` of the sizes,
     joined by commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as the paper prints it,
     the mean over the whole text), `adapted` (dense training, then further with t = 0.4 and without) and `plain` (dense
     and t = 0.4 without the norm of queries and keys). Errors: BadSetting, BadText."""
-    arms = arms_of(at.sizes.rows)
+    arms = arms_of(run.sizes.rows)
     checking = [arm for arm in arms if arm.t in (1, BEST) and not arm.further] or arms[:1]
-    trained, about = train_arms(at, arms, checking)
+    trained, about = train_arms(run, arms, checking)
     return numbers(trained, about["windows"]) | about
 
 

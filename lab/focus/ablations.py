@@ -62,15 +62,15 @@ class Sizes(Training):
             check_range("A window of the grid", width, 1, self.length)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Every cell of the grid trained in both phases and measured on held-out windows, hard, beside a window of equal
     pairs, random groups, and its own groups dealt to the tokens by chance. Errors: BadSetting, BadText."""
-    lm, sizes, default = at.lm, at.sizes, at.sizes.plan()
+    lm, sizes, default = run.lm, run.sizes, run.sizes.plan()
     grid = cells(sizes.rows, default, lm, sizes.widths)
     plans = list(dict.fromkeys(grid.values()))
     controls = {(plan.groups, plan.window) for plan in plans}
     expected = (3 * sizes.seeds + 1) * len(plans) + sizes.seeds * len(controls) + 1
-    trainer = PhaseTrainer.of(at, n_sink=default.n_sink, expected=expected)
+    trainer = PhaseTrainer.of(run, n_sink=default.n_sink, expected=expected)
     random_groups: dict = {}
     measured = {}
     for plan in plans:
@@ -94,7 +94,7 @@ def measure(at: Setting) -> dict:
         "windows": len(trainer.windows),
         "length": sizes.length,
         "plans": plain(checked),
-        "protocol": at.about(trainer.windows, kernel=KERNELS, **about, seeds=sizes.seeds),
+        "protocol": run.about(trainer.windows, kernel=KERNELS, **about, seeds=sizes.seeds),
     }
 
 
@@ -234,10 +234,13 @@ def panels(rows: list[dict]) -> list[dict]:
     return charts
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention on all held-out windows, which every cell is held against; the cells are trainings."""
-    dense = dense_of(at.lm, at.windows, at.context).row("dense")
-    return {"dense": {name: dense[name] for name in ("loss", "perplexity")}, "protocol": {"text": ids_hash(at.windows)}}
+    dense = dense_of(run.lm, run.windows, run.context).row("dense")
+    return {
+        "dense": {name: dense[name] for name in ("loss", "perplexity")},
+        "protocol": {"text": ids_hash(run.windows)},
+    }
 
 
 ablations = Study("ablations", __doc__, Sizes, measure, shown, sample, part=part)

@@ -29,20 +29,20 @@ MOVED = 1e-4  # logits that move more than this saw what was changed
 MEMBERSHIPS = ("causal", "literal")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A trained router with causal and with literal membership, hard and through every form of the gate, and hard with
     prefix membership, on the same held-out windows. The last half of some windows is replaced by other tokens: what
     moves before it has read the future. What is measured is shared with the study `groups`. Errors: BadSetting,
     BadText."""
-    lm, sizes, ids = at.lm, at.sizes, at.windows
-    router = trained_router(at.context, lm, sizes.router)
+    lm, sizes, ids = run.lm, run.sizes, run.windows
+    router = trained_router(run.context, lm, sizes.router)
     window, n_sink = always(sizes, router)
     arms = {(None, "dense", None): DENSE, **_arms(router, window)}
-    bench = Bench(lm, router, ids, n_sink, at.work, at.context, expected=len(arms) + 1)
+    bench = Bench(lm, router, ids, n_sink, run.work, run.context, expected=len(arms) + 1)
     measured = {key: bench.measure(arm) for key, arm in arms.items()}
     rows, differences, some = [], [], ids[:SAMPLE]
     for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
-        at.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
+        run.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
         whole = measured[gate, reading, membership].row(arm.name)
         row = {name: whole[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
         row |= {"gate": gate, "reading": reading, "membership": membership}
@@ -50,7 +50,7 @@ def measure(at: Setting) -> dict:
         rows.append(row | _gates(lm, method, some) | foresight(lm, method, some))
         if membership == "literal":
             causal, literal = (measured[gate, reading, rule].means for rule in MEMBERSHIPS)
-            over, points = over_units(literal - causal, at.documents)
+            over, points = over_units(literal - causal, run.documents)
             about = {"reading": reading, "gate": gate, **over._asdict()}
             differences.append(about | {"points": points.tolist() if over.low is None else None})
     return {
@@ -64,29 +64,29 @@ def measure(at: Setting) -> dict:
         "n_sink": n_sink,
         "windows": len(ids),
         "looked_at": len(some),
-        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
+        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean loss of two windows of the bundled samples in every arm."""
-    router = trained_router(at.context, at.lm, numbers["router"])
+    router = trained_router(run.context, run.lm, numbers["router"])
     arms = _arms(router, numbers["window"]).values()
-    ids = sample_windows(at.lm, numbers["protocol"]["window"])
-    bench = Bench(at.lm, router, ids, numbers["n_sink"], None, at.context, expected=len(arms))
+    ids = sample_windows(run.lm, numbers["protocol"]["window"])
+    bench = Bench(run.lm, router, ids, numbers["n_sink"], None, run.context, expected=len(arms))
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Hard groups by the causal and by the literal rule on all held-out windows, and what the literal one gains."""
-    router, rows, means = trained_router(at.context, at.lm, numbers["router"]), [], {}
-    bench = Bench(at.lm, router, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    router, rows, means = trained_router(run.context, run.lm, numbers["router"]), [], {}
+    bench = Bench(run.lm, router, run.windows, numbers["n_sink"], None, run.context, expected=2)
     arms = _arms(router, numbers["window"])
     for rule in MEMBERSHIPS:
         arm = bench.measure(arms[None, "hard", rule])
         means[rule], row = arm.means, arm.row(rule)
         rows.append({"reading": "hard", "membership": rule, "loss": row["loss"], "perplexity": row["perplexity"]})
-    over = over_units(means["literal"] - means["causal"], at.documents)[0]
+    over = over_units(means["literal"] - means["causal"], run.documents)[0]
     gained = [{"reading": "hard", "mean": over.mean, "low": over.low, "high": over.high}]
     return {"rows": rows, "literal_minus_causal": gained, "protocol": {"text": bench.text}}
 

@@ -46,7 +46,7 @@ class Sizes(Training):
     windows: int = option(8, "number of held-out windows measured at the end of a phase")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed.
 
     All rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not
@@ -54,8 +54,8 @@ def measure(at: Setting) -> dict:
     phase 1 counts tokens that kept their group in the last 20 steps, of phase 2 those that have the one phase 1 ended
     with. Errors: BadSetting, BadText.
     """
-    lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
-    trainer = Trainer.of(at, expected=len(names) * sizes.seeds)
+    lm, sizes, names = run.lm, run.sizes, chosen(run.sizes.rows, list(ROWS))
+    trainer = Trainer.of(run, expected=len(names) * sizes.seeds)
     rows, curves, plans = [], [], {}
     for name in names:
         parts = []
@@ -75,7 +75,7 @@ def measure(at: Setting) -> dict:
         "rows": rows,
         "curves": curves,
         "plans": plain(plans),
-        "protocol": at.about(at.windows, **about, seeds=sizes.seeds) | {"tokens": len(trainer.ids)},
+        "protocol": run.about(run.windows, **about, seeds=sizes.seeds) | {"tokens": len(trainer.ids)},
     }
 
 

@@ -47,21 +47,21 @@ class Sizes(Training):
         return sizes
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A router trained on sequences of `length` tokens (phase 1) that reads longer held-out windows with k = 1 and 2,
     beside random tokens and a window of equal pairs. Lengths beyond the model's positions are extrapolated, and refused
     for models with learned positions. Errors: BadSetting, BadText."""
-    lm, sizes, lengths = at.lm, at.sizes, at.sizes.lengths
+    lm, sizes, lengths = run.lm, run.sizes, run.sizes.lengths
     far = [size for size in lengths if size > lm.max_positions]
     if far and not has_rotary(lm.lm):
         raise BadSetting(
             f"{lm.name} has learned positions for {lm.max_positions:,} tokens, so nothing can be read at {far[0]:,}."
         )
     plan, longest = sizes.plan(), lengths[-1]
-    train, held_out = at.texts
+    train, held_out = run.texts
     windows, units = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
     texts = {"documents": train, "windows": windows, "units": units}
-    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=sizes.seeds * (1 + 2 * len(lengths)), **texts)
+    trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=sizes.seeds * (1 + 2 * len(lengths)), **texts)
     routers = []
     for seed in sizes.every_seed:
         one = replace(plan, seed=seed)
@@ -119,17 +119,17 @@ def measure(at: Setting) -> dict:
         "windows": windows.size // sizes.length,
         "positions": lm.max_positions,
         "plans": plain({"router": plan}),
-        "protocol": at.about(windows, units, kernel=KERNELS, **about),
+        "protocol": run.about(windows, units, kernel=KERNELS, **about),
     }
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention at every length, on all held-out windows."""
     lengths = sorted({row["length"] for row in numbers["rows"]})
     longest, rows = lengths[-1], []
-    windows, _ = held_out_windows(at.lm, at.texts[1], longest, -(-at.sizes.windows * at.sizes.length // longest))
+    windows, _ = held_out_windows(run.lm, run.texts[1], longest, -(-run.sizes.windows * run.sizes.length // longest))
     for length in lengths:
-        dense = dense_of(at.lm, windows[:, : longest // length * length].reshape(-1, length), at.context)
+        dense = dense_of(run.lm, windows[:, : longest // length * length].reshape(-1, length), run.context)
         rows.append({"length": length, "perplexity_dense": float(np.exp(dense.means.mean()))})
     return {"rows": rows, "protocol": {"text": ids_hash(windows)}}
 

@@ -59,14 +59,14 @@ class Sizes(Seeds, Windows):
     rows: str | None = option(None, "some of dense, focus, random groups, separated by commas (default: all)")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A small model pretrained with dense attention, with Focus and with random groups, at equal tokens; each is read
     dense, with a window, with random groups, with groups (Focus: the trained ones; dense: k-means of its own states)
     and with a window of equal pairs. Errors: BadSetting, BadText."""
-    lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
+    lm, sizes, names = run.lm, run.sizes, chosen(run.sizes.rows, list(ROWS))
     read = {"steps": sizes.steps, "context": sizes.length, "tokens_per_step": sizes.tokens_per_step}
     base = Recipe(**read, warm_up=min(100, sizes.steps // 4), seed=sizes.seed, **SMALL)
-    trainer = Trainer.of(at, expected=len(names) * sizes.seeds)
+    trainer = Trainer.of(run, expected=len(names) * sizes.seeds)
     reads: dict[tuple[str, str], list[Read]] = {}
     curves = []
     for name in names:
@@ -99,7 +99,7 @@ def measure(at: Setting) -> dict:
         "recipe": asdict(base),
         "trained_with": names,
         "windows": len(trainer.windows),
-        "protocol": at.about(trainer.windows, **about),
+        "protocol": run.about(trainer.windows, **about),
     }
 
 
@@ -163,27 +163,27 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
     return {"readings": {reading: read.plain() for reading, read in reads.items()}, "curve": curve}
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean training loss of a run of four steps on the bundled samples."""
     base, losses = Recipe(**numbers["recipe"]), {}
-    ids = np.append(sample_windows(at.lm, base.context, 4).reshape(-1), 0)
+    ids = np.append(sample_windows(run.lm, base.context, 4).reshape(-1), 0)
     for name in numbers["trained_with"]:
         recipe = replace(base, attention=ROWS[name], steps=4, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
-            _train(at.lm, name, recipe, ids, ids, Path(folder))
+            _train(run.lm, name, recipe, ids, ids, Path(folder))
             losses[name] = [read_log(Path(folder))[-1]["loss"]]
     return losses
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The training loss of dense attention at the first step that is stored, from the first weights on."""
     recipe, first = Recipe(**numbers["recipe"]), min(point["step"] for point in numbers["curves"])
-    ids = token_stream(at.lm.tokenizer, at.texts[0])
+    ids = token_stream(run.lm.tokenizer, run.texts[0])
     with tempfile.TemporaryDirectory() as folder:
-        _train(at.lm, "dense", recipe, ids, at.windows.reshape(-1), Path(folder), stop_at=first)
+        _train(run.lm, "dense", recipe, ids, run.windows.reshape(-1), Path(folder), stop_at=first)
         losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first and "loss" in row]
     curves = [{"trained": "dense", "seed": recipe.seed, "step": first, "loss": loss} for loss in losses]
-    return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
+    return {"curves": curves, "protocol": {"text": ids_hash(run.windows)}}
 
 
 def shown(numbers: dict) -> dict:

@@ -49,15 +49,15 @@ class Sizes(Seeds, Windows):
         return RouterTraining(**given, n_sink=0, gate="literal", sharpest=1.0, check_windows=0)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A router trained through the printed gate for an eighth, a quarter, a half and all of `steps`, phase 1, read hard
     and as it was trained, beside random groups and windows. The rate is chosen at the quarter and the first seed, on
     half of the held-out documents; the other half reports. Errors: BadSetting, BadText."""
-    sizes, lm = at.sizes, at.lm
+    sizes, lm = run.sizes, run.lm
     rates = sorted(set(sizes.rates or RATES))
     budgets = [sizes.steps // share for share in SHARES]
     expected = 2 * len(rates) + len(budgets) * (2 * sizes.seeds + 1) + 1
-    trainer = PhaseTrainer.of(at, n_sink=0, expected=expected)
+    trainer = PhaseTrainer.of(run, n_sink=0, expected=expected)
     untrained = FocusRouter(lm.num_layers, lm.width, sizes.plan(1, rates[0], sizes.seed).router_settings())
     plain_reads = trainer.measure(untrained, [DENSE, window_arm(sizes.window)])
     report = two_sides(trainer.units)
@@ -109,7 +109,7 @@ def measure(at: Setting) -> dict:
         "alone": float(np.exp(alone.mean())),
         "window": sizes.window,
         "plans": plain({f"{sizes.steps:,} steps": sizes.plan(sizes.steps, best, sizes.seed)}),
-        "protocol": at.about(trainer.windows[report], units, kernel=KERNELS, **about),
+        "protocol": run.about(trainer.windows[report], units, kernel=KERNELS, **about),
     }
 
 
@@ -129,12 +129,14 @@ def flat(row: dict, key: str = "soft") -> bool | None:
     return None if low is None else low > -FLAT
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and the window alone on the documents that report; the routers are trainings."""
-    report = two_sides(at.documents)
-    untrained = FocusRouter(at.lm.num_layers, at.lm.width, at.sizes.plan(1, RATES[0], at.sizes.seed).router_settings())
-    bench = Bench(at.lm, untrained, at.windows[report], 0, None, at.context, expected=2)
-    dense, alone = (float(np.exp(bench.measure(arm).means.mean())) for arm in (DENSE, window_arm(at.sizes.window)))
+    report = two_sides(run.documents)
+    untrained = FocusRouter(
+        run.lm.num_layers, run.lm.width, run.sizes.plan(1, RATES[0], run.sizes.seed).router_settings()
+    )
+    bench = Bench(run.lm, untrained, run.windows[report], 0, None, run.context, expected=2)
+    dense, alone = (float(np.exp(bench.measure(arm).means.mean())) for arm in (DENSE, window_arm(run.sizes.window)))
     return {"dense": dense, "alone": alone, "protocol": {"text": bench.text}}
 
 

@@ -27,15 +27,15 @@ DENSE_TOO = ("entropy", "candidates")  # keys that dense attention has as well
 CONTROLS = {"loss_groups": "dense attention", "groups_minus_random": "random groups of the same sizes"}
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """What a trained router's groups leave out of every layer, and what leaving it out of that layer alone does, beside
     its groups dealt to the tokens by chance and a window that reads as many pairs in that layer. Nothing is trained.
     Errors: BadSetting (also for models with sliding windows or soft caps), BadText."""
-    lm, sizes, ids, seed = at.lm, at.sizes, at.windows, at.sizes.seed
-    router = trained_router(at.context, lm, sizes.router)
+    lm, sizes, ids, seed = run.lm, run.sizes, run.windows, run.sizes.seed
+    router = trained_router(run.context, lm, sizes.router)
     window, n_sink = always(sizes, router)
     layers, length = lm.num_layers, ids.shape[1]
-    bench = LayerBench(lm, router, ids, n_sink, at.work, at.context, expected=3 * (layers + 1) + 2)
+    bench = LayerBench(lm, router, ids, n_sink, run.work, run.context, expected=3 * (layers + 1) + 2)
     dense = bench.measure(DENSE)
     pruned, wide = [], []
     for layer in [*range(layers), None]:
@@ -53,8 +53,8 @@ def measure(at: Setting) -> dict:
                 row[f"{key}_dense"] = float(before[place])
             for way, values in zip(WAYS, after, strict=True):
                 row[f"{key}_{way}"] = float(values[place])
-        rows.append(row | _losses(pruned[layer], dense, at.documents))
-    together = _losses(pruned[-1], dense, at.documents) | {"equal_window": wide[-1]}
+        rows.append(row | _losses(pruned[layer], dense, run.documents))
+    together = _losses(pruned[-1], dense, run.documents) | {"equal_window": wide[-1]}
     together["sum_of_layers"] = {way: sum(row[f"loss_{way}"] for row in rows) for way in WAYS}
     return {
         "rows": rows,
@@ -65,7 +65,7 @@ def measure(at: Setting) -> dict:
         "n_sink": n_sink,
         "windows": len(ids),
         "length": length,
-        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
+        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
     }
 
 
@@ -90,11 +90,11 @@ def _losses(arms: dict[str, Measured], dense: Measured, documents: np.ndarray) -
     return row | difference("groups_minus_random", arms["groups"].means, arms["random"].means, documents)
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Two windows of the bundled samples: every layer's losses and what was pruned of the first window."""
-    lm, seed, n_sink, window = at.lm, at.sizes.seed, numbers["n_sink"], numbers["window"]
-    router, ids = trained_router(at.context, lm, numbers["router"]), sample_windows(lm, numbers["length"])
-    bench = LayerBench(lm, router, ids, n_sink, None, at.context, expected=lm.num_layers + 1)
+    lm, seed, n_sink, window = run.lm, run.sizes.seed, numbers["n_sink"], numbers["window"]
+    router, ids = trained_router(run.context, lm, numbers["router"]), sample_windows(lm, numbers["length"])
+    bench = LayerBench(lm, router, ids, n_sink, None, run.context, expected=lm.num_layers + 1)
     arms = [layer_arms(router, window, layer, seed)["groups"] for layer in range(lm.num_layers)]
     values = {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
     wide = [row["equal_window"] for row in numbers["rows"]]
@@ -104,12 +104,12 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return values
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and the groups in the first layer alone, on all held-out windows."""
-    router = trained_router(at.context, at.lm, numbers["router"])
-    bench = LayerBench(at.lm, router, at.windows, numbers["n_sink"], None, at.context, expected=2)
-    dense, first = bench.measure(DENSE), layer_arms(router, numbers["window"], 0, at.sizes.seed)["groups"]
-    row = {"layer": 0} | difference("loss_groups", bench.measure(first).means, dense.means, at.documents)
+    router = trained_router(run.context, run.lm, numbers["router"])
+    bench = LayerBench(run.lm, router, run.windows, numbers["n_sink"], None, run.context, expected=2)
+    dense, first = bench.measure(DENSE), layer_arms(router, numbers["window"], 0, run.sizes.seed)["groups"]
+    row = {"layer": 0} | difference("loss_groups", bench.measure(first).means, dense.means, run.documents)
     alone = {name: dense.row("")[name] for name in ("loss", "perplexity")}
     return {"rows": [row], "dense": alone, "protocol": {"text": bench.text}}
 

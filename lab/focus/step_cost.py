@@ -80,9 +80,9 @@ def shown(numbers: dict) -> dict:
     return {"sentence": said, "columns": columns("step-cost"), "notes": [note]}
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, int | None]:
+def sample(run: Setting, numbers: dict) -> dict[str, int | None]:
     """Memory of two steps, which unlike their time should come again."""
-    steps = _steps(copy_of(at.lm), numbers["protocol"]["training"], Path())
+    steps = _steps(copy_of(run.lm), numbers["protocol"]["training"], Path())
     found = {}
     for name in ("dense", "log, phase 1"):
         steps[name]()

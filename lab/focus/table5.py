@@ -31,20 +31,20 @@ PAPER = {"PG-19": "PG-19 (books)", "WikiText-103": "WikiText-103 (Wikipedia)", "
 SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Copies of the model fine-tuned with full attention, Focus (soft and hard), random groups and a window of equal
     pairs, on each domain, held against each other and against the base read the same way, on texts held out. A corpus
     with the folders `books`, `python`, `wikitext2` has three domains, any other is one. Errors: BadSetting, BadText."""
-    sizes, plan = at.sizes, at.sizes.plan()
-    texts = domains(sizes.corpus, sizes.rows, at.context)
+    sizes, plan = run.sizes, run.sizes.plan()
+    texts = domains(sizes.corpus, sizes.rows, run.context)
     rows, about, plans = [], {}, {}
     for index, (domain, (train, held_out)) in enumerate(texts.items()):
-        place = at.work / domain
+        place = run.work / domain
         make_folder(place)
-        ids, units = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
+        ids, units = held_out_windows(run.lm, held_out, sizes.length, sizes.windows)
         more = {"documents": train, "windows": ids, "units": units, "work": place}
-        more["context"] = at.context.within(index / len(texts), 1 / len(texts), domain)
-        trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=9 * sizes.seeds, **more)
+        more["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
+        trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * sizes.seeds, **more)
         trainings = [_train(trainer, replace(plan, seed=seed), sizes) for seed in sizes.every_seed]
         plans = trainings[0]["plans"]
         for arm in ARMS:
@@ -130,12 +130,12 @@ def _train(trainer: PhaseTrainer, plan: RouterTraining, sizes: Training) -> dict
     return found
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The model as it is, read densely on the held-out windows of every domain; what is fine-tuned is not kept."""
     rows = []
-    for name, (_, held_out) in domains(at.sizes.corpus, at.sizes.rows, at.context).items():
-        ids, _ = held_out_windows(at.lm, held_out, at.sizes.length, at.sizes.windows)
-        before = float(np.exp(dense_of(at.lm, ids, at.context).means.mean()))
+    for name, (_, held_out) in domains(run.sizes.corpus, run.sizes.rows, run.context).items():
+        ids, _ = held_out_windows(run.lm, held_out, run.sizes.length, run.sizes.windows)
+        before = float(np.exp(dense_of(run.lm, ids, run.context).means.mean()))
         rows.append({"domain": name, "arm": "full attention", "before": before})
     return {"rows": rows}
 

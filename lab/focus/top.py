@@ -39,22 +39,22 @@ class Sizes(Routed):
     router: str = option("k4-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """A trained router of K groups read with k = 1 to K groups per token, beside random tokens in as many groups and a
     window of equal pairs where 2 k <= K; routers trained for a k of their own are read at theirs. Errors: BadSetting,
     BadText."""
-    sizes, ids, units = at.sizes, at.windows, at.documents
-    router = trained_router(at.context, at.lm, sizes.router)
+    sizes, ids, units = run.sizes, run.windows, run.documents
+    router = trained_router(run.context, run.lm, sizes.router)
     window, n_sink = always(sizes, router)
     length, groups = ids.shape[1], router.K
     readings = {(sizes.router, k): router for k in range(1, groups + 1)}
-    for facts in sorted(stored_routers(at.context, at.lm), key=lambda facts: facts["top"]):
+    for facts in sorted(stored_routers(run.context, run.lm), key=lambda facts: facts["top"]):
         name = f"k{groups}-top{facts['top']}"
-        same_model = facts["kind"] == "trained" and facts.get("revision") == at.lm.revision
+        same_model = facts["kind"] == "trained" and facts.get("revision") == run.lm.revision
         if same_model and facts["name"] == name != sizes.router:
-            readings[name, facts["top"]] = trained_router(at.context, at.lm, name)
+            readings[name, facts["top"]] = trained_router(run.context, run.lm, name)
     expected = 1 + 2 * len(readings) + groups // 2 * (DRAWS + 1)
-    bench = Bench(at.lm, router, ids, n_sink, at.work, at.context, expected, units=units)
+    bench = Bench(run.lm, router, ids, n_sink, run.work, run.context, expected, units=units)
     dense, random = bench.measure(DENSE), {}
     for k in range(1, groups // 2 + 1):
         random[k] = Measured.pool([bench.measure(arm) for arm in drawn_arms(router, window, sizes.seed, k)])
@@ -89,7 +89,7 @@ def measure(at: Setting) -> dict:
         "n_sink": n_sink,
         "windows": len(ids),
         "length": length,
-        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=hashes),
+        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=hashes),
     }
 
 
@@ -98,21 +98,21 @@ def _arm(name: str, router: FocusRouter, k: int, window: int, **more: Any) -> Ar
     return Arm(f"{name} with top {k}{said}", {"window": window, "top": k, **more}, router)
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean loss of two windows of the bundled samples, dense and with every k."""
-    router = trained_router(at.context, at.lm, numbers["router"])
-    ids = sample_windows(at.lm, numbers["length"])
-    bench = Bench(at.lm, router, ids, numbers["n_sink"], None, at.context, expected=router.K + 1)
+    router = trained_router(run.context, run.lm, numbers["router"])
+    ids = sample_windows(run.lm, numbers["length"])
+    bench = Bench(run.lm, router, ids, numbers["n_sink"], None, run.context, expected=router.K + 1)
     arms = [_arm(numbers["router"], router, k, numbers["window"]) for k in range(1, router.K + 1)]
     return {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and the router read with one group per token, on all held-out windows."""
-    router = trained_router(at.context, at.lm, numbers["router"])
-    bench = Bench(at.lm, router, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    router = trained_router(run.context, run.lm, numbers["router"])
+    bench = Bench(run.lm, router, run.windows, numbers["n_sink"], None, run.context, expected=2)
     dense, one = (bench.measure(arm) for arm in (DENSE, _arm(numbers["router"], router, 1, numbers["window"])))
-    row = {"k": 1, "router": numbers["router"]} | difference("against_dense", one.means, dense.means, at.documents)
+    row = {"k": 1, "router": numbers["router"]} | difference("against_dense", one.means, dense.means, run.documents)
     row |= {name: one.row("")[name] for name in ("loss", "perplexity", "pairs_share")}
     alone = {name: dense.row("")[name] for name in ("loss", "perplexity")}
     return {"rows": [row], "dense": alone, "protocol": {"text": bench.text}}

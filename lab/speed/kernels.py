@@ -33,23 +33,23 @@ class Timed(Sizes):
         check_range("The number of rounds", self.repeats, 1, 1000)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
     with its own router, prompt and tokens apart.
 
     `rows`: `what dtype length batch dense_kernel kernel dense_ms sparse_ms speedup speedup_low speedup_high bound
     target met`; the speed-up is the median of the rounds' ratios, beside the lowest and highest. Errors: BadSetting.
     """
-    sizes = at.sizes
+    sizes = run.sizes
     lengths = [length for length in TARGETS["attention"] if length <= sizes.longest]
     asked = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
     asked += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
     caches = [length for length in CACHES if length <= sizes.longest]
     asked += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
     asked.append({"what": "inference", "model": sizes.model})
-    rows = [row for number, one in enumerate(asked) for row in _part(at, one, number / len(asked))]
+    rows = [row for number, one in enumerate(asked) for row in _part(run, one, number / len(asked))]
     about = {"text": None, "tokens": sizes.longest, "window": AIMED["window"], "repeats": sizes.repeats}
-    about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(at.lm.device)), "shape": AIMED}
+    about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
     return {"rows": rows, "protocol": about}
 
 
@@ -77,7 +77,7 @@ def shown(numbers: dict) -> dict:
     return presented("kernels", said, [drawn], *notes)
 
 
-def sample(at: Setting, numbers: dict) -> dict:
+def sample(run: Setting, numbers: dict) -> dict:
     """What the pairs that are read allow at the shortest length, which comes again; times do not."""
     shortest = min(TARGETS["attention"])
     members = random_tokens(shortest, AIMED["groups"], AIMED["top"], 0)
@@ -85,16 +85,16 @@ def sample(at: Setting, numbers: dict) -> dict:
     return {"bound": 1 / chosen.retained}
 
 
-def _part(at: Setting, asked: dict, done: float) -> list[dict]:
+def _part(run: Setting, asked: dict, done: float) -> list[dict]:
     """The rows of one call of `bench`."""
 
     def make(_: Path | None) -> dict:
-        at.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
-        found = bench(**asked, repeats=at.sizes.repeats, seed=at.sizes.seed, context=at.context)
+        run.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
+        found = bench(**asked, repeats=run.sizes.repeats, seed=run.sizes.seed, context=run.context)
         return {"rows": [row for one in found.numbers["rows"] for row in _rows(asked["what"], one)]}
 
-    decides = [at.lm.revision, repr(sorted(asked.items())), at.sizes.repeats, at.sizes.seed]
-    return at.context.part(at.work, f"kernels-{asked['what']}", decides, make)["rows"]
+    decides = [run.lm.revision, repr(sorted(asked.items())), run.sizes.repeats, run.sizes.seed]
+    return run.context.part(run.work, f"kernels-{asked['what']}", decides, make)["rows"]
 
 
 def _rows(what: str, one: dict) -> list[dict]:

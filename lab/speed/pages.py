@@ -31,10 +31,10 @@ class Made(Sizes):
             raise BadSetting(f"The text has {self.length} tokens and must have 8 or more.")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
     removed afterwards; `parameters`."""
-    sizes, own = at.sizes, copy.copy(at.context)
+    sizes, own = run.sizes, copy.copy(run.context)
     own.browser, own._model, own.kept = False, None, {}  # a folder outside of models_cache; its model goes with it
     with tempfile.TemporaryDirectory() as folder:
         config, out = Path(folder) / "config.json", Path(folder) / "model"
@@ -55,9 +55,9 @@ def shown(numbers: dict) -> dict:
     return presented("pages", name, None, *refused)
 
 
-def sample(at: Setting, numbers: dict) -> dict:
+def sample(run: Setting, numbers: dict) -> dict:
     """The shape's own numbers, which come again; its times do not."""
-    shape = read_shape(_config(at.sizes))
+    shape = read_shape(_config(run.sizes))
     return {"parameters": float(shape.parameters), "layers": float(shape.layers)}
 
 

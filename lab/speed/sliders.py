@@ -19,9 +19,9 @@ class Moved(Sizes):
         tool()
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """`rows` as `bench_sliders` gives them. Errors: BadSetting, AnalysisError without Playwright or Chromium."""
-    found = bench_sliders(at.context).numbers
+    found = bench_sliders(run.context).numbers
     told = found["protocol"]
     about = {name: told[name] for name in MACHINE} | {"text": told["text"], "tokens": told["read"]}
     return {"rows": found["rows"], "protocol": about | {"kernel": f"the app in {told['browser']}"}}
@@ -37,7 +37,7 @@ def shown(numbers: dict) -> dict:
     return presented("sliders", sentence(rows), drawn, f"{about['browser']} on {machine}.")
 
 
-def sample(at: Setting, numbers: dict) -> dict:
+def sample(run: Setting, numbers: dict) -> dict:
     """How many sliders of each kind the rows name that are there today, and the tokens that are read; no browser."""
     sliders, named = tool(), {row["slider"].partition(": ")[0] for row in numbers["rows"]}
     known = {"stored": sliders.stored(), "new": sliders.live()}

@@ -47,19 +47,19 @@ class Sizes(Baseline):
         return Extension(self.length, None, self.instruct_steps, self.tokens_per_step, self.instruct_rate, **more)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """As `finetune.measure`, of a copy that was tuned on generated instructions: `tasks` are the instructions followed,
     of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right; `tuning`, how the copy was made.
     Errors: BadSetting, BadText, BadModel."""
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     made, plan = Instructions(lm, sizes.seed), sizes.tuning()
     ids, asked = made.stream(COPIES), made.asked(ITEMS)
     named = text_hash(f"{ids_hash(ids)} {plan}")
-    told = at.context.within(0.0, 0.1, "instructions").progress
-    own, losses = extend(lm, ids, plan, at.work / f"instructions-{lm.revision}-{named}.checkpoint", told, named)
+    told = run.context.within(0.0, 0.1, "instructions").progress
+    own, losses = extend(lm, ids, plan, run.work / f"instructions-{lm.revision}-{named}.checkpoint", told, named)
     before = answers(lm, METHODS["dense"](), asked, lambda stage: told(0.99, stage))
     tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
-    found = measured(replace(at, lm=tuned, context=at.context.within(0.1, 0.9)), asked)
+    found = measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
     shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
     found["followed"] = {"before": shares, "tuned": found["rows"][0]["scores"]}
     found["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
@@ -82,19 +82,19 @@ def shown(numbers: dict) -> dict:
     return presented("alignment", said, drawn, *more)
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Losses of the first steps of the tuning, which begins with the model as it is."""
     plan = Extension(**{name: value for name, value in numbers["tuning"].items() if name != "losses"})
-    ids = Instructions(at.lm, plan.seed).stream(COPIES)
+    ids = Instructions(run.lm, plan.seed).stream(COPIES)
     with tempfile.TemporaryDirectory() as folder:
         few, place = replace(plan, steps=2), Path(folder) / "checkpoint"
-        return {"tuning": extend(at.lm, ids, few, place, lambda fraction, stage: None)[1]}
+        return {"tuning": extend(run.lm, ids, few, place, lambda fraction, stage: None)[1]}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The instructions that the model follows before it is tuned; the tuned copy is not kept."""
-    asked = Instructions(at.lm, at.sizes.seed).asked(ITEMS)
-    before = answers(at.lm, METHODS["dense"](), asked, lambda stage: None)
+    asked = Instructions(run.lm, run.sizes.seed).asked(ITEMS)
+    before = answers(run.lm, METHODS["dense"](), asked, lambda stage: None)
     return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
 
 

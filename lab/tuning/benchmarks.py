@@ -59,28 +59,28 @@ class Scored(Sizes):
     router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Scores of METHODS on the tasks that have a folder of files, each as ASKED.
 
     Nothing of the questions is stored, only scores, counts and log-probabilities: those of items that fit what a method
     reads whole stand apart, which are dense attention. Errors: those of `benchmark`.
     """
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     data = Path(sizes.corpus) if sizes.corpus else FOLDER
     tasks = chosen(sizes.rows, list(TASKS), "task") if sizes.rows else here(data)
     if not tasks:
         raise BadSetting(f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}.")
     methods = _methods(sizes.router)
-    labels = [candidate.label for candidate in candidates(at.context, lm, methods)]
+    labels = [candidate.label for candidate in candidates(run.context, lm, methods)]
     wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
     parts, rows = [], []
     for place, (task, prompts, shots, items) in enumerate(wanted):
         decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
         decides.append([(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))])
-        context = at.context.within(place / len(wanted), 1 / len(wanted))
+        context = run.context.within(place / len(wanted), 1 / len(wanted))
         given = {"model": sizes.model, "data": sizes.corpus, "shots": shots, "items": items, "seed": sizes.seed}
         make = partial(_part, context, task, prompts, methods, given)
-        parts.append(at.context.part(at.work, f"benchmarks-{task}-{shots}", decides, make))
+        parts.append(run.context.part(run.work, f"benchmarks-{task}-{shots}", decides, make))
         rows += parts[-1]["rows"]
     missing = [TASKS[name].title for name in TASKS if name not in tasks]
     items = [row["items"] for row in rows]
@@ -163,19 +163,19 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     return row | ({"difference_low": None, "difference_high": None} if label == DENSE else {})
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Log-probabilities of two answers to one long prompt of the bundled samples: what a score rests on."""
-    size = min(200, at.lm.max_positions)
-    first, second = sample_windows(at.lm, size, 2).tolist()
+    size = min(200, run.lm.max_positions)
+    first, second = sample_windows(run.lm, size, 2).tolist()
     whole = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
-    methods = candidates(at.context, at.lm, _methods(at.sizes.router))
-    return {one.label: [log for log, _ in answers(at.lm, one.method, whole)] for one in methods}
+    methods = candidates(run.context, run.lm, _methods(run.sizes.router))
+    return {one.label: [log for log, _ in answers(run.lm, one.method, whole)] for one in methods}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The right answers' log-probabilities of the first questions of the first task, by every method."""
     task, shots = next(iter(numbers["first"])).split(", ")
-    again = first_again(numbers, task, int(shots), Path(at.sizes.corpus), context=at.context)
+    again = first_again(numbers, task, int(shots), Path(run.sizes.corpus), context=run.context)
     return {"first": {f"{task}, {shots}": {label: now for label, (_, now) in again.items()}}}
 
 

@@ -13,7 +13,7 @@ from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Seeds, Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
-from lab.far.looking_back import Circuit, run
+from lab.far.looking_back import Circuit, run as train_circuit
 
 ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
 RATES = (1e-3, 2e-3)
@@ -32,20 +32,20 @@ class Sizes(Seeds, AnySizes):
         check_range("The number of steps", self.steps, 1, 100_000)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat.
     Errors: BadSetting."""
     plans = [
-        Circuit(family=family, rate=rate, seed=seed, steps=at.sizes.steps)
+        Circuit(family=family, rate=rate, seed=seed, steps=run.sizes.steps)
         for family in ARMS
         for rate in RATES
-        for seed in at.sizes.every_seed
+        for seed in run.sizes.every_seed
     ]
     curves = {}
     for place, plan in enumerate(plans):
-        inside = at.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
+        inside = run.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
         make = partial(_trained, plan, inside)
-        curves[plan] = at.context.part(at.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)["curve"]
+        curves[plan] = run.context.part(run.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)["curve"]
     return numbers(curves) | {
         "chance": float(np.log(Circuit.vocabulary)),
         "protocol": {
@@ -57,15 +57,15 @@ def measure(at: Setting) -> dict:
             "vocabulary": Circuit.vocabulary,
             "tokens_per_step": Circuit.sequences * Circuit.length,
             "unit": "seeds",
-            "units": at.sizes.seeds,
-            "seeds": at.sizes.seeds,
+            "units": run.sizes.seeds,
+            "seeds": run.sizes.seeds,
         },
     }
 
 
 def _trained(plan: Circuit, context: Context, doing: Path | None) -> dict:
     """One training, as plain data."""
-    return {"curve": run(plan, lambda entry: context.progress(entry["step"] / plan.steps, "training"))}
+    return {"curve": train_circuit(plan, lambda entry: context.progress(entry["step"] / plan.steps, "training"))}
 
 
 def numbers(curves: dict[Circuit, list[dict]]) -> dict:
@@ -113,18 +113,21 @@ def shown(numbers: dict) -> dict:
     return presented("circuit", _sentence(rows, numbers["chance"], numbers["protocol"]["seeds"]), [drawn])
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """The first steps of a training of each arm."""
-    plans = [Circuit(family=family, seed=at.sizes.seed, steps=CHECKED, measured_every=1) for family in ARMS]
-    return {_arm(plan): [value for entry in run(plan) for value in entry.values()] for plan in plans}
+    plans = [Circuit(family=family, seed=run.sizes.seed, steps=CHECKED, measured_every=1) for family in ARMS]
+    return {_arm(plan): [value for entry in train_circuit(plan) for value in entry.values()] for plan in plans}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The loss of the second copy at the first step that is stored, of the first seed of both kinds at one rate."""
     first, curves = min(point["step"] for point in numbers["curves"]), []
     for family in ARMS:
-        plan = Circuit(family=family, rate=RATES[0], seed=at.sizes.seed, steps=first)
-        curves += [{"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]} for e in run(plan)]
+        plan = Circuit(family=family, rate=RATES[0], seed=run.sizes.seed, steps=first)
+        curves += [
+            {"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]}
+            for e in train_circuit(plan)
+        ]
     return {"curves": curves}
 
 

@@ -46,7 +46,7 @@ class Sizes(AnySizes):
         check_way(self.by)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """What is predicted better because it stood before, with and without the heads whose induction score is `above`.
 
     Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
@@ -54,8 +54,8 @@ def measure(at: Setting) -> dict:
     without the heads, so that what else they do counts on both sides. Heads are named on other random tokens.
     Errors: BadSetting.
     """
-    lm, sizes = at.lm, at.sizes
-    at.context.progress(0.0, "naming heads")
+    lm, sizes = run.lm, run.sizes
+    run.context.progress(0.0, "naming heads")
     scores = circuit_scores(lm.lm, sizes.length, 8, sizes.seed + OTHERS)[1]
     named = [tuple(map(int, cell)) for cell in np.argwhere(scores > sizes.above)]
     others = [cell for cell in np.ndindex(scores.shape) if cell not in named]
@@ -68,8 +68,8 @@ def measure(at: Setting) -> dict:
     for place, (task, losses) in enumerate(tasks.items()):
         read = {}
         for step, (arm, several) in enumerate(sets.items()):
-            at.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
-            found = [losses(at, heads) for heads in several]
+            run.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
+            found = [losses(run, heads) for heads in several]
             read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
         rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
     return {
@@ -107,43 +107,43 @@ def _tasks(lm: Model) -> dict[str, Callable[[Setting, Heads], np.ndarray]]:
     return {RANDOM: _random} | ({REGISTER: _register} if size <= lm.max_positions else {})
 
 
-def _random(at: Setting, heads: Heads) -> np.ndarray:
+def _random(run: Setting, heads: Heads) -> np.ndarray:
     """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
-    sizes, vocabulary = at.sizes, at.lm.lm.config.vocab_size
+    sizes, vocabulary = run.sizes, run.lm.lm.config.vocab_size
     rng = np.random.default_rng([sizes.seed, sizes.length])
     ids = torch.from_numpy(repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length)))
-    nats = np.concatenate([ablated(at.lm, one[None], heads, sizes.by, sizes.seed) for one in ids])
+    nats = np.concatenate([ablated(run.lm, one[None], heads, sizes.by, sizes.seed) for one in ids])
     return np.stack([nats[:, : sizes.length - 1].mean(1), nats[:, sizes.length - 1 + SETTLED :].mean(1)])
 
 
-def _register(at: Setting, heads: Heads) -> np.ndarray:
+def _register(run: Setting, heads: Heads) -> np.ndarray:
     """Loss of each answer where the pages above are left out, and after them [2, n], without `heads`."""
     text = sample_texts()["register"][1]
-    return np.stack([_answers(at, part, heads) for part in (text[text.index(QUESTIONS) :], text)])
+    return np.stack([_answers(run, part, heads) for part in (text[text.index(QUESTIONS) :], text)])
 
 
-def _answers(at: Setting, text: str, heads: Heads) -> np.ndarray:
+def _answers(run: Setting, text: str, heads: Heads) -> np.ndarray:
     """Mean loss of the tokens of each answer."""
-    tokens = tokenize(at.lm.tokenizer, text, at.lm.max_positions, 1)
+    tokens = tokenize(run.lm.tokenizer, text, run.lm.max_positions, 1)
     window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
-    nats = ablated(at.lm, window, heads, at.sizes.by, at.sizes.seed)[0]  # of token p at p - 1
+    nats = ablated(run.lm, window, heads, run.sizes.by, run.sizes.seed)[0]  # of token p at p - 1
     inside = [
         np.flatnonzero((tokens.starts >= one.start(1)) & (tokens.ends <= one.end(1))) for one in ANSWER.finditer(text)
     ]
     return np.array([nats[places - 1].mean() for places in inside if len(places)])
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Two sequences of random tokens and the register's answers, with all heads and without the named ones."""
-    sizes = at.sizes
-    small = replace(at, sizes=replace(sizes, sequences=CHECKED))
+    sizes = run.sizes
+    small = replace(run, sizes=replace(sizes, sequences=CHECKED))
     heads = [(layer, head) for layer, head, _ in numbers["named"]]
-    return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(at.lm).items()}
+    return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(run.lm).items()}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """All of it."""
-    return {name: value for name, value in measure(at).items() if name != "protocol"}
+    return {name: value for name, value in measure(run).items() if name != "protocol"}
 
 
 def shown(numbers: dict) -> dict:

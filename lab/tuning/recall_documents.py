@@ -68,14 +68,14 @@ class Sizes(Seeds, Windows):
         return replace(recipe_from(kept), tokens=self.tokens, decay=self.tokens * 9 // 10, seed=seed + 1, **named)
 
 
-def measure(at: Setting) -> dict:
+def measure(run: Setting) -> dict:
     """Copies of the model that read on with different shares of recall documents, asked the generated tasks. Errors:
     BadSetting, BadText."""
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = run.lm, run.sizes
     asked = {sizes.length: questions(lm, sizes.length, sizes.items, sizes.seed)}
     if not asked[sizes.length]:
         raise BadSetting("No task fits prompts so short: choose a longer window.")
-    trainer = Trainer.of(at, expected=len(sizes.every_share) * sizes.seeds + 1)
+    trainer = Trainer.of(run, expected=len(sizes.every_share) * sizes.seeds + 1)
     decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), sizes.items, sizes.seed]
     own = trainer.part("recall", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
     found = {"as it is": [own]}
@@ -94,20 +94,20 @@ def measure(at: Setting) -> dict:
             for name, parts in found.items()
         ],
         "recipe": asdict(sizes.recipe(lm, 0.0, sizes.seed)),
-        "protocol": at.about(trainer.windows, **told),
+        "protocol": run.about(trainer.windows, **told),
     }
 
 
-def sample(at: Setting, numbers: dict) -> dict[str, float]:
+def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Loss of two windows of the bundled samples, with which every copy begins."""
-    ids = sample_windows(at.lm, min(256, at.lm.max_positions))
-    return {"as it is": float(means(at.lm, None, ids).mean())}
+    ids = sample_windows(run.lm, min(256, run.lm.max_positions))
+    return {"as it is": float(means(run.lm, None, ids).mean())}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(run: Setting, numbers: dict) -> dict:
     """The model as it is on all held-out windows; the copies are not kept."""
-    perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
-    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
+    perplexity = float(np.exp(means(run.lm, None, run.windows).mean()))
+    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(run.windows)}}
 
 
 def _named(share: float) -> str:
