@@ -236,11 +236,9 @@ def panels(rows: list[dict]) -> list[dict]:
 
 def part(run: Setting, numbers: dict) -> dict:
     """Dense attention on all held-out windows, which every cell is held against; the cells are trainings."""
-    dense = dense_of(run.lm, run.windows, run.context).row("dense")
-    return {
-        "dense": {name: dense[name] for name in ("loss", "perplexity")},
-        "protocol": {"text": ids_hash(run.windows)},
-    }
+    row = dense_of(run.lm, run.windows, run.context).row("dense")
+    dense = {name: row[name] for name in ("loss", "perplexity")}
+    return {"dense": dense, "protocol": {"text": ids_hash(run.windows)}}
 
 
 ablations = Study("ablations", __doc__, Sizes, measure, shown, sample, part=part)

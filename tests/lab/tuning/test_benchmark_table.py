@@ -10,7 +10,7 @@ from analysis.benchmarks import TASKS, here
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from lab.tuning import benchmarks as table
-from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again
+from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again, shown
 from tests.made.benchmarks import HELLASWAG, PIQA, every, piqa
 from tests.made.models import save_models, watched
 
