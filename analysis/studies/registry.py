@@ -4,6 +4,7 @@ They are no commands: their sizes are declared in the lab, which a wheel does no
 pages need of them. A script `lab/NAME.py` that has no line there is a study too, one that no page shows.
 """
 
+import ast
 import csv
 import re
 from dataclasses import dataclass
@@ -49,6 +50,21 @@ with Path(__file__).with_name("stored.csv").open(encoding="utf-8", newline="") a
         row["name"]: StoredStudy(row["place"], row["page"], int(row["version"]), row["weights"] != "no", row["help"])
         for row in csv.DictReader(_table)
     }
+
+
+def scripts(folder: Path, listed: dict[str, StoredStudy]) -> dict[str, StoredStudy]:
+    """Name -> study, of every script in a folder of the lab that no line of `stored.csv` lists: `some_name.py` holds
+    the study `some-name` as `some_name`, and the first line of its docstring says what it asks."""
+    found, known = {}, {study.place.partition(":")[0] for study in listed.values()}
+    for path in sorted(folder.glob("[a-z]*.py")):
+        if f"lab.{path.stem}" not in known:
+            question = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
+            place, line = f"lab.{path.stem}:{path.stem}", question.partition("\n")[0]
+            found[path.stem.replace("_", "-")] = StoredStudy(place, page="", version=1, weights=True, help=line)
+    return found
+
+
+STORED |= scripts(LAB, STORED)
 
 
 def of_file(stem: str) -> tuple[str, str | None]:

@@ -5,7 +5,7 @@ import shutil
 
 import lab
 from analysis.__main__ import main
-from analysis.studies import registry
+from analysis.studies import NAMED, registry
 from lab.harness.remeasure import remeasure
 from tests.lab import cases
 from tests.made import tiny_study
@@ -14,8 +14,9 @@ from tests.made import tiny_study
 def test_a_script_in_the_lab_is_a_study(home, tmp_path, monkeypatch, capsys):
     shutil.copy(tiny_study.__file__, tmp_path / "tiny_means.py")
     monkeypatch.setattr(lab, "__path__", [*lab.__path__, str(tmp_path)])
-    for name, verb in registry.scripts(tmp_path, registry.STORED).items():
-        monkeypatch.setitem(registry.STORED, name, verb)
+    for name, study in registry.scripts(tmp_path, registry.STORED).items():
+        monkeypatch.setitem(registry.STORED, name, study)
+        monkeypatch.setitem(NAMED._places, name, study.full_place())
     assert registry.STORED["tiny-means"].help.startswith("A stored study as small as one can be")
     state = tmp_path / "state"
     asked = ["study", "tiny-means", "--model", home / "tiny", "--corpus", home / "corpus", "--state", state]
