@@ -38,7 +38,7 @@ def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
     limits = stored("focal-limits")["rows"]
     assert limits[1]["loss"] == learned["loss"]
     shared = list((home.parent / "lab-work-focal").glob("focal-*.safetensors"))
-    assert len(shared) == 2, "the weights of dense training, of each seed, with which adapted models begin"
+    assert len(shared) == 4, "weights of dense training with and without the norm, of each seed: others begin there"
 
 
 @pytest.mark.slow
