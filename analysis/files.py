@@ -144,23 +144,19 @@ def folder_whole(out: Path) -> Iterator[Path]:
 
 def exchange(path: Path, other: Path) -> None:
     """Let two folders change places; where the system cannot do it at once, by two renames."""
-    change()
-    if not _exchanged(path, other):
-        aside = other.with_name(f".old-{other.name}-{secrets.token_hex(4)}")
-        other.rename(aside)
-        path.rename(other)
-        aside.rename(path)
-
-
-def _exchanged(path: Path, other: Path) -> bool:
     import ctypes
 
-    # AT_FDCWD and RENAME_EXCHANGE of renameat2(2).
-    cwd, swap = -100, 2
+    change()
     with suppress(AttributeError, OSError):
+        # AT_FDCWD and RENAME_EXCHANGE of renameat2(2), which Python does not offer.
+        cwd, swap = -100, 2
         call = ctypes.CDLL(None, use_errno=True).renameat2
-        return bool(call(cwd, os.fsencode(path), cwd, os.fsencode(other), swap) == 0)
-    return False
+        if call(cwd, os.fsencode(path), cwd, os.fsencode(other), swap) == 0:
+            return
+    aside = other.with_name(f".old-{other.name}-{secrets.token_hex(4)}")
+    other.rename(aside)
+    path.rename(other)
+    aside.rename(path)
 
 
 def sweep(folder: Path, *patterns: str) -> list[str]:

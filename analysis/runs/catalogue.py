@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -84,11 +85,9 @@ class Catalogue(Generic[Entry]):
             if self._file is None or not self._unsaved:
                 return
             lines = [[name, mark, asdict(entry)] for name, (mark, entry) in self._entries.items() if entry is not None]  # type: ignore[call-overload]
-            try:
+            with suppress(OSError):
                 write_text(self._file, json.dumps(lines))
                 self._unsaved = 0
-            except OSError:
-                pass
 
     def _compare(self) -> None:
         stamps = self._stamps()

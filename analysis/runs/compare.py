@@ -52,7 +52,11 @@ def numbers(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
 
 def tables(run: Run) -> list[str]:
     """Names of everything in a run that has rows: its tables, and its numbers that are lists of rows."""
-    rows = [key for key, value in run.numbers.items() if key not in QUIET and _is_rows(value)]
+    rows = [
+        key
+        for key, value in run.numbers.items()
+        if key not in QUIET and isinstance(value, list) and value and all(isinstance(row, dict) for row in value)
+    ]
     return list(dict.fromkeys([*run.tables, *rows]))
 
 
@@ -129,7 +133,3 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_rows(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)

@@ -1,5 +1,6 @@
 """What is noted beside the runs: which page asked for a run that is not stored yet, and what was found damaged."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ class Notes:
         with room(self._links):
             self._links.mkdir(parents=True, exist_ok=True)
             write_json(self._links / f"{question}.json", link)
-        names = sorted(self._links.glob("*.json"), key=_date)
-        for path in names[:-KEPT_LINKS]:
-            clear(path)
+        # Another process may clear some of them meanwhile; the rest waits for the next time.
+        with suppress(FileNotFoundError):
+            for path in sorted(self._links.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_LINKS]:
+                clear(path)
 
     def link(self, question: str) -> dict[str, Any] | None:
         """The link of `remember`, or None."""
@@ -39,12 +41,10 @@ class Notes:
 
     def note(self, sentence: str) -> None:
         """Keep a sentence about damage; a full disk loses it, the log of the program has it too."""
-        try:
+        with suppress(OSError):
             append(self._log, " ".join(sentence.split()) + "\n")
             if len(lines := self._lines()) > 2 * KEPT_SENTENCES:
                 write_text(self._log, "".join(f"{line}\n" for line in lines[-KEPT_SENTENCES:]))
-        except OSError:
-            pass
 
     def sentences(self, limit: int = 20) -> list[str]:
         """The newest sentences about damage, the newest first."""
@@ -55,10 +55,3 @@ class Notes:
             return self._log.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError):
             return []
-
-
-def _date(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # another process was faster
-        return 0.0

@@ -56,7 +56,7 @@ class RunStore:
         self.root = Path(root).resolve()
         self.examples = Path(examples).resolve() if examples else None
         self._own = Shelf(self.root / "runs", file=self.root / "runs.json")
-        self._bundled = Shelf(self.examples, readonly=True) if self.examples else None
+        self._bundled = Shelf(self.examples or self.root / "examples", readonly=True)
         self._own.sweep()
         retention.take_over_pins(self.root / "focuscope.sqlite", self._own)
         self._notes = Notes(self.root)
@@ -147,10 +147,10 @@ class RunStore:
         bundled examples, where they are wanted."""
         names = {key: name for key, name, _, _ in self.texts()}
         rows = self._own.rows()
-        if examples and self._bundled is not None:
+        if examples:
             ids = {row.id for row in rows}
             rows += [row for row in reversed(self._bundled.rows()) if row.id not in ids]
-        rows = [replace(row, text=names.get(row.text, row.text)) if row.text else row for row in rows]
+        rows = [replace(row, text=names.get(str(row.text), row.text)) for row in rows]
         wanted = words.lower().split()
         return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
 
@@ -361,7 +361,7 @@ class RunStore:
         run = self._own.read(run_id)
         if run is not None and not (run.marks.imported and run.verb == CARD):
             return run
-        return None if self._bundled is None else self._bundled.read(run_id)
+        return self._bundled.read(run_id)
 
     def _outdate(self, run_id: str) -> None:
         with room(self._outdated):
@@ -372,15 +372,12 @@ class RunStore:
     def _example_questions(self) -> dict[str, Sequence[str]]:
         """question -> ids of the examples that answer it about some weights."""
         ids: dict[str, Sequence[str]] = {}
-        for row in self._bundled.rows() if self._bundled else ():
+        for row in self._bundled.rows():
             ids[row.question] = [*ids.get(row.question, ()), row.id]
         return ids
 
     def _read(self, run_id: str) -> Run | None:
-        run = self._own.read(run_id)
-        if run is None and self._bundled is not None:
-            run = self._bundled.read(run_id)
-        return run
+        return self._own.read(run_id) or self._bundled.read(run_id)
 
 
 def _models(request: Request) -> set[str]:

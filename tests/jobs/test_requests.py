@@ -156,19 +156,14 @@ def test_an_error_of_a_study_arrives_as_itself(calm, verb, kind, words):
     ("args", "words"),
     [
         ({"layer": "3"}, "layer of typed must be a whole number or nothing, and '3' was given"),
-        ({"layer": 2.5}, "must be a whole number"),
         ({"layer": True}, "must be a whole number"),
         ({"top": None}, "top of typed must be a whole number"),
-        ({"top": [3]}, "must be a whole number"),
         ({"rate": "nan"}, "rate of typed must be a number"),
         ({"rate": float("nan")}, "only finite numbers"),
-        ({"rate": float("inf")}, "only finite numbers"),
         ({"content": 1}, "must be true or false"),
-        ({"model": {"name": {"deep": 1}}}, "model of typed must be text"),
         ({"model": "x" * 3000}, "3,000 characters and the limit is 2,000"),
         ({"model": "x" * 30_000}, "the limit is 16,384"),
         ({"context": "mine"}, "has no argument 'context'; it has: model, layer"),
-        ({"__class__": "x"}, "has no argument"),
         ({"a": [[[[[[[[[1]]]]]]]]]}, "nested deeper"),
         ({3: 1}, "names are text"),
         ([], "named arguments"),
@@ -216,11 +211,6 @@ def test_a_description_of_other_sources_is_none(monkeypatch):
     assert described.kept() is not None
     monkeypatch.setattr(described, "sources", lambda: "0" * 12)
     assert described.kept() is None
-
-
-def test_describe(calm):
-    said = calm.describe()
-    assert said["methods"] == {"focus": {"help": "groups"}} and "echo" in said["verbs"] and "bad-text" in said["verbs"]
 
 
 def test_what_a_library_prints_goes_to_the_log(calm):
@@ -311,7 +301,8 @@ def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
     jobs.warm()
     until(lambda: jobs._described)
     jobs.close()
-    assert "echo" in jobs.describe()["verbs"]
+    offered = jobs.describe()
+    assert offered["methods"] == {"focus": {"help": "groups"}} and {"echo", "bad-text"} <= set(offered["verbs"])
 
 
 def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):

@@ -99,15 +99,6 @@ def test_damaged_runs_that_were_pinned_are_all_kept(store, marks):
     assert len(list((store.root / "runs").glob(".damaged-*/tables/tokens.parquet"))) == 15
 
 
-def test_a_row_without_its_run_goes_when_the_store_is_opened(store):
-    gone, kept = put(store), put(store, seed=1)
-    folder_of(store, gone).rename(store.root / "away")
-    store.close()
-    again = RunStore(store.root)
-    assert ids(again) == {kept.id} and again.damaged() == []
-    again.close()
-
-
 def test_a_run_of_a_newer_program_is_said_and_kept(store):
     run = put(store)
     path = folder_of(store, run) / "manifest.json"
