@@ -232,10 +232,13 @@ def _notes(reading: Reading, length: int, entries: list[Ran]) -> list[str]:
 
 def verdict(prompt: Timing, token: Timing) -> str:
     """Who wins the prompt and each further token: nobody does where rounds fell on both sides of dense speed."""
-    sides = [
-        "sparse wins" if speed.low > 1 else "dense wins" if speed.high < 1 else "no clear winner"
-        for speed in (prompt, token)
-    ]
+    sides = []
+    for speed in (prompt, token):
+        sides.append("no clear winner")
+        if speed.low > 1:
+            sides[-1] = "sparse wins"
+        elif speed.high < 1:
+            sides[-1] = "dense wins"
     if sides[0] == sides[1]:
         return f"{sides[0].capitalize()} here"
     return f"The prompt: {sides[0]}; a token: {sides[1]}; here"

@@ -138,16 +138,17 @@ def _row(run: InferenceTime) -> dict:
 
 
 def _sentence(label: str, kernels: dict, spread: dict, length: int) -> str:
-    speeds = [
-        f"{'the prompt' if phase == 'prompt' else 'each further token'} at {spread[name]['median']:.2f} times dense "
-        f"speed ({spread[name]['low']:.2f} to {spread[name]['high']:.2f})"
-        for name, phase in PHASES.items()
-        if spread[name]
-    ]
-    missing = [phase for phase in PHASES.values() if not kernels[phase]]
+    speeds, missing = [], ""
+    for name, phase in PHASES.items():
+        if spread[name]:
+            which = {"prompt": "the prompt", "token": "each further token"}[phase]
+            low, high = spread[name]["low"], spread[name]["high"]
+            speeds.append(f"{which} at {spread[name]['median']:.2f} times dense speed ({low:.2f} to {high:.2f})")
+        if not kernels[phase]:
+            missing = {"prompt": "the prompt", "token": "a token after it"}[phase]
     if not speeds:
         return f"{label} has no kernel here, so no speed of it was measured."
-    none = f"; no kernel here for {'the prompt' if missing == ['prompt'] else 'a token after it'}" if missing else ""
+    none = f"; no kernel here for {missing}" if missing else ""
     return f"{label} at {length:,} tokens: {', '.join(speeds)}{none}."
 
 

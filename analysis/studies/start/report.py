@@ -58,7 +58,10 @@ def report(
 
 
 def _page(name: str, text: str, first: Start, far: Answer, contents: Answer) -> str:
-    layer = _clearest_layer(contents.tables["groups"])
+    # The layer whose groups are purest over chance, weighted by their tokens, says most to a reader.
+    members = contents.tables["groups"]
+    gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]
+    layer = int(gain.groupby(members["layer"]).sum().idxmax())
     words = {"name": name, "far": far.numbers["sentence"], "held": contents.numbers["sentence"]}
     words |= {"kind": first.router["kind"]}
     words |= {"protocol": json.dumps(first.protocol | {"router": first.router}, indent=1)}
@@ -131,12 +134,6 @@ def _around(tokens: pd.DataFrame, position: int) -> str:
         f"<mark>{html.escape(piece)}</mark>" if place == position else html.escape(piece)
         for place, piece in zip(near["position"], near["piece"], strict=True)
     )
-
-
-def _clearest_layer(members: pd.DataFrame) -> int:
-    """The layer whose groups are purest over chance, weighted by their tokens."""
-    gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]
-    return int(gain.groupby(members["layer"]).sum().idxmax())
 
 
 def _controls(controls: pd.DataFrame) -> pd.DataFrame:

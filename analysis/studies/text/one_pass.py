@@ -58,7 +58,10 @@ def one_pass(
             if enter is not None:
                 enter(start, layer, hidden)
             if layer or start:  # the layers before this one are measured
-                context.show(_so_far(statistics))
+                table = statistics.table()
+                columns = {name: table[name].tolist() for name in table}
+                # JSON has no NaN: what was not read yet is null.
+                context.show({name: [v if v == v else None for v in values] for name, values in columns.items()})
 
         keep = index == 0 and fits(model, len(ids))
         reader = Together(statistics, [watcher(start) for watcher in watchers], entered, keep)
@@ -69,9 +72,3 @@ def one_pass(
     tensors = {name: torch.from_numpy(getattr(statistics, name)) for name in SUMS}
     tensors["numerics"] = torch.from_numpy(numerics.found)
     return Readings(context, model, windows).keep(KIND, [options], tensors)
-
-
-def _so_far(statistics: HeadReading) -> dict[str, list]:
-    """The table of all heads as columns, None where nothing is known yet."""
-    table = statistics.table()
-    return {name: [None if value != value else value for value in table[name].tolist()] for name in table}

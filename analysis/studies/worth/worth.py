@@ -178,8 +178,11 @@ def _facts(shape: Shape) -> dict:
 
 def _sentence(row: dict, keep: float, projections: bool) -> str:
     """The answer for one row; it may be No."""
-    gain = row["gain_bound"]
-    verdict = "No" if gain < LITTLE else "Hardly" if gain < GOAL else "It can be"
+    verdict = "It can be"
+    if row["gain_bound"] < LITTLE:
+        verdict = "No"
+    elif row["gain_bound"] < GOAL:
+        verdict = "Hardly"
     sequences = "1 sequence" if row["batch"] == 1 else f"{row['batch']:,} sequences at once"
     way = "" if projections else " (beside the feed-forward blocks alone)"
     return (
@@ -207,7 +210,9 @@ def _further(row: dict, needed: int | None, shape: Shape) -> str:
 
 
 def _share(value: float) -> str:
-    return "over 99%" if value > 0.99 else f"{value:.0%}" if value >= 0.095 else f"{value:.1%}"
+    if value > 0.99:
+        return "over 99%"
+    return f"{value:.0%}" if value >= 0.095 else f"{value:.1%}"
 
 
 def _rounded(count: int) -> int:

@@ -16,15 +16,15 @@ def ask(home, context):
 
 
 def test_the_estimate_ranks_and_exact_passes_follow(ask):
-    found = ask(ablate, exact=3)
-    numbers, table, estimate = found.numbers, found.tables["heads"], found.arrays["estimate"]
+    answer = ask(ablate, exact=3)
+    numbers, table, estimate = answer.numbers, answer.tables["heads"], answer.arrays["estimate"]
     best = sorted(np.ndindex(estimate.shape), key=lambda one: -estimate[one])[:3]
     assert [(row["layer"], row["head"]) for row in numbers["rows"]] == best
-    assert found.arrays["change"].shape == (3, len(found.tables["tokens"].query("position < 64")) - 1)
+    assert answer.arrays["change"].shape == (3, len(answer.tables["tokens"].query("position < 64")) - 1)
     assert len(table) == estimate.size and table["loss_change"].notna().tolist() == [True] * 3 + [False] * (
         estimate.size - 3
     )
-    for row, change in zip(numbers["rows"], found.arrays["change"], strict=True):
+    for row, change in zip(numbers["rows"], answer.arrays["change"], strict=True):
         assert row["loss_change"] == pytest.approx(change.mean(), abs=1e-6) and row["units"] == 16
         assert row["low"] <= row["loss_change"] <= row["high"] and row["kl"] > 0
         assert row["worst"] == change.argmax() + 1 and row["worst_change"] == pytest.approx(change.max())
@@ -40,7 +40,7 @@ def test_all_windows_are_their_windows_together(ask):
     count = len(set(ask(ablate, heads="1.2").tables["tokens"]["window"]))
     apart = [ask(ablate, heads="1.2", part=part) for part in range(count)]
     sizes = [one.arrays["change"].shape[1] for one in apart]
-    found, (row,) = (every := ask(ablate, heads="1.2", part=None)).numbers, every.numbers["rows"]
+    answer, (row,) = (every := ask(ablate, heads="1.2", part=None)).numbers, every.numbers["rows"]
     for name in ("loss_change", "kl", "estimate"):
         singles = [one.numbers["rows"][0][name] for one in apart]
         assert row[name] == pytest.approx(np.average(singles, weights=sizes), abs=1e-6), name
@@ -49,7 +49,7 @@ def test_all_windows_are_their_windows_together(ask):
     assert every.arrays["change"][~np.isnan(every.arrays["change"])] == pytest.approx(joined, abs=1e-6)
     worst = max((one.numbers["rows"][0] for one in apart), key=lambda one: one["worst_change"])
     assert (row["worst"], row["worst_word"]) == (worst["worst"], worst["worst_word"])
-    assert found["scope"] == f"this text (all {count} windows)" and found["scope"] in found["sentence"]
+    assert answer["scope"] == f"this text (all {count} windows)" and answer["scope"] in answer["sentence"]
     assert apart[0].numbers["scope"] == f"this text (window 1 of {count})"
     assert apart[0].numbers["scope"] in apart[0].numbers["sentence"]
 

@@ -34,24 +34,24 @@ def test_queries_are_spread_over_the_window():
 def test_all_windows_are_their_stretches_together(ask):
     """Windows count by their stretches of queries, of which a short one has fewer."""
     every = ask(alike, layer=1, head=0, top=100, part=None)
-    found = every.tables["heads"].set_index(["layer", "head"])["likeness"]
+    answer = every.tables["heads"].set_index(["layer", "head"])["likeness"]
     shares, sizes = [], []
     for part in range(99):
         try:
             one = ask(alike, layer=1, head=0, top=100, part=part)
         except BadSetting:
             break
-        shares.append(one.tables["heads"].set_index(["layer", "head"])["likeness"][found.index])
+        shares.append(one.tables["heads"].set_index(["layer", "head"])["likeness"][answer.index])
         sizes.append(one.numbers["queries"] / 8)
     assert len(shares) > 1 and every.numbers["queries"] == 8 * sum(sizes)
-    assert found.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
+    assert answer.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
     assert every.numbers["scope"] == f"this text (all {len(shares)} windows)"
 
 
 @pytest.mark.parametrize("without_first", [False, True])
 def test_the_likeness_of_two_heads_is_that_of_their_rows(ask, without_first):
-    found = ask(alike, layer=1, head=0, top=100, without_first=without_first)
-    table, numbers = found.tables["heads"], found.numbers
+    answer = ask(alike, layer=1, head=0, top=100, without_first=without_first)
+    table, numbers = answer.tables["heads"], answer.numbers
     assert table["likeness"].is_monotonic_decreasing and table["likeness"].between(0, 1).all()
     assert (1, 0) not in set(zip(table["layer"], table["head"], strict=True))
     worst, values = table.iloc[-1], []

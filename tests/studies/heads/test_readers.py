@@ -17,11 +17,11 @@ def ask(home, context):
 
 
 def test_the_strongest_reader_of_a_token_is_the_one_that_rows_show(ask):
-    found = ask(readers, token=70, min_distance=4)  # in the second window of 64 tokens
-    table, words = found.tables["readers"], found.tables["tokens"]
+    answer = ask(readers, token=70, min_distance=4)  # in the second window of 64 tokens
+    table, words = answer.tables["readers"], answer.tables["tokens"]
     last = int((words["window"] == words["window"].iloc[70]).to_numpy().nonzero()[0][-1])
     first = int((words["window"] == words["window"].iloc[70]).to_numpy().nonzero()[0][0])
-    assert found.numbers["later"] == last - 73 and table["attention"].is_monotonic_decreasing
+    assert answer.numbers["later"] == last - 73 and table["attention"].is_monotonic_decreasing
     one = table.iloc[0]
     rows = [
         ask(head, layer=int(one["layer"]), head=int(one["head"]), part=int(words["window"].iloc[70]), query=at - first)
@@ -31,9 +31,9 @@ def test_the_strongest_reader_of_a_token_is_the_one_that_rows_show(ask):
     assert one["position"] == 74 + column.argmax() and one["distance"] == one["position"] - 70
     assert one["attention"] == pytest.approx(column.max(), abs=1e-6)
     assert one["mean"] == pytest.approx(column.mean(), abs=1e-6)
-    assert found.numbers["chance"] == pytest.approx(np.mean([1 / (at - first + 1) for at in range(74, last + 1)]))
-    assert f"Head {one['head']} of layer {one['layer']} reads" in found.numbers["sentence"]
-    json.dumps(found.numbers, allow_nan=False)
+    assert answer.numbers["chance"] == pytest.approx(np.mean([1 / (at - first + 1) for at in range(74, last + 1)]))
+    assert f"Head {one['head']} of layer {one['layer']} reads" in answer.numbers["sentence"]
+    json.dumps(answer.numbers, allow_nan=False)
 
 
 def test_it_is_bounded_and_a_last_token_has_no_reader(ask):

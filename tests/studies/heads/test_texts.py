@@ -50,25 +50,25 @@ def test_lift_by_hand():
 
 def test_one_run_tells_of_every_head_and_goes_on_where_it_stopped(ask, home, context, tmp_path, monkeypatch):
     work = str(tmp_path / "work")
-    found = ask(work=work)
-    numbers, heads = found.numbers, 12
+    answer = ask(work=work)
+    numbers, heads = answer.numbers, 12
     assert numbers["drawn"] == 40 and numbers["texts"] == 2 and 150 <= numbers["read"] <= 200
-    spread = found.tables["spread"]
+    spread = answer.tables["spread"]
     assert len(spread) == heads * len(ALL) and f"{numbers['read']:,} tokens of 2 texts" in numbers["sentence"]
     edges = spread.dropna()[[f"q{step}" for step in range(0, 101, 10)]].to_numpy()
     assert (np.diff(edges, axis=1) >= 0).all() and len(edges) > 0
-    one = found.tables["examples"].query("layer == 1 and head == 2 and statistic == 'entropy'")
+    one = answer.tables["examples"].query("layer == 1 and head == 2 and statistic == 'entropy'")
     assert one["decile"].tolist() == [0] * TOP + sorted(list(range(1, 11)) * 2)
     assert (one["value"].diff().dropna()[one["decile"].diff() == 1][1:] <= 1e-6).all(), "the highest tenth first"
-    texts = found.tables["texts"]
+    texts = answer.tables["texts"]
     row = one.iloc[-1]
     assert row["position"] < texts["tokens"][row["text"]] and row["query"]
-    assert set(found.tables["tokens"]["kind"]) <= {"key", "query", "pair"}
+    assert set(answer.tables["tokens"]["kind"]) <= {"key", "query", "pair"}
     json.dumps(numbers, allow_nan=False)
     monkeypatch.setattr(studied.QueryReading, "read", lambda *_, **__: pytest.fail("read again"))
     context.kept.clear()
     again = ask(work=work)
-    assert again.tables["examples"].equals(found.tables["examples"])
+    assert again.tables["examples"].equals(answer.tables["examples"])
 
 
 def test_queries_are_drawn_from_all_texts_alike_and_never_the_first_of_a_window(home, context):

@@ -20,10 +20,10 @@ def ask(home, context):
 
 def test_the_strongest_both_ways_by_hand():
     """Token 1 gives 0.9 to token 0; token 2 gives 0.5 to token 1, 0.3 to itself, 0.2 to token 0."""
-    found = BothWays(3, 2)
-    found.add(torch.tensor([[1.0, 0.0], [0.9, 0.1]]), 0)
-    found.add(torch.tensor([[0.2, 0.5, 0.3]]), 2)
-    made = found.arrays()
+    answer = BothWays(3, 2)
+    answer.add(torch.tensor([[1.0, 0.0], [0.9, 0.1]]), 0)
+    answer.add(torch.tensor([[0.2, 0.5, 0.3]]), 2)
+    made = answer.arrays()
     assert made["keys"].tolist() == [[0, 1], [0, 1], [1, 2]]
     np.testing.assert_allclose(made["given"], [[1.0, 0.0], [0.9, 0.1], [0.5, 0.3]])
     np.testing.assert_allclose(made["received"], [[0.9, 0.2], [0.5, 0.0], [0.0, 0.0]])
@@ -33,20 +33,20 @@ def test_the_strongest_both_ways_by_hand():
 @pytest.mark.parametrize("without_first", [False, True])
 def test_every_row_and_column_of_a_head_is_found(ask, without_first):
     given = {"layer": 1, "head": 0, "part": 1, "without_first": without_first}
-    found = ask(head_tokens, top=3, **given)
-    offset, length = found.numbers["offset"], found.numbers["length"]
+    answer = ask(head_tokens, top=3, **given)
+    offset, length = answer.numbers["offset"], answer.numbers["length"]
     rows = np.stack([ask(head, query=at, **given).arrays["row"] for at in range(length)])
     for at in (0, 1, 7, length - 1):
         best = np.sort(rows[at])[::-1][:3]
-        np.testing.assert_allclose(found.arrays["given"][at], best, atol=1e-6)
+        np.testing.assert_allclose(answer.arrays["given"][at], best, atol=1e-6)
         later = np.zeros(3)
         kept = np.sort(rows[at + 1 :, at])[::-1][:3]
         later[: len(kept)] = kept
-        np.testing.assert_allclose(found.arrays["received"][at], later, atol=1e-6)
-        np.testing.assert_allclose(rows[at, found.arrays["keys"][at, 0]], best[0], atol=1e-6)
-    table = found.tables["strongest"]
+        np.testing.assert_allclose(answer.arrays["received"][at], later, atol=1e-6)
+        np.testing.assert_allclose(rows[at, answer.arrays["keys"][at, 0]], best[0], atol=1e-6)
+    table = answer.tables["strongest"]
     assert table["position"].tolist() == list(range(offset, offset + length)) and table["reader"].iloc[-1] == -1
-    assert len(found.numbers["notes"]) == 1 + without_first
-    json.dumps(found.numbers, allow_nan=False)
+    assert len(answer.numbers["notes"]) == 1 + without_first
+    json.dumps(answer.numbers, allow_nan=False)
     with pytest.raises(BadSetting, match="0 were asked for"):
         ask(head_tokens, top=0)

@@ -2,8 +2,6 @@
 
 import json
 import math
-import statistics
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.statistics.states import attention_states
-from analysis.studies.context import Context
 from analysis.studies.heads.head import head
 from analysis.studies.temperature.curve import temperature_curve
 from analysis.studies.temperature.sharpness import temperature
@@ -58,8 +55,8 @@ def test_kept_states_give_the_model_s_probabilities_at_any_temperature(family, t
 
 
 def test_a_temperature_of_every_head(ask, tables, context):
-    found = ask(temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
-    rows = found.tables["heads"]
+    answer = ask(temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
+    rows = answer.tables["heads"]
     assert list(rows.columns) == ["t", "layer", "head", "entropy", "effective_support", "max_prob"]
     assert len(rows) == 3 * 12 and sorted(set(rows["t"])) == [0.5, 1.0, 2.0]
     one = rows[rows["t"] == 1.0]
@@ -69,46 +66,38 @@ def test_a_temperature_of_every_head(ask, tables, context):
     np.testing.assert_allclose(one["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
     sharper = rows.pivot_table(index="t", values=["entropy", "max_prob"])
     assert sharper["entropy"].is_monotonic_increasing and sharper["max_prob"].is_monotonic_decreasing
-    assert found.numbers["t"] == [0.5, 1.0, 2.0] and found.tables["query"]["key"].tolist() == list(range(41))
-    squared, dense, _ = found.arrays["weights"]
+    assert answer.numbers["t"] == [0.5, 1.0, 2.0] and answer.tables["query"]["key"].tolist() == list(range(41))
+    squared, dense, _ = answer.arrays["weights"]
     np.testing.assert_allclose(dense, tables[1, 2, 40, :41], atol=1e-5)
     wanted = tables[1, 2, 40, :41] ** 2
     np.testing.assert_allclose(squared, wanted / wanted.sum(), atol=1e-5)
-    assert np.diff([read["entropy"] for read in found.numbers["reads"]]).min() > 0
-    assert len(found.tables["layers"]) == 9 and found.numbers["sentence"] == found.numbers["sentences"][0]
+    assert np.diff([read["entropy"] for read in answer.numbers["reads"]]).min() > 0
+    assert len(answer.tables["layers"]) == 9 and answer.numbers["sentence"] == answer.numbers["sentences"][0]
     began = ("At temperature 0.5 a", "At temperature 1, dense", "At temperature 2 a")
-    assert all(said.startswith(start) for said, start in zip(found.numbers["sentences"], began, strict=True))
+    assert all(said.startswith(start) for said, start in zip(answer.numbers["sentences"], began, strict=True))
     kept = context.kept["sharpness"][1]
     again = ask(temperature, t=[0.5, 3.0], layer=0)
     assert context.kept["sharpness"][1] is kept, "only the new value was computed"
     assert len(again.tables["heads"]) == 3 * 12
-    json.dumps(found.numbers)
+    json.dumps(answer.numbers)
 
 
-def test_a_new_temperature_needs_no_pass_and_says_its_seconds(tmp_path):
-    context = Context(state=tmp_path, browser=False)
-    model = context.model("demo")
-    story = (ROOT / "analysis" / "samples" / "story.txt").read_text()
-    text = context.add_text("story", model.tokenizer.decode(model.tokenizer(story)["input_ids"][:1024]))
-    assert temperature("demo", text, [0.4], context=context).numbers["length"] == 1024
-    passes = []
-    watched = model.lm.register_forward_pre_hook(lambda *_: passes.append(1))
-    took = []
-    for t in (0.35, 0.45, 0.55, 0.65, 0.75):
-        began = time.perf_counter()
-        found = temperature("demo", text, [t], context=context)
-        took.append(time.perf_counter() - began)
-        assert found.numbers["t"] == [t, 1.0] and len(found.tables["heads"]) == 2 * model.num_layers * model.num_heads
+def test_a_new_temperature_needs_no_pass(ask, context, home):
+    asked = {"long_text": "first"}
+    assert ask(temperature, t=[0.4], **asked).numbers["length"] == 64
+    passes, lm = [], context.model(str(home / "tiny")).lm
+    watched = lm.register_forward_pre_hook(lambda *_: passes.append(1))
+    again = ask(temperature, t=[0.35], **asked)
     watched.remove()
-    print(f"seconds of one new temperature: {statistics.median(took):.3f} ({min(took):.3f} to {max(took):.3f})")
+    assert again.numbers["t"] == [0.35, 1.0] and len(again.tables["heads"]) == 2 * 12
     assert not passes
 
 
 def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
     monkeypatch.setattr("analysis.studies.text.states.STATES_BYTES", 10)
     context.kept.clear()
-    found = ask(temperature, t=[0.5], layer=2)
-    assert set(found.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in found.numbers["notes"][-1]
+    answer = ask(temperature, t=[0.5], layer=2)
+    assert set(answer.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in answer.numbers["notes"][-1]
     assert ask(head, layer=1).numbers["layer"] == 1
     context.kept.clear()
 
@@ -122,22 +111,22 @@ def test_what_is_no_temperature_is_refused(ask, t):
 
 
 def test_perplexity_against_temperature(ask):
-    found = ask(temperature_curve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], long_text="windows")
-    curve, dense = found.tables["curve"], found.numbers["perplexity_dense"]
+    answer = ask(temperature_curve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], long_text="windows")
+    curve, dense = answer.tables["curve"], answer.numbers["perplexity_dense"]
     assert curve["t"].tolist() == [0.5, 1.0, 1.5]
     one = curve[curve["t"] == 1.0].iloc[0]
     assert one["perplexity"] == pytest.approx(dense) and one["difference"] == 0.0
     assert (curve["difference"] - (curve["perplexity"] / dense - 1)).abs().max() < 1e-9
-    alone = found.tables["layers"]
+    alone = answer.tables["layers"]
     assert alone[["layer", "t"]].values.tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
-    assert found.numbers["by_layer"]["t"] == [1.0, 0.5, 1.0]
-    assert found.numbers["by_layer"]["perplexity"] == pytest.approx(alone["perplexity"][1])
-    bins = found.tables["bins"]
+    assert answer.numbers["by_layer"]["t"] == [1.0, 0.5, 1.0]
+    assert answer.numbers["by_layer"]["perplexity"] == pytest.approx(alone["perplexity"][1])
+    bins = answer.tables["bins"]
     assert set(bins["t"]) == {0.5, 1.0, 1.5} and (bins[bins["t"] == 1.0]["difference"] == 0).all()
-    assert bins["n"].gt(0).all() and "saw the future" not in found.numbers["sentence"]
+    assert bins["n"].gt(0).all() and "saw the future" not in answer.numbers["sentence"]
     with pytest.raises(BadSetting, match="3 layers"):
         ask(temperature_curve, by_layer=[1.0])
-    json.dumps(found.numbers)
+    json.dumps(answer.numbers)
 
 
 def test_the_passes_are_told_in_words(ask, context, monkeypatch):
@@ -162,9 +151,9 @@ def test_the_curve_is_what_evaluate_measures(ask):
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     path = tmp_path / "temperature.json"
     asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
-    found = temperatures(rows="story,program", **asked)
+    answer = temperatures(rows="story,program", **asked)
     stored = json.loads(path.read_text())
-    assert stored["sentence"] == found.numbers["sentence"] and {row["domain"] for row in stored["rows"]} == {
+    assert stored["sentence"] == answer.numbers["sentence"] and {row["domain"] for row in stored["rows"]} == {
         "story",
         "program",
     }
