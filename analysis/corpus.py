@@ -9,6 +9,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -195,14 +196,14 @@ class Tokens:
         return float(self.broken.mean())
 
 
-def token_stream(tokenizer, documents: list[str]) -> np.ndarray:
+def token_stream(tokenizer: Any, documents: list[str]) -> np.ndarray:
     """All documents as one run of tokens int64 [T], an end-of-text token (where the tokenizer has one) before each."""
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     rows = (end + tokenizer(d, add_special_tokens=False, verbose=False)["input_ids"] for d in documents)
     return np.concatenate([np.zeros(0, np.int64), *(np.array(row, dtype=np.int64) for row in rows)])
 
 
-def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS) -> Tokens:
+def tokenize(tokenizer: Any, text: str, context: int, max_windows: int = MAX_WINDOWS) -> Tokens:
     """Cut `text` into windows of at most `context` tokens, the first `max_windows` of them.
 
     `tokenizer` is a fast Hugging Face tokenizer (offsets are needed). Where it begins texts with a special token
@@ -213,21 +214,25 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
     ids, offsets = coded["input_ids"], coded["offset_mapping"]
     if len(ids) < 2:
         raise BadText(f"The text has {len(ids)} token and attention needs at least 2: give a longer text.")
-    begin = _begin_token(tokenizer)
+    begin = tokenizer.bos_token_id
+    if begin is not None and tokenizer("a")["input_ids"][:1] != [begin]:
+        begin = None
     partial = {i: partial_bytes(tokenizer, i) for i in set(ids)}
     spans = _spans(text, offsets, partial[ids[0]] is None)
     room = context - (begin is not None)
-    # In the order of the fields of Tokens.
-    rows = []
+    # In the order of the first fields of Tokens.
+    rows: list[tuple[int, int, int, int, bool]] = []
+    pieces: list[str] = []
     for number, first in enumerate(range(0, min(len(ids), room * max_windows), room)):
         if begin is not None:
             start = spans[first][0]
-            rows.append((begin, number, start, start, False, tokenizer.convert_ids_to_tokens(begin)))
+            rows.append((begin, number, start, start, False))
+            pieces.append(tokenizer.convert_ids_to_tokens(begin))
         for token, (start, end) in zip(ids[first : first + room], spans[first : first + room], strict=True):
-            piece = partial[token] or text[start:end] or tokenizer.convert_ids_to_tokens(token)
-            rows.append((token, number, start, end, partial[token] is not None, piece))
-    *columns, pieces = zip(*rows, strict=True)
-    return Tokens(*map(np.array, columns), list(pieces), len(ids), int(begin is not None))
+            rows.append((token, number, start, end, partial[token] is not None))
+            pieces.append(partial[token] or text[start:end] or tokenizer.convert_ids_to_tokens(token))
+    ids, window, starts, ends, broken = map(np.array, zip(*rows, strict=True))
+    return Tokens(ids, window, starts, ends, broken, pieces, len(coded["input_ids"]), int(begin is not None))
 
 
 def _spans(text: str, offsets: list[tuple[int, int]], first_is_whole: bool) -> list[tuple[int, int]]:
@@ -246,12 +251,7 @@ def _spans(text: str, offsets: list[tuple[int, int]], first_is_whole: bool) -> l
     return spans
 
 
-def _begin_token(tokenizer) -> int | None:
-    with_special, begin = tokenizer("a")["input_ids"], tokenizer.bos_token_id
-    return begin if begin is not None and with_special[:1] == [begin] else None
-
-
-def partial_bytes(tokenizer, token_id: int) -> str | None:
+def partial_bytes(tokenizer: Any, token_id: int) -> str | None:
     """The bytes of a token that is no whole character, as ⟨E2⟩⟨80⟩; None for any other token, and for a number beyond
     the tokenizer's, which a model with spare rows in its vocabulary may write."""
     token = tokenizer.convert_ids_to_tokens(token_id)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -28,7 +29,7 @@ class Fitted:
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
-    def to(self, device) -> "Fitted":
+    def to(self, device: torch.device | str) -> "Fitted":
         """Move all numbers to a device; returns self."""
         self.tensors = {name: tensor.to(device) for name, tensor in self.tensors.items()}
         return self

@@ -7,9 +7,11 @@ Loads no torch, and the Hub's client only for a name that is no folder.
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError, BadModel
 
@@ -30,7 +32,9 @@ PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 
 def how(name: str) -> tuple[str, str, str]:
     """(name, precision, device) of a model's name: `owner/name@bfloat16@cuda:1`; what it leaves open is `auto`."""
-    bare, precision, device = HOW.fullmatch(name).groups()
+    parts = HOW.fullmatch(name)
+    assert parts is not None  # every text fits it
+    bare, precision, device = parts.groups()
     return bare, precision or "auto", device or "auto"
 
 
@@ -126,7 +130,7 @@ def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:12]
 
 
-def hub():
+def hub() -> Any:
     """The Hub's client. What it would print is said here, in a sentence."""
     import huggingface_hub
     from huggingface_hub.utils import logging
@@ -161,7 +165,7 @@ def why_not(family: str, known: bool, bypasses: bool) -> str | None:
 
 
 @contextmanager
-def explained(name: str, place: str | Path):
+def explained(name: str, place: str | Path) -> Iterator[None]:
     """Turn whatever loading the model `name` from `place` raises into BadModel: foreign files fail in every way."""
     try:
         yield
@@ -176,10 +180,9 @@ def explain(name: str, place: str | Path, error: BaseException) -> str:
     # A quarter of a second, only here.
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    causes: list[BaseException] = []
-    while error is not None and len(causes) < 10:
-        causes.append(error)
-        error = error.__cause__ or error.__context__
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and len(causes) < 10:
+        causes.append(cause)
     text = " ".join(map(str, causes)).lower()
     if any(isinstance(c, GatedRepoError) for c in causes) or "gated repo" in text:
         return f"{name} is gated: accept its licence on its Hugging Face page and set HF_TOKEN to a token of yours."
