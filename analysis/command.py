@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from analysis.canonical import canonical
-from analysis.declaration import check_names, field, fields_of, in_address, written
+from analysis.declaration import check_names, field, fields_of, in_address
 from analysis.errors import BadSetting
+from analysis.written import written
 
 SCHEMA = 2  # of the identity of a request; 1 knew neither version nor revision
 
@@ -67,12 +68,16 @@ class Command:
     gradient: ClassVar[bool] = False
 
     title: ClassVar[str] = ""
+    defaults: ClassVar[dict[str, Any]] = {}
+    renewed: ClassVar[dict[str, Any]] = {}  # those of `defaults` that had another value in an earlier version
     brief: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, eq=False, kw_only=True)(cls)
         cls.verb = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         cls.title = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split()).removesuffix(".")
+        cls.defaults = {one.name: one.default for one in fields_of(cls) if not one.needed}
+        cls.renewed = {one.name: one.default for one in fields_of(cls) if one.declared.former is not None}
         cls.brief = re.split(r"[,:;(]", cls.title)[0].strip()
 
     def __new__(cls, **given: Any) -> Self:
@@ -217,7 +222,7 @@ def imported(module: str, name: str) -> Callable[..., Any]:
 
 def at_default(command: type[Command], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Of arguments those that have their default, whatever else they hold."""
-    defaults = {one.name: one.default for one in fields_of(command) if not one.needed}
+    defaults = command.defaults
     return {name: value for name, value in arguments.items() if name in defaults and value == defaults[name]}
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from analysis.commands import COMMANDS
-from analysis.declaration import fields_of, written
+from analysis.declaration import fields_of
+from analysis.written import written
 
 
 def commandline(verb: str, arguments: Mapping[str, Any]) -> str:

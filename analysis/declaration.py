@@ -8,22 +8,18 @@ import argparse
 import dataclasses
 import json
 import re
-import shlex
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, get_args, get_origin
 
 from analysis.errors import BadSetting
-from analysis.package import PROGRAM
 
 LONGEST = 2_000  # characters of a word: texts themselves travel by their hash
 FOLDERS = ("corpus", "data", "runs", "work")
 # Options that are not spelled like their field: the field's symbol means nothing to a reader of --help.
 SPELLED = {"d_s": "--dimensions", "given": "--with", "n_sink": "--sinks", "output": "-o", "windows": "--windows-count"}
-METHODS = ("method", "methods")  # fields that may name methods with their settings: --set and others help
-TEXTS = ("text", "texts", "against")  # fields that name texts, by their hash once they are read
 KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 KINDS |= {dict: "names with values"}
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
@@ -270,56 +266,3 @@ def _list_of(item: type) -> Callable[[str], list]:
             raise argparse.ArgumentTypeError(f"{word[:40]!r} is no list of {what}") from None
 
     return listed
-
-
-def written(verb: str, fields: Iterable[Field], arguments: Mapping[str, Any]) -> str:
-    """The command that gives `arguments` to a verb of these fields. A name that is none of them, such as a size of a
-    stored study, is spelled like one that declares nothing of its own."""
-    declared = {one.name: one for one in fields}
-    words: list[str] = []
-    lists: list[str] = []
-    options: list[str] = []
-    for name, value in arguments.items():
-        if value is None or value == "":
-            continue
-        one = declared.get(name) or Field(name, type(value), None, Declared())
-        if one.declared.word:
-            lists += map(in_words, value) if isinstance(value, list) else []
-            words += [] if isinstance(value, list) else [in_words(value)]
-        elif one.declared.flags:
-            options += [one.declared.flags[value][0]] if value in one.declared.flags else []
-        elif isinstance(value, bool):
-            options += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
-        elif name in METHODS and not isinstance(value, str):
-            options += _methods(one.option, value if isinstance(value, list) else [value])
-        elif name in TEXTS and isinstance(value, list):
-            options += [one.option, *map(in_words, value)]
-        else:
-            spelled = (",".join(map(in_words, value)) or "none") if isinstance(value, list) else in_words(value)
-            options += [f"{one.option}={spelled}"] if spelled.startswith("-") else [one.option, spelled]
-    return f"{PROGRAM} {shlex.join([verb, *words, *lists, *options])}"
-
-
-def _methods(option: str, listed: list[dict]) -> list[str]:
-    """Methods with their settings as `--methods a,b --set a.field=value`; as JSON where these words cannot say it."""
-    names = [one["name"] for one in listed]
-    routers = {one["router"] for one in listed if one.get("router")}
-    policies = [one["policy"] for one in listed if one.get("policy") is not None]
-    settings = {f"{one['name']}.{name}": value for one in listed for name, value in (one.get("settings") or {}).items()}
-    if len(set(names)) < len(names) or len(routers) > 1 or not all(map(_sayable, settings.values())):
-        return [option, json.dumps(listed)]
-    words = [option, ",".join(names)]
-    for router in routers:
-        words += ["--router", router]
-    for policy in policies[:1]:
-        words += ["--policy", in_words(policy)]
-    for place, value in settings.items():
-        words += ["--set", f"{place}={in_words(value)}"]
-    return words
-
-
-def _sayable(value: object) -> bool:
-    """Whether `--set` reads a value back as it is: a number, or a word that is none."""
-    if isinstance(value, str):
-        return re.fullmatch(r"(?!nan|inf)[a-z][\w -]*", value, flags=re.IGNORECASE) is not None
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -9,10 +9,11 @@ from typing import Any
 from analysis.cli.options import fields, takes_methods
 from analysis.commands import COMMANDS
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
-from analysis.declaration import TEXTS, Field
+from analysis.declaration import Field
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result
 from analysis.studies import NAMED
+from analysis.written import TEXTS
 
 
 @dataclass

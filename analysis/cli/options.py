@@ -10,12 +10,13 @@ import shlex
 from pathlib import Path
 
 from analysis.commands import COMMANDS
-from analysis.declaration import METHODS, PROGRAM, TEXTS, Field, fields_of, in_words, nested
+from analysis.declaration import Field, fields_of, in_words, nested
 from analysis.errors import AnalysisError, BadSetting
-from analysis.package import version
+from analysis.package import PROGRAM, version
 from analysis.runs.arguments import parameters
 from analysis.studies import NAMED
 from analysis.studies.registry import STORED
+from analysis.written import METHODS, TEXTS
 
 SHARED = ("model", "seed")  # of every verb, used or not
 

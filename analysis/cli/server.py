@@ -13,12 +13,12 @@ from analysis.cli.plan import plan
 from analysis.cli.shown import answer, dumped
 from analysis.commands import COMMANDS
 from analysis.corpus import sample_texts
-from analysis.declaration import TEXTS
 from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.package import installs, version
 from analysis.places import CACHE, locate
 from analysis.runs import Result
 from analysis.runs.run import without_model
+from analysis.written import TEXTS
 
 MOST_SECONDS = 600  # of a price, or the run is refused
 MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once

@@ -9,7 +9,6 @@ from analysis import places
 from analysis.canonical import canonical
 from analysis.command import SCHEMA, Command, at_default, hashed
 from analysis.commands import COMMANDS
-from analysis.declaration import fields_of
 from analysis.errors import BadSetting
 
 SCHEMAS = (1, SCHEMA)  # that can be read
@@ -101,8 +100,7 @@ def asked_now(verb: str | Command, request: dict[str, Any] | None = None) -> Ask
 def _asked(verb: str, clean: dict[str, Any]) -> Asked:
     known = COMMANDS.get(verb)
     if known is not None:  # a run from before a default changed does not answer who leaves the value to the new one
-        renewed = (one for one in fields_of(known) if one.declared.former is not None)
-        clean = {one.name: one.default for one in renewed} | clean
+        clean = known.renewed | clean
     model = clean.get("model") or "demo"
     names = dict.fromkeys(map(str, (model, clean.get("other_model") or model)))
     found = [places.revision(name, places.CACHE) for name in names]

@@ -1,6 +1,7 @@
 """The text painted by what a method changes for each token, and the tokens that lose most."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import streamlit as st
@@ -28,10 +29,10 @@ COLUMNS = {
 def by_change(changes: Sequence[float | None]) -> tuple[list[int], list[dict]]:
     """Paint for changes of loss in nats: a class per doubling of how much less (orange) or more (blue) likely the true
     token became; what changed less than 1.5 times, or is not predicted (None), stays unpainted (-1)."""
-    count = len(LEVELS)
+    count, floors = len(LEVELS), [low for low, _ in LEVELS]
     paint = []
     for change in changes:
-        level = -1 if change is None else sum(math.exp(abs(change)) >= low for low, _ in LEVELS) - 1
+        level = -1 if change is None else bisect_right(floors, math.exp(abs(change))) - 1
         paint.append(-1 if level < 0 else count - 1 - level if change > 0 else count + level)
     palette = []
     for way, levels in (("less", range(count - 1, -1, -1)), ("more", range(count))):
@@ -80,27 +81,27 @@ def show(tokens: dict, change: list, loss: list, now: str, **more: object) -> No
     `loss`, and `more` goes to `painted`."""
     paint, palette = by_change(change)
     tips = [
-        ("dense gave it", [chance(own, apart) for own, apart in zip(loss, change, strict=True)]),
-        (now, [chance(own, 0.0) for own in loss]),
+        ("dense gave it", chances(loss, change)),
+        (now, chances(loss)),
         ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
     ]
     legend = "the true token became … than under dense; unpainted: less than 1.5 times either way"
     painted.painted(tokens, paint, palette, tips=tips, legend=legend, **more)
 
 
-def chance(loss: float | None, change: float | None) -> str | None:
-    """The probability of the true token before a change of its loss, in words."""
-    if loss is None:
-        return None
-    share = math.exp(change - loss)
-    return f"{share:.1%}" if share >= 0.001 else "under 0.1%"
+def chances(losses: Sequence[float | None], changes: Sequence[float | None] | None = None) -> list[str | None]:
+    """The probabilities of the true tokens, before changes of their losses where there are such, in words."""
+    words: list[str | None] = []
+    # One loop, without a call for each token: this runs for every token of the text at each move of a slider.
+    for loss, change in zip(losses, changes or [0.0] * len(losses), strict=True):
+        share = None if loss is None else math.exp((change or 0.0) - loss)
+        words.append(None if share is None else f"{share:.1%}" if share >= 0.001 else "under 0.1%")
+    return words
 
 
 def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | None) -> None:
-    lost = sorted(
-        (at for at, apart in enumerate(change) if apart is not None and apart > 0), key=lambda at: -change[at]
-    )
-    worst = lost[:WORST]
+    lost = sorted([(-apart, at) for at, apart in enumerate(change) if apart is not None and apart > 0])
+    worst = [at for _, at in lost[:WORST]]
     if not worst:
         widgets.prose(f"No token is less likely under {one.title} than under dense.", "more")
         return
@@ -110,8 +111,8 @@ def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | Non
         "dense": [math.exp(change[at] - loss[at]) for at in worst],
         "method": [math.exp(-loss[at]) for at in worst],
         "factor": [math.exp(change[at]) for at in worst],
-        "dense_words": [chance(loss[at], change[at]) for at in worst],
-        "method_words": [chance(loss[at], 0.0) for at in worst],
+        "dense_words": chances([loss[at] for at in worst], [change[at] for at in worst]),
+        "method_words": chances([loss[at] for at in worst]),
     }
     tables.table(
         COLUMNS,

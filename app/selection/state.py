@@ -62,7 +62,9 @@ def address(session: Mapping) -> dict[str, str]:
 def write(session: MutableMapping, params: Mapping[str, str]) -> dict[str, str] | None:
     """The parameters the URL should get now, or None when it already has them. What a fragment, which runs alone, let
     somebody choose since the page was read is kept here."""
-    session[CHOSEN].update((name, session[name]) for name in CONTROLS if name in session)
+    for name in CONTROLS:
+        if name in session:
+            session[CHOSEN][name] = session[name]
     wanted = session[WRITTEN] = address(session)
     return wanted if dict(params) != wanted else None
 

@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64encode
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -49,7 +50,8 @@ def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]
 
     Returns the class of each token (-1 = unpainted) and the palette, from 1 to 16 times chance on a log scale.
     """
-    paint = [sum(value >= low for low, _ in LEVELS) - 1 if value is not None else -1 for value in received]
+    floors = [low for low, _ in LEVELS]
+    paint = [bisect_right(floors, value) - 1 if value is not None else -1 for value in received]
     return paint, heat(paint, [f"{name} times chance" for _, name in LEVELS])
 
 
@@ -145,8 +147,10 @@ def characters(tokens: dict) -> list[tuple[int, int, str]]:
     spans = list(zip(tokens["window"], tokens["start"], tokens["end"], strict=True))
     for _, run in groupby(range(len(spans)), key=spans.__getitem__):
         at = list(run)
+        if len(at) == 1:
+            continue
         pieces = [tokens["piece"][i] for i in at]
-        if len(at) > 1 and all(re.fullmatch(r"(⟨[0-9A-F]{2}⟩)+", piece) for piece in pieces):
+        if all(re.fullmatch(r"(⟨[0-9A-F]{2}⟩)+", piece) for piece in pieces):
             spelled = bytes.fromhex("".join(pieces).replace("⟨", "").replace("⟩", "")).decode(errors="ignore")
             if spelled:  # a window may end inside a character
                 found.append((at[0], at[-1] + 1, spelled))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "answer canonical claims command commandline commands declaration files package errors sheet"
-BOTTOM += " studies.registry"
+BOTTOM += " studies.registry written"
 LOADED = "available models places"
 GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
 SEAMS = f"seam statistics kernels {GROUND}"
@@ -108,10 +108,11 @@ ARROWS = {
     "benchmarks": BOTTOM,
     "fitted": BOTTOM,
     "studies.registry": "command",
-    "commandline": "commands declaration",
+    "commandline": "commands declaration written",
     "commands": "command declaration errors",
-    "command": "canonical declaration errors",
-    "declaration": "errors package",
+    "command": "canonical declaration errors written",
+    "written": "declaration package",
+    "declaration": "errors",
     "canonical": "errors",
     "claims": "",
     "files": "",
