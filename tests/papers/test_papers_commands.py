@@ -28,20 +28,17 @@ def planned(command):
     return plan(asked(vars(parser("").parse_args(shlex.split(command)[3:]))))
 
 
-def numbers_of(one):
-    return {found.number.study for found in readings(one, lambda number, _: STORED.get(number.study))}
-
-
 def shown():
     """(command, stored study) of everything that stands beside a number of that study."""
-    found = set()
-    for one in PLACES.values():
-        jobs, own = made(one, protocol), measuring(one, protocol)
-        for name in numbers_of(one) - {""}:
-            found.add((jobs[name].command, name))
-            if own.verb == "study" and protocol(name)["verb"] == f"study {own.args['name']}":
-                found.add((own.command, name))
-    return sorted(found)
+    pairs = set()
+    for place in PLACES.values():
+        jobs, job = made(place, protocol), measuring(place, protocol)
+        studies = {ours.number.study for ours in readings(place, lambda number, _: STORED.get(number.study))} - {""}
+        for name in studies:
+            pairs.add((jobs[name].command, name))
+            if job.verb == "study" and protocol(name)["verb"] == f"study {job.args['name']}":
+                pairs.add((job.command, name))
+    return sorted(pairs)
 
 
 @pytest.mark.parametrize("command, name", shown())

@@ -54,7 +54,7 @@ class Arm:
             return None if self.router else [torch.zeros(length, 1, dtype=torch.bool)] * layers
         groups, top, seed = self.drawn
         seeds = np.random.SeedSequence([seed, index]).generate_state(layers)
-        return [random_tokens(length, groups, top, int(one)) for one in seeds]
+        return [random_tokens(length, groups, top, int(layer_seed)) for layer_seed in seeds]
 
 
 DENSE = Arm("dense")
@@ -82,14 +82,15 @@ def hard_arms(router: FocusRouter, window: int) -> list[Arm]:
 
 def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = None) -> list[Arm]:
     """Random tokens, drawn `DRAWS` times: as many groups and memberships (or `top` of them) as `router` has."""
-    said, top = ("", router.top) if top is None else (f", top {top}", top)
-    seeds = range(seed, seed + DRAWS)
-    return [Arm(f"random tokens {one}{said}", {"window": window}, drawn=(router.K, top, one)) for one in seeds]
+    suffix, top = ("", router.top) if top is None else (f", top {top}", top)
+    draws = range(seed, seed + DRAWS)
+    return [Arm(f"random tokens {draw}{suffix}", {"window": window}, drawn=(router.K, top, draw)) for draw in draws]
 
 
 def dealt_arms(router: FocusRouter, window: int, seed: int) -> list[Arm]:
     """The groups of `router`, dealt to the tokens by chance, `DRAWS` times: groups of the same sizes."""
-    return [Arm(f"same sizes {one}", {"window": window}, router, chance=one) for one in range(seed, seed + DRAWS)]
+    draws = range(seed, seed + DRAWS)
+    return [Arm(f"same sizes {draw}", {"window": window}, router, chance=draw) for draw in draws]
 
 
 @dataclass(frozen=True)
@@ -208,19 +209,19 @@ class Bench:
         """The arm on every window, one window at a time; progress is told while no method is applied."""
         path = self._place(arm)
         try:
-            found = load_file(path) if path and path.is_file() else {}
+            saved = load_file(path) if path and path.is_file() else {}
         except (SafetensorError, OSError):  # an unreadable file counts as none
-            found = {}
-        kept = {name: list(found.get(name, ())) for name in ("losses", "pairs", "counts")}
-        for index in range(len(kept["losses"]), len(self.ids)):
+            saved = {}
+        arrays = {name: list(saved.get(name, ())) for name in ("losses", "pairs", "counts")}
+        for index in range(len(arrays["losses"]), len(self.ids)):
             self.tell(arm.name, index)
-            for values, new in zip(kept.values(), self._window(arm, index), strict=True):
+            for values, new in zip(arrays.values(), self._window(arm, index), strict=True):
                 values.append(new)
             if path and self.due(index):
                 with write_whole(path) as place:
-                    save_file({name: np.stack(values) for name, values in kept.items()}, place)
+                    save_file({name: np.stack(values) for name, values in arrays.items()}, place)
         self.done += 1
-        return Measured(**{name: np.stack(values) for name, values in kept.items()})
+        return Measured(**{name: np.stack(values) for name, values in arrays.items()})
 
     def tell(self, stage: str, index: int) -> None:
         """Say that a window is read."""
@@ -236,8 +237,8 @@ class Bench:
         batch = torch.as_tensor(self.ids[index])[None]
         if arm.settings is None:
             with apply(self.model, METHODS["dense"]()):
-                every = np.full(layers, length * (length + 1) // 2)
-                return token_losses(self.model, batch)[0], every, np.zeros((layers, 1), int)
+                causal_pairs = np.full(layers, length * (length + 1) // 2)
+                return token_losses(self.model, batch)[0], causal_pairs, np.zeros((layers, 1), int)
         method = self.method(arm, index)
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, batch)[0]
@@ -246,9 +247,10 @@ class Bench:
     def method(self, arm: Arm, index: int) -> Noted:
         """What reads window `index` as the arm does."""
         layers = self.model.num_layers
-        given = {"given": arm.given(index, self.ids.shape[1], layers), "n_sink": self.n_sink}
-        given["dealt"] = None if arm.chance is None else seeds(arm.chance, index, layers)
-        return Noted.build(arm.router or self.stand_in, **arm.settings, **given)
+        dealt = None if arm.chance is None else seeds(arm.chance, index, layers)
+        memberships = arm.given(index, self.ids.shape[1], layers)
+        about = {"given": memberships, "dealt": dealt, "n_sink": self.n_sink}
+        return Noted.build(arm.router or self.stand_in, **arm.settings, **about)
 
     def _place(self, arm: Arm) -> Path | None:
         if self.work is None:

@@ -58,9 +58,9 @@ class Read:
     shares: list[float]
 
     @classmethod
-    def of(cls, found: Measured) -> "Read":
+    def of(cls, arm: Measured) -> "Read":
         """The part of a measured arm that is kept."""
-        return cls(found.means, found.mean_pairs, found.shares)
+        return cls(arm.means, arm.mean_pairs, arm.shares)
 
     @classmethod
     def kept(cls, part: dict) -> "Read":
@@ -74,8 +74,8 @@ class Read:
     @classmethod
     def pool(cls, several: list["Read"]) -> "Read":
         """Arms that differ in their seed alone as one: the mean over seeds, window by window."""
-        shares = np.mean([one.shares for one in several], axis=0).tolist()
-        return cls(np.mean([one.means for one in several], axis=0), float(np.mean([r.pairs for r in several])), shares)
+        means, shares = (np.mean([getattr(read, name) for read in several], axis=0) for name in ("means", "shares"))
+        return cls(means, float(np.mean([read.pairs for read in several])), shares.tolist())
 
     @property
     def loss(self) -> float:
@@ -134,9 +134,9 @@ class Trainer:
 
     def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
         """What `make(doing)` gives, kept and found again as `Context.part` does; one unit of work."""
-        found = self.context.part(self.work, name, decides, make)
+        result = self.context.part(self.work, name, decides, make)
         self.done += 1
-        return found
+        return result
 
     def within(self, name: str, share: float = 1.0, began: float = 0.0) -> Context:
         """The context of a piece of the current unit: a `share` of it, from the fraction `began` on."""
@@ -168,8 +168,8 @@ class PhaseTrainer(Trainer):
         with self.context.alone(path, name):
             if not path.is_file():
                 checkpoint = path.with_suffix(".checkpoint")
-                made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
-                made.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
+                router, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
+                router.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
                 clear(checkpoint)
         self.done += 1
         return FocusRouter.load(path, self.lm.num_layers, self.lm.width)
@@ -177,8 +177,8 @@ class PhaseTrainer(Trainer):
     def measure(self, router: FocusRouter, arms: list[Arm], windows: np.ndarray | None = None) -> dict[str, Read]:
         """Arms on the base model as it is, on the held-out windows or these; one unit of work."""
         ids = self.windows if windows is None else windows
-        found = Bench(self.lm, router, ids, self.n_sink, self.work, self.within(""), expected=len(arms))
-        read = {arm.name: Read.of(found.measure(arm)) for arm in arms}
+        bench = Bench(self.lm, router, ids, self.n_sink, self.work, self.within(""), expected=len(arms))
+        read = {arm.name: Read.of(bench.measure(arm)) for arm in arms}
         self.done += 1
         return read
 
@@ -193,24 +193,24 @@ class PhaseTrainer(Trainer):
         """Phase 2 of a plan from the router `start`: what the arms, made for the router it ends with, read with the
         fine-tuned model: `held out`, and on the windows `more` `trained on`."""
         windows = {"held out": self.windows} | ({} if more is None else {"trained on": more})
-        asked = [(arm.name, arm.settings, arm.drawn) for arm in arms(start)]
-        named = {where: ids_hash(ids) for where, ids in windows.items()}
+        settings = [(arm.name, arm.settings, arm.drawn) for arm in arms(start)]
+        texts = {where: ids_hash(ids) for where, ids in windows.items()}
 
         checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
 
         def make(_: Path | None) -> dict:
-            own, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self.told(name, TRAINED))
-            found = {"losses": [row["loss"] for row in log]}
+            copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self.told(name, TRAINED))
+            result = {"losses": [row["loss"] for row in log]}
             for at, (where, ids) in enumerate(windows.items()):
                 began = TRAINED + (1 - TRAINED) * at / len(windows)
                 context, count = self.within(name, 1 - began, began), len(arms(router)) * len(windows)
-                bench = Bench(own, router, ids, self.n_sink, None, context, expected=count)
-                found[where] = {arm.name: Read.of(bench.measure(arm)).plain() for arm in arms(router)}
-            return found
+                bench = Bench(copy, router, ids, self.n_sink, None, context, expected=count)
+                result[where] = {arm.name: Read.of(bench.measure(arm)).plain() for arm in arms(router)}
+            return result
 
-        found = self.part("tuned", self._decides(asdict(plan), router_hash(start), asked, named), make)
+        parts = self.part("tuned", self._decides(asdict(plan), router_hash(start), settings, texts), make)
         clear(checkpoint)
-        return {where: {arm: Read.kept(one) for arm, one in found[where].items()} for where in windows}
+        return {where: {arm: Read.kept(part) for arm, part in parts[where].items()} for where in windows}
 
     def _decides(self, *more: object) -> list:
         return [self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *more]
@@ -231,19 +231,19 @@ def first_losses(lm: Model, plans: dict[str, RouterTraining]) -> dict[str, list[
 
     Plans of phase 2 begin with the router that the first plan gives, which is one of phase 1.
     """
-    found, router = {}, None
+    losses, router = {}, None
     for name, plan in plans.items():
         ids = sample_windows(lm, min(plan.length, lm.max_positions)).reshape(-1)
         few = replace(plan, steps=CHECKED, calibration_windows=2, check_windows=0)
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "checkpoint"
             if plan.phase == 1:
-                made, _, log = train_router(lm, ids, few, place)
-                router = router or made
+                trained, _, log = train_router(lm, ids, few, place)
+                router = router or trained
             else:
                 log = finetune(lm, router.variant(**asdict(few.router_settings())), ids, few, place)[-1]
-        found[name] = [row["loss"] for row in log]
-    return found
+        losses[name] = [row["loss"] for row in log]
+    return losses
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
