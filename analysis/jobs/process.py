@@ -244,18 +244,15 @@ class WorkerProcess(Connection):
         with cast("IO[bytes]", self._child.stdout) as stream:
             for message in messages(stream):
                 self._hear(message)
-        reason = _spell_end(self._child.wait())
+        code = self._child.wait()
+        reason = f"it ended with status {code}"
+        if code == -signal.SIGKILL:
+            reason = "it was killed (signal 9), as a system does that runs out of memory"
+        elif code < 0:
+            reason = f"it was ended by signal {-code} ({signal.Signals(-code).name})"
         self._outbox.put(None)
         self._end(reason)
 
 
 def _begun(call: Call) -> float:
     return call.begun or 0.0
-
-
-def _spell_end(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "it was killed (signal 9), as a system does that runs out of memory"
-    if code < 0:
-        return f"it was ended by signal {-code} ({signal.Signals(-code).name})"
-    return f"it ended with status {code}"

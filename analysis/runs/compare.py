@@ -79,7 +79,12 @@ def beside(first: Table, second: Table, column: str) -> Beside:
     """The numbers of one column of two tables, row by row. A row is named by the fewest columns of whole numbers,
     words and switches (at most MOST_KEYS) whose values are unique in both; of several, by those that most rows share.
     Without such columns the rows are matched in order."""
-    names = [name for name in first if name in second and name != column and _names_rows(first[name] + second[name])]
+    names = []
+    for name in first:
+        if name in second and name != column:
+            # Fractions and what is nested name no row.
+            if not any(isinstance(cell, (float, list, dict)) for cell in first[name] + second[name]):
+                names.append(name)
     keys, at = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
     best = 0
     for size in range(1, MOST_KEYS + 1):
@@ -113,10 +118,6 @@ def _filled(value: Any, defaults: dict[str, dict[str, Any]]) -> Any:
 
 def _places(table: Table, keys: Iterable[str]) -> dict[Label, int]:
     return {label: i for i, label in enumerate(zip(*(table[key] for key in keys), strict=True))}
-
-
-def _names_rows(cells: list[Any]) -> bool:
-    return not any(isinstance(cell, (float, list, dict)) for cell in cells)
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

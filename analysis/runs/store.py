@@ -212,7 +212,8 @@ class RunStore:
             self.delete(card)
         moved, pinned = [], 0
         for row in self.search():
-            if model not in _models(row.request):
+            first = row.request.get("model") or "demo"
+            if model not in {plain_name(str(name)) for name in (first, row.request.get("other_model") or first)}:
                 continue
             # Of the same model in another precision.
             if kind == "router" and row.verb == CARD:
@@ -378,9 +379,3 @@ class RunStore:
 
     def _read(self, run_id: str) -> Run | None:
         return self._own.read(run_id) or self._bundled.read(run_id)
-
-
-def _models(request: Request) -> set[str]:
-    """The models that a request is about, by their plain names."""
-    first = request.get("model") or "demo"
-    return {plain_name(str(name)) for name in (first, request.get("other_model") or first)}

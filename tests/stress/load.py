@@ -6,8 +6,6 @@ import random
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 
-import psutil
-
 from analysis.errors import AnalysisError
 from tests.stress.rows import Row
 from tests.stress.server import Server
@@ -120,7 +118,7 @@ async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
         *_, held = await asyncio.gather(*reading, _memory(server, end))
         worked = server.worked() - worked
         alive = server.worker()
-        running = alive is not None and alive.pid == worker.pid and _busy(alive)
+        running = alive is not None and alive.pid == worker.pid and alive.cpu_percent(0.5) > 1
         nice = worker.nice()
         await first.press("job_cancel")
         if asked.after:
@@ -179,7 +177,3 @@ async def _read(reader: Session, come: float, dice: random.Random, until: float,
             due = max(due + every, now())
         # The page stays open.
         await asyncio.sleep(max(until - now(), 0))
-
-
-def _busy(worker: psutil.Process) -> bool:
-    return worker.cpu_percent(0.5) > 1

@@ -76,7 +76,12 @@ def served(folder: Path, entry: str = "app/serve/served.py", **environment: str)
     with (folder / "server.log").open("w") as log:
         child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
-        _wait(child, f"http://127.0.0.1:{port}", folder / "server.log")
+        until = time.monotonic() + PATIENCE
+        while not _answers(f"http://127.0.0.1:{port}/_stcore/health"):
+            if child.poll() is not None or time.monotonic() > until:
+                printed = (folder / "server.log").read_text(errors="replace")[-300:].strip()
+                raise AnalysisError(f"The app did not start: {printed or 'it said nothing'}")
+            time.sleep(0.1)
         yield Server(f"127.0.0.1:{port}", psutil.Process(child.pid), folder)
     finally:
         workers = _children(child.pid)
@@ -106,10 +111,7 @@ def free_port() -> int:
         return place.getsockname()[1]
 
 
-def _wait(child: subprocess.Popen, address: str, log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while child.poll() is None and time.monotonic() < until:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
-            return
-        time.sleep(0.1)
-    raise AnalysisError(f"The app did not start: {log.read_text(errors='replace')[-300:].strip() or 'it said nothing'}")
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=2):
+        return True
+    return False
