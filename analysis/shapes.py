@@ -8,8 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 from safetensors.torch import save_file
-from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from analysis.costs import KNOWN, read_config, read_shape
 from analysis.errors import BadModel, BadSetting, TooLarge
@@ -43,10 +42,10 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
         raise BadSetting(f"The config of {name} names no model_type: add it.")
     with explained(name, out):
         kind = config.pop("model_type")
-        config = AutoConfig.for_model(kind, **config | {"dtype": "bfloat16", "random_weights": True})
-        refuse_family(config)
+        family_config = AutoConfig.for_model(kind, **config | {"dtype": "bfloat16", "random_weights": True})
+        refuse_family(family_config)
         with torch.device("meta"):
-            lm = AutoModelForCausalLM.from_config(config, dtype=KIND)
+            lm = AutoModelForCausalLM.from_config(family_config, dtype=KIND)
     lm.tie_weights()
     sizes = [p.numel() * p.element_size() for p in lm.parameters()]
     parameters = sum(sizes) // KIND.itemsize
@@ -95,9 +94,11 @@ def _refuse(name: str, out: Path, disk: int, memory: int) -> None:
             )
 
 
-def _write(lm: nn.Module, folder: Path, size: int, progress: Callable[[float, str], None]) -> int:
+def _write(lm: PreTrainedModel, folder: Path, size: int, progress: Callable[[float, str], None]) -> int:
     """Draw the weights of a model that lies on the meta device and write them shard by shard; returns their number."""
-    shards, shard, shard_bytes, done = {}, {}, 0, 0
+    shards: dict[str, str] = {}
+    shard: dict[str, torch.Tensor] = {}
+    shard_bytes = done = 0
 
     def close() -> None:
         file = f"model-{len(set(shards.values())) + 1:05d}.safetensors"
@@ -121,7 +122,7 @@ def _write(lm: nn.Module, folder: Path, size: int, progress: Callable[[float, st
 
 
 @torch.no_grad()
-def _drawn(lm: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _drawn(lm: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, values) of every parameter, tied ones once; only one module's are held."""
     once = {name for name, _ in lm.named_parameters()}
     for place, module in lm.named_modules():

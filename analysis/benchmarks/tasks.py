@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import BadSetting
 
-Record = Mapping[str, object]
+Record = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt")  # in this order: a plain text says least about itself
 ORDER = ("test", "validation", "train")  # of the files that are asked about, the first there is
 SPLITS = {"test": r"test", "validation": r"val|dev", "train": r"train"}
@@ -118,7 +119,8 @@ def _lambada_line(record: Record) -> dict:
 
 def _arc(record: Record) -> dict:
     """As the dataset's own files have it, or as its loaders flatten it."""
-    question, choices = record["question"], record.get("choices")
+    question: Any = record["question"]
+    choices: Any = record.get("choices")
     if isinstance(question, Mapping):
         question, choices = question["stem"], question["choices"]
     if isinstance(choices, list):
@@ -132,8 +134,11 @@ def _arc_ready(record: Record) -> dict:
     query, choices = str(record["query"]), list(record["choices"])
     question = query.removeprefix("Question: ").removesuffix("\nAnswer:")
     labels = [chr(ord("A") + place) for place in range(len(choices))]
-    choices = {"text": choices, "label": labels}
-    return {"question": question, "choices": choices, "answerKey": labels[int(record["gold"])]}
+    return {
+        "question": question,
+        "choices": {"text": choices, "label": labels},
+        "answerKey": labels[int(record["gold"])],
+    }
 
 
 def _truthful(record: Record) -> dict:

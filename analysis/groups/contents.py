@@ -89,7 +89,9 @@ def label_of(counts: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndar
     return index, np.take_along_axis(counts, index[..., None], -1)[..., 0] / counts.sum(-1)
 
 
-def _labels(group, confidence, categories, sizes, seed: int, draws: int) -> pd.DataFrame:
+def _labels(
+    group: np.ndarray, confidence: np.ndarray, categories: Sequence[str], sizes: np.ndarray, seed: int, draws: int
+) -> pd.DataFrame:
     groups, tokens = len(sizes), len(group)
     names, codes = np.unique(np.asarray(categories, object), return_inverse=True) if tokens else (np.array([]), group)
     kinds = max(1, len(names))
@@ -108,14 +110,16 @@ def _labels(group, confidence, categories, sizes, seed: int, draws: int) -> pd.D
     return pd.DataFrame(rows, columns=GROUP_COLUMNS)
 
 
-def _words(group, words, sizes, top: int) -> pd.DataFrame:
-    forms, form_of = np.unique(np.asarray(words, dtype=object), return_inverse=True) if len(group) else ([], group)
+def _words(group: np.ndarray, words: Sequence[str], sizes: np.ndarray, top: int) -> pd.DataFrame:
+    forms, form_of = np.array([], dtype=object), group
+    if len(group):
+        forms, form_of = np.unique(np.asarray(words, dtype=object), return_inverse=True)
     uses = np.bincount(form_of, minlength=len(forms))
     folded, fold = np.unique(np.array([form.casefold() for form in forms], dtype=object), return_inverse=True)
     # The shown form is the commonest one: written last when the forms go in by rising use.
     spelling = np.empty(len(folded), dtype=object)
     rising = np.argsort(uses, kind="stable")
-    spelling[fold[rising]] = np.asarray(forms, dtype=object)[rising] if len(forms) else []
+    spelling[fold[rising]] = forms[rising]
     pairs, counts = np.unique(group * max(1, len(folded)) + fold[form_of] if len(group) else group, return_counts=True)
     owner, word = np.divmod(pairs, max(1, len(folded)))
     total = np.bincount(fold, weights=uses, minlength=len(folded))

@@ -5,6 +5,7 @@ perplexity. It is labelled "not trained" wherever it shows.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +31,7 @@ def fit_without_training(
     confidence: float = 0.9,
     seed: int = 0,
     progress: Callable[[float, str], None] | None = None,
-    **fields,
+    **fields: Any,
 ) -> FocusRouter:
     """Router from samples of the attention inputs, hidden [L][N, width], each layer by itself.
 

@@ -60,8 +60,8 @@ class PairCollector(FarShares):
 
     def __init__(
         self,
-        arms: Mapping[str, Sequence[Tensor]],
-        affinity: Sequence[Tensor],
+        arms: Mapping[str, Sequence[Tensor] | Tensor],
+        affinity: Sequence[Tensor] | Tensor,
         *,
         min_distance: int = 128,
         top: int = 100,
@@ -78,8 +78,8 @@ class PairCollector(FarShares):
                 f"min_distance starts at 1, top and skip_first at 0; they are {min_distance}, {top} and {skip_first}."
             )
         super().__init__(arms, min_distance, skip_first)
-        self.arms = {name: [members.bool() for members in layers] for name, layers in arms.items()}
-        self.listed = next(iter(self.arms.values()))
+        self.members = {name: [members.bool() for members in layers] for name, layers in arms.items()}
+        self.listed = next(iter(self.members.values()))
         self.affinity = list(affinity)
         tokens = len(self.affinity[0]) if self.affinity else 0
         self._check(tokens, content, layer, group)
@@ -87,9 +87,9 @@ class PairCollector(FarShares):
         self.content = torch.ones(tokens, dtype=torch.bool) if content is None else torch.as_tensor(content).bool()
         self.top = _TopPairs(top)
 
-    def _check(self, tokens: int, content, layer, group) -> None:
+    def _check(self, tokens: int, content: Tensor | None, layer: int | None, group: int | None) -> None:
         depth = len(self.affinity)
-        for name, layers in self.arms.items():
+        for name, layers in self.members.items():
             if len(layers) != depth or any(len(members) != tokens for members in layers):
                 raise BadSetting(f"The memberships of {name!r} do not cover {depth} layers and {tokens} tokens.")
         if content is not None and len(content) != tokens:
@@ -128,7 +128,9 @@ class PairCollector(FarShares):
         places = torch.arange(self.skip_first, limit, device=rows.device)  # [t]
         far = places <= rows[:, None] - self.min_distance  # [n, t]
         q, k = (start + rows).cpu(), start + torch.arange(self.skip_first, limit)
-        same_group = [_share(arm[layer][q], arm[layer][k]).to(far) & far for arm in self.arms.values()]  # arms x [n, t]
+        same_group = [
+            _share(arm[layer][q], arm[layer][k]).to(far) & far for arm in self.members.values()
+        ]  # arms x [n, t]
         self.count(layer, rows, block.mean(0).masked_fill(~far, 0.0), same_group)
         if self.top.size and self.layer in (None, layer):
             self._list(layer, rows, block, same_group[0], q, k)
@@ -182,7 +184,7 @@ class _TopPairs:
 
     def __init__(self, size: int) -> None:
         self.size, self.least = size, 0.0
-        self._rows = {name: [np.empty(0, kind)] for name, kind in ROW.items()}
+        self._rows: dict[str, list[np.ndarray]] = {name: [np.empty(0, kind)] for name, kind in ROW.items()}
         self._waiting = 0
 
     def add(self, **columns: Tensor) -> None:

@@ -7,6 +7,7 @@ per layer, shared by all heads, reads what the attention module reads. Training 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +75,11 @@ class FocusRouter(nn.Module):
     `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
     """
 
-    def __init__(self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields):
+    potential: Tensor
+
+    def __init__(
+        self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields: Any
+    ) -> None:
         super().__init__()
         try:
             self.settings = settings or RouterSettings(**fields)
@@ -167,6 +172,7 @@ class FocusRouter(nn.Module):
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
         s = self.settings
+        assert s.gate_sharpness is not None and s.gate_offset is not None, "settings fill them in"
         return gate_logits(scores, affinity, s.gate, s.gate_sharpness, s.gate_offset)
 
     @torch.no_grad()
@@ -192,7 +198,7 @@ class FocusRouter(nn.Module):
             self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
         return self
 
-    def variant(self, **settings) -> "FocusRouter":
+    def variant(self, **settings: Any) -> "FocusRouter":
         """A copy with these settings changed (none: a plain copy), its numbers and balance the same."""
         copy = FocusRouter(self.layers, self.width, replace(self.settings, **settings))
         copy.load_state_dict(self.state_dict())
@@ -208,7 +214,7 @@ class FocusRouter(nn.Module):
                 f"width {width}; fit or train a router for this model."
             )
 
-    def save(self, path: str | Path, **about) -> Path:
+    def save(self, path: str | Path, **about: Any) -> Path:
         """Write `path`.safetensors and, beside it, a JSON that says how it was made; returns the former's path."""
         self.about = {**self.about, **about}
         if self.about.get("kind") not in KINDS:

@@ -81,7 +81,8 @@ class FarShares:
         """Rows of DistanceShares, over all layers or one."""
         chosen = [sums for index, sums in self.sums.items() if layer in (None, index)]
         wide = max((sums.shape[-1] for sums in chosen), default=0)
-        total = sum(torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen) if wide else None
+        padded = [torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen]
+        total = torch.stack(padded).sum(0) if padded else torch.zeros(1 + len(self.arms), 2, 0)
         edges, rows = self.edges(wide), []
         for a, arm in enumerate(self.arms):
             for b in range(wide):

@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ UMAP_NEIGHBOURS = 15
 UMAP_LEAST = 16  # vectors below which a neighbourhood graph says nothing
 
 
-def pca(x) -> tuple[np.ndarray, np.ndarray]:
+def pca(x: Any) -> tuple[np.ndarray, np.ndarray]:
     """First two principal components of x [T, d] -> (coordinates float32 [T, 2], their share of variance float32 [2]).
 
     The sign is fixed: each direction's largest entry is positive. With fewer than two directions the rest is zeros.
@@ -34,7 +35,7 @@ def pca(x) -> tuple[np.ndarray, np.ndarray]:
     return coordinates, share
 
 
-def umap2d(x, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+def umap2d(x: Any, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]:
     """UMAP of x [T, d] -> (coordinates float32 [n, 2], positions int32 [n] of the shown vectors).
 
     More than `limit` vectors are thinned to `limit` evenly spaced ones. 15 neighbours, cosine distance, from PCA on,
@@ -60,7 +61,7 @@ def umap2d(x, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]
         return reducer.fit_transform(x[positions]).astype(np.float32), positions
 
 
-def _matrix(x) -> np.ndarray:
+def _matrix(x: Any) -> np.ndarray:
     """Vectors as float64 [T, d], from numpy or torch."""
     x = np.asarray(x.detach().cpu().float() if hasattr(x, "detach") else x, dtype=np.float64)
     if x.ndim != 2 or not np.isfinite(x).all():

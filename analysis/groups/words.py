@@ -9,7 +9,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+Offsets = Sequence[int] | np.ndarray  # of characters, one per token
 NAME, CONTENT, PIECE, NO_TEXT = "name", "content word", "word piece", "no text"
 IDENTIFIER, KEYWORD, NUMBER = "identifier", "keyword", "number"
 PUNCTUATION, SPACE, LINE_BREAK = "punctuation", "space", "line break"
@@ -37,7 +41,7 @@ SPACY_MODEL = "en_core_web_sm"
 SPACY_LIMIT = 200_000  # characters: beyond, tagging takes longer than a page may wait
 
 
-def word_of_tokens(text: str, starts: Sequence[int], ends: Sequence[int]) -> list[str]:
+def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:
     """The word around each token, the whole word for each of its pieces.
 
     starts, ends: character offsets [T] of the tokens, end exclusive. A token that touches no word gets its own visible
@@ -46,7 +50,7 @@ def word_of_tokens(text: str, starts: Sequence[int], ends: Sequence[int]) -> lis
     return [text[span[0] : span[1]] if span else _visible(text[a:b]) for a, b, span in _spans(text, starts, ends)]
 
 
-def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> tuple[list[str], str]:
+def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> tuple[list[str], str]:
     """Category of each token, and one phrase that says what decided it.
 
     A token that continues a word is a "word piece". language: "auto", "english", "python" or "other"; for English
@@ -66,7 +70,7 @@ def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: 
     return labels, source
 
 
-def content_tokens(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> list[bool]:
+def content_tokens(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> list[bool]:
     """Whether each token belongs to a content word, all pieces of the word included."""
     by_word, _ = word_categories(text, language)
     return [span is not None and is_content(by_word[span]) for _, _, span in _spans(text, starts, ends)]
@@ -95,7 +99,7 @@ def word_categories(text: str, language: str = "auto") -> tuple[dict[tuple[int, 
 
 
 @lru_cache(maxsize=1)
-def load_tagger():
+def load_tagger() -> Any:
     """spaCy's small English model, or None when spaCy or the model is not installed."""
     try:
         import spacy
@@ -105,7 +109,7 @@ def load_tagger():
         return None
 
 
-def _spans(text: str, starts, ends) -> list[tuple[int, int, tuple[int, int] | None]]:
+def _spans(text: str, starts: Offsets, ends: Offsets) -> list[tuple[int, int, tuple[int, int] | None]]:
     """(start, end, span of the first word the token touches or None) for each token."""
     words = _word_spans(text)
     first = [a for a, _ in words]

@@ -3,8 +3,10 @@ that is. Pure arithmetic on tables [L, H] of whole numbers.
 """
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from analysis.errors import BadSetting
 
@@ -13,7 +15,7 @@ EDITS = ("set", "scale", "pin")
 MOST = 1 << 30
 
 
-def allocate_budget(ranks, budget: int, floor: int = FLOOR) -> np.ndarray:
+def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.ndarray:
     """Share `budget` keys out over heads in proportion to their ranks: [L, H] -> int64 [L, H], sum exactly `budget`.
 
     Each head gets `floor` first; the rest is apportioned by largest remainder, ties to the lower flat index, in exact
@@ -49,13 +51,13 @@ def allocate_budget(ranks, budget: int, floor: int = FLOOR) -> np.ndarray:
     return shares.reshape(ranks.shape)
 
 
-def read_pairs(budgets, cap: int | None, length: int) -> int:
+def read_pairs(budgets: ArrayLike, cap: int | None, length: int) -> int:
     """Query-key pairs that all heads read in a text of `length` tokens: sum of min(budget, cap, i + 1); no ties."""
     keys = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length)).ravel()
     return int((keys * (keys + 1) // 2 + keys * (length - keys)).sum())
 
 
-def reads(budgets, cap: int | None, length: int, kv_heads: int | None = None) -> dict[str, float]:
+def reads(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int | None = None) -> dict[str, float]:
     """What budgets [L, H] under a cap read of a text of `length` tokens, as a share of dense reads.
 
     Per query head: `reads_causal` of the pairs a causal model reads, length (length + 1) / 2 for each head;
@@ -75,7 +77,7 @@ def reads(budgets, cap: int | None, length: int, kv_heads: int | None = None) ->
     }
 
 
-def shared_reads(budgets, cap: int | None, length: int, kv_heads: int) -> dict[str, float]:
+def shared_reads(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> dict[str, float]:
     """Between which shares of the causal pairs the reads per key-value head lie, where a key counts once for the query
     heads that share it: `reads_kv_least` if they choose alike, the largest budget then counts; `reads_kv_most` if they
     never do, the sum counts then, up to every key. Without ties, as `read_pairs`."""
@@ -86,7 +88,7 @@ def shared_reads(budgets, cap: int | None, length: int, kv_heads: int) -> dict[s
     return {name: read_pairs(shared, None, length) / causal for name, shared in ends.items()}
 
 
-def budget_for_reads(ranks, share: float, length: int, floor: int = FLOOR) -> int:
+def budget_for_reads(ranks: ArrayLike, share: float, length: int, floor: int = FLOOR) -> int:
     """The smallest total whose allocation reads at least `share` of the causal pairs of `length` tokens.
 
     Errors: BadSetting for a share outside (0, 1].
@@ -107,7 +109,9 @@ def budget_for_reads(ranks, share: float, length: int, floor: int = FLOOR) -> in
     return low
 
 
-def edited(budgets, ranks, edits: list[dict], keep_total: bool, floor: int = FLOOR) -> tuple[np.ndarray, np.ndarray]:
+def edited(
+    budgets: ArrayLike, ranks: ArrayLike, edits: list[dict], keep_total: bool, floor: int = FLOOR
+) -> tuple[np.ndarray, np.ndarray]:
     """Budgets [L, H] after hand-made changes in their order, and bool [L, H]: which cells they fixed.
 
     An edit is {"set": keys}, {"scale": factor} or {"pin": true} together with what it changes: "layer" (a row), "head"
@@ -166,12 +170,12 @@ def _edit(edit: dict, shape: tuple[int, int]) -> tuple[np.ndarray, str, float]:
     return chosen, do, value
 
 
-def _inside(name: str, value, count: int) -> None:
+def _inside(name: str, value: Any, count: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
         raise BadSetting(f"There is no {name} {str(value)[:20]}: there are 0 to {count - 1}.")
 
 
-def cache_keys(budgets, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:
+def cache_keys(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:
     """Keys (each with its value) that a KV cache holds after `length` tokens: (all of them, the most that are left when
     each head keeps min(budget, cap) for good). Query heads that share keys may keep different ones, so theirs add up.
     """

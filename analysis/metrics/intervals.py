@@ -3,9 +3,10 @@
 A percentile bootstrap would cover 88% instead of 95 with 8 units and 51% with two (definitions 5).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from analysis.errors import BadSetting
@@ -43,7 +44,7 @@ def state(units: int, known: bool = True, interval: bool = True, unit: str = "un
     return f"95% interval over {counted}" if interval else f"{counted}, too few for an interval"
 
 
-def interval(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
+def interval(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
     """Mean of one value per unit [n], with a t interval of n - 1 degrees, or a bootstrap-t where the units are skewed.
 
     For paired differences pass the differences. Fewer than `fewest` units give no interval: two or three values say
@@ -52,7 +53,9 @@ def interval(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 
     return ratio_interval(values, np.ones(np.size(_plain(values))), level, fewest, seed)
 
 
-def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
+def ratio_interval(
+    above: ArrayLike, below: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0
+) -> Interval:
     """sum(above) / sum(below) of paired values, one per unit [n]: losses and token counts, or parts of a whole.
 
     With equal values below it is the mean of `above`, with its t interval; else a bootstrap-t, whose standard error is
@@ -77,7 +80,9 @@ def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, 
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
 
 
-def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL, below=None) -> tuple[Interval, np.ndarray]:
+def over_units(
+    values: ArrayLike, units: ArrayLike, fewest: int = DOCUMENTS, level: float = LEVEL, below: ArrayLike | None = None
+) -> tuple[Interval, np.ndarray]:
     """The mean of values [n] with its interval over units [n], which document or block each is of; and the mean of each
     unit, in the order of their numbers. A unit with more values weighs more. With `below` [n] it is sum(values) /
     sum(below), and so in each unit. Errors: as `interval`."""
@@ -90,7 +95,9 @@ def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL, bel
         return ratio_interval(sums, counts, level, fewest), sums / counts
 
 
-def jackknife_edges(estimate, without, fewest: int = DOCUMENTS, level: float = LEVEL) -> np.ndarray:
+def jackknife_edges(
+    estimate: ArrayLike, without: ArrayLike, fewest: int = DOCUMENTS, level: float = LEVEL
+) -> np.ndarray:
     """Edges [N, 2] of the studentised intervals of many estimates [N] at once, from what each would be `without` every
     unit [units, N] (the jackknife's pseudo-values; for a mean that is its t interval). NaN where there are fewer
     than `fewest` units, or nothing is known."""
@@ -103,7 +110,7 @@ def jackknife_edges(estimate, without, fewest: int = DOCUMENTS, level: float = L
     return np.stack([estimate - half, estimate + half], -1)
 
 
-def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:
+def crossed_interval(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:
     """Mean of values [seeds, documents]: what is trained varies with its seed, and texts differ; both enter.
 
     The variance of the mean is that of the seeds' means by seeds plus that of the documents' means by documents
@@ -125,7 +132,9 @@ def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> I
     return Interval(mean, mean - half, mean + half, documents, "crossed t")
 
 
-def over_seeds(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> tuple[Interval, np.ndarray]:
+def over_seeds(
+    values: ArrayLike, units: ArrayLike, fewest: int = DOCUMENTS, level: float = LEVEL
+) -> tuple[Interval, np.ndarray]:
     """The mean of values [seeds, n] of what was trained that often, with its interval, and the mean of each unit [n].
 
     From 3 seeds on the interval is `crossed_interval`'s over seeds and units, where a unit with more values weighs
@@ -139,18 +148,18 @@ def over_seeds(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> 
     unit_of = np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
     counts = np.bincount(unit_of)
     sums = np.stack([np.bincount(unit_of, row) for row in table])  # [seeds, units]
-    linear = (
-        over_texts.mean + (sums - over_texts.mean * counts) / counts.mean()
-    )  # their mean over units is that of each seed
+    mean = over_texts.mean or 0.0
+    # Linearised around the mean of all, so that the mean over units is that of each seed.
+    linear = mean + (sums - mean * counts) / counts.mean()
     return crossed_interval(linear, level, fewest), points
 
 
-def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:
+def upper_limit(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:
     """The one-sided upper limit of a mean of one value per unit: "no worse than 1%" holds when it lies below 1%."""
     return interval(values, 2 * level - 1, fewest, seed).high
 
 
-def holm(p_values) -> np.ndarray:
+def holm(p_values: ArrayLike) -> np.ndarray:
     """Holm's adjusted p-values of one family of comparisons [m], in the order given."""
     p = _vector(p_values)
     order = np.argsort(p)
@@ -164,16 +173,19 @@ def p_of(effect: Interval) -> float | None:
     """Two-sided p-value of a mean of 0 that goes with a 95% interval: 0.05 where an edge is 0. It is taken from the
     edge nearer to 0, with n - 1 degrees, and with 2 where trainings enter, the fewest they can have, so that it is
     rather too large than too small. None without an interval."""
-    if effect.low is None:
+    mean, low, high = effect.mean, effect.low, effect.high
+    if mean is None or low is None or high is None:
         return None
-    degrees = SEEDS - 1 if effect.method == "crossed t" else effect.units - 1
-    half = effect.mean - effect.low if effect.mean > 0 else effect.high - effect.mean
+    degrees = effect.units - 1
+    if effect.method == "crossed t":
+        degrees = SEEDS - 1
+    half = mean - low if mean > 0 else high - mean
     if half <= 0:
-        return 1.0 if effect.mean == 0 else 0.0
-    return float(2 * stats.t.sf(abs(effect.mean) / half * stats.t.ppf((1 + LEVEL) / 2, degrees), degrees))
+        return float(mean == 0)
+    return float(2 * stats.t.sf(abs(mean) / half * stats.t.ppf((1 + LEVEL) / 2, degrees), degrees))
 
 
-def p_value(values) -> float | None:
+def p_value(values: ArrayLike) -> float | None:
     """Two-sided p-value of the t test that the mean of one value per unit is 0; None with fewer than two units."""
     values = _vector(values)
     if len(values) < 2:
@@ -188,7 +200,7 @@ def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Standard error of sum(above) / sum(below) along the last axis."""
     units = above.shape[-1]
     if units == 1:
-        return np.float64(0.0)
+        return np.zeros(above.shape[:-1])
     ratio = above.sum(-1, keepdims=True) / below.sum(-1, keepdims=True)
     residual = above - ratio * below
     return np.sqrt((residual**2).sum(-1) / (units - 1) / units) / np.abs(below.mean(-1))
@@ -214,11 +226,11 @@ def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) 
     return float(low), float(high)
 
 
-def _plain(values) -> np.ndarray:
+def _plain(values: Any) -> np.ndarray:
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
 
 
-def _vector(values) -> np.ndarray:
+def _vector(values: ArrayLike) -> np.ndarray:
     values = _plain(values).reshape(-1)
     if not np.isfinite(values).all():
         raise BadSetting(

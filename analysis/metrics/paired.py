@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, over_units, p_value, state
@@ -34,7 +35,9 @@ class Change:
         return state(self.units, True, self.low is not None, self.unit)
 
 
-def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) -> Change:
+def perplexity_change(
+    losses: ArrayLike, baseline: ArrayLike, documents: ArrayLike | None = None, stretch: int = STRETCH
+) -> Change:
     """The change of perplexity from `baseline` to `losses`, both nats per token [windows, positions].
 
     Tokens are paired, so what makes a text hard cancels. With `documents` [windows], which text each window is of,
@@ -57,15 +60,15 @@ def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) 
     return Change(math.expm1(float(apart.mean())), low, high, upper, difference.units, unit, few, p)
 
 
-def perplexity_of(losses, documents=None, stretch: int = STRETCH) -> Change:
+def perplexity_of(losses: ArrayLike, documents: ArrayLike | None = None, stretch: int = STRETCH) -> Change:
     """The perplexity itself of losses [windows, positions] in nats: `change` with its interval, units as above."""
-    change = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
-    ends = {name: None if (end := getattr(change, name)) is None else 1 + end for name in ("low", "high", "upper")}
-    points = tuple(1 + point for point in change.points)
-    return replace(change, change=1 + change.change, points=points, p=None, **ends)
+    from_one = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
+    low, high, upper = (None if end is None else 1 + end for end in (from_one.low, from_one.high, from_one.upper))
+    points = tuple(1 + point for point in from_one.points)
+    return replace(from_one, change=1 + from_one.change, low=low, high=high, upper=upper, points=points, p=None)
 
 
-def _units(apart: np.ndarray, documents, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:
+def _units(apart: np.ndarray, documents: ArrayLike | None, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:
     """Values, the unit each is of, how many units give an interval, and what they are."""
     windows, positions = apart.shape
     if documents is not None:

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import Interval
@@ -10,7 +11,7 @@ from analysis.metrics.intervals import Interval
 Z = 1.959963984540054  # two-sided 95%
 
 
-def share(right) -> Interval:
+def share(right: ArrayLike) -> Interval:
     """Mean of scores [n] between 0 and 1 with its 95% Wilson interval (Wilson 1927). None without any. Errors:
     BadSetting for a score outside."""
     right = _scores(right)
@@ -23,7 +24,7 @@ def share(right) -> Interval:
     return Interval(mean, max(0.0, middle - half), min(1.0, middle + half), n)
 
 
-def share_difference(right, baseline) -> Interval:
+def share_difference(right: ArrayLike, baseline: ArrayLike) -> Interval:
     """Mean of scores [n] minus a baseline's on the same items, with the 95% interval of Bonett and Price (2012): one
     item is added to each kind of disagreement, so that agreement on few items is not taken for certainty."""
     right, baseline = _scores(right), _scores(baseline)
@@ -38,7 +39,7 @@ def share_difference(right, baseline) -> Interval:
     return Interval(float(apart.mean()), max(-1.0, up - down - half), min(1.0, up - down + half), n)
 
 
-def _scores(values) -> np.ndarray:
+def _scores(values: ArrayLike) -> np.ndarray:
     values = np.asarray(values, dtype=np.float64).reshape(-1)
     if not ((values >= 0) & (values <= 1)).all():
         raise BadSetting(f"Scores lie between 0 and 1, and {values.min():g} to {values.max():g} were given.")

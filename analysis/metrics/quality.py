@@ -1,15 +1,21 @@
 """How well a model predicts a text, and how near one way to read it comes to another: token by token."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike
 
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.paired import perplexity_of
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Quality:
     unit: str = ""
 
 
-def perplexity(model, token_ids, window: int, progress=None) -> Quality:
+def perplexity(model: "Model", token_ids: Any, window: int, progress: Callable[[float], None] | None = None) -> Quality:
     """Perplexity over non-overlapping windows of `window` tokens; the remainder of the text is dropped.
 
     Call it inside `apply` to measure a method. Windows are independent: each starts without context, so position p
@@ -55,7 +61,7 @@ def perplexity(model, token_ids, window: int, progress=None) -> Quality:
 
 
 @torch.no_grad()
-def token_losses(model, ids: torch.Tensor) -> np.ndarray:
+def token_losses(model: "Model", ids: torch.Tensor) -> np.ndarray:
     """Nats per target token, float32 [B, T - 1], for windows of tokens [B, T]."""
     ids = ids.to(model.device)
     logits = model.lm(ids, use_cache=False).logits[:, :-1].float()
@@ -64,7 +70,7 @@ def token_losses(model, ids: torch.Tensor) -> np.ndarray:
     )
 
 
-def position_bins(losses, bins: int = 16) -> pd.DataFrame:
+def position_bins(losses: ArrayLike, bins: int = 16) -> pd.DataFrame:
     """Perplexity by position in the window: losses [windows, positions] in nats -> `bin first last n perplexity`.
 
     `first` inclusive, `last` exclusive: columns of `losses`. Equal widths of `positions // bins`; the positions that
@@ -102,7 +108,7 @@ def same_top1(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     return reference.max(-1).indices == logits.max(-1).indices  # as argmax, which takes three times as long
 
 
-def bits_per_byte(losses, count: int) -> float:
+def bits_per_byte(losses: ArrayLike, count: int) -> float:
     """Losses in nats of the tokens that make up `count` bytes of UTF-8 text, in bits for each byte."""
     if count < 1:
         raise BadSetting(f"Bits per byte need at least one byte of text, and {count} were given.")

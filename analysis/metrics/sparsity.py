@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 import torch
 
 from analysis.errors import BadSetting
 from analysis.seam.attention import Block
+
+if TYPE_CHECKING:
+    from analysis.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,14 @@ class Reads:
 class ReadCounter:
     """Counts what the queries of texts of `length` tokens read, without padding: `apply(..., watch=counter)`."""
 
-    def __init__(self, length: int):
+    def __init__(self, length: int) -> None:
         self.length = length
         self.attended = self.causal = self.queries = 0  # of every query head
         self.shared = self.visible = self.causal_kv = self.queries_kv = 0  # of every key-value head
 
     def __call__(self, block: Block, probabilities: torch.Tensor) -> None:
         """Adds one block of queries of one layer."""
+        assert block.read is not None, "the seam has decided what is read before a watcher sees a block"
         batch, heads, queries, _ = probabilities.shape
         kv_heads = heads // block.sharing
         causal = int((block.rows + 1).sum()) * batch
@@ -55,7 +60,7 @@ class ReadCounter:
         self.causal_kv += causal * kv_heads
         self.queries_kv += queries * batch * kv_heads
 
-    def reads(self, method) -> Reads:
+    def reads(self, method: "Method") -> Reads:
         """What `method` read in all texts so far. Errors: BadSetting when nothing was seen."""
         if not self.queries:
             raise BadSetting("No attention passed this counter, so nothing can be said of its reads.")

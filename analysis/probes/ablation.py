@@ -9,16 +9,21 @@ backward pass for all heads (attribution patching, Nanda 2023).
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from analysis.errors import BadSetting
-from analysis.methods import METHODS
+from analysis.methods.dense import Dense
 from analysis.metrics.quality import divergence
 from analysis.seam.attention import apply
 from analysis.seam.layers import decoder_layers
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
@@ -43,18 +48,19 @@ def replaced(out: torch.Tensor, by: str, seed: int = 0) -> torch.Tensor:
     return out[:, order.to(out.device)]
 
 
-class Without(METHODS["dense"]):
+class Without(Dense):
     """Dense attention whose `heads` (layer, head) give something else `by` one of WAYS."""
 
-    def __init__(self, heads: Heads, by: str = "zero", seed: int = 0, resumed: bool = False):
+    def __init__(self, heads: Heads, by: str = "zero", seed: int = 0, resumed: bool = False) -> None:
         """`resumed`: the layers before the first of the heads are not computed (`Passes`)."""
         super().__init__()
-        self.heads, self.by, self.seed, self.resumed = {}, by, seed, resumed
+        self.by, self.seed, self.resumed = by, seed, resumed
+        self.heads: dict[int, list[int]] = {}
         for layer, head in heads:
             self.heads.setdefault(layer, []).append(head)
 
     @property
-    def first_layer(self) -> int:
+    def first_layer(self) -> int:  # type: ignore[override]
         """That of the first head, where a pass begins there."""
         return min(self.heads, default=0) if self.resumed else 0
 
@@ -67,10 +73,10 @@ class Without(METHODS["dense"]):
         return torch.where(chosen[None, None, :, None], replaced(out, self.by, self.seed), out)
 
 
-class Kept(METHODS["dense"]):
+class Kept(Dense):
     """Dense attention that keeps what leaves its heads, layer by layer, with room for gradients."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.outs: list[torch.Tensor] = []
 
@@ -82,7 +88,7 @@ class Kept(METHODS["dense"]):
         return out
 
 
-def estimated(model, ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.ndarray:
+def estimated(model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.ndarray:
     """First-order estimate of what the mean loss rises by without each head, nats per token, float32 [layers, heads].
 
     ids [B, T] of a `Model`; one pass and its gradient by the outputs of the heads alone.
@@ -97,12 +103,15 @@ def estimated(model, ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.n
     finally:
         for p in trained:
             p.requires_grad_(True)
-    changes = [(replaced(out.detach(), by, seed) - out.detach()).float() * out.grad.float() for out in recorder.outs]
+    changes = []
+    for out in recorder.outs:
+        assert out.grad is not None, "its gradient was kept"
+        changes.append((replaced(out.detach(), by, seed) - out.detach()).float() * out.grad.float())
     return torch.stack([change.sum((0, 1, 3)) for change in changes]).cpu().numpy()
 
 
 @torch.no_grad()
-def ablated(model, ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0) -> np.ndarray:
+def ablated(model: "Model", ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0) -> np.ndarray:
     """Nats of each token [B, T - 1] of windows [B, T] without these heads, float32."""
     with apply(model.lm, Without(heads, by, seed)):
         return _nats(logits_of(model, ids), ids).cpu().numpy()
@@ -116,10 +125,13 @@ class Passes:
     """
 
     @torch.no_grad()
-    def __init__(self, model, ids: torch.Tensor, by: str = "zero", seed: int = 0, reference: bool = False) -> None:
+    def __init__(
+        self, model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0, reference: bool = False
+    ) -> None:
         """`reference`: logits are kept as well, and later passes say how far theirs lie apart."""
         self.model, self.ids, self.by, self.seed = model, ids, by, seed
-        self.layers, self.outs = decoder_layers(model.lm) or [], []
+        self.layers = decoder_layers(model.lm) or []
+        self.outs: list[Any] = []
         if len(self.layers) * ids.numel() * model.width * model.dtype.itemsize > KEPT_BYTES:
             self.layers = []
         handles = [layer.register_forward_hook(self._keep) for layer in self.layers]
@@ -147,16 +159,16 @@ class Passes:
         apart = None if self.reference is None else _by_rows(divergence, self.reference, logits)
         return _nats(logits, self.ids).cpu().numpy(), apart
 
-    def _keep(self, layer, args, out) -> None:
+    def _keep(self, layer: nn.Module, args: tuple, out: Any) -> None:
         self.outs.append(_copied(out))
 
 
-def _given(out, *args, **kwargs):
+def _given(out: Any, *args: Any, **kwargs: Any) -> Any:
     """What a layer gave before, whatever it is given now; its own, for a later layer may add to it in place."""
     return _copied(out)
 
 
-def _copied(out):
+def _copied(out: Any) -> Any:
     """A layer's output, a tensor or a tuple of them and of nothing."""
     if isinstance(out, torch.Tensor):
         return out.clone()
@@ -164,7 +176,7 @@ def _copied(out):
 
 
 @torch.no_grad()
-def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
+def logits_of(model: "Model", ids: torch.Tensor) -> torch.Tensor:
     """float32 [B, T - 1, V]: what the model says of each next token of windows [B, T]."""
     return model.lm(ids.to(model.device), use_cache=False).logits[:, :-1].float()
 
@@ -176,7 +188,7 @@ def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
     return torch.cat([measure(*part) for part in parts]).view(tables[0].shape[:2]).cpu().numpy()
 
 
-def _loss(lm, ids: torch.Tensor) -> torch.Tensor:
+def _loss(lm: Any, ids: torch.Tensor) -> torch.Tensor:
     logits = lm(ids.to(lm.device), use_cache=False).logits.float()
     targets = F.pad(ids[:, 1:].to(logits.device), (0, 1), value=UNSCORED)  # where a slice of the logits would be a copy
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNSCORED)

@@ -1,6 +1,6 @@
 """Texts on which heads show what they are called after: random tokens, part of them twice, and needles in a story."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def repeats(texts: int, length: int, vocabulary: int, random: np.random.Generato
     return Made(ids, spans, settled, ~copy[0], int(length - periods.max()))
 
 
-def needles(tokenizer, texts: int, length: int, random: np.random.Generator) -> Made:
+def needles(tokenizer: Any, texts: int, length: int, random: np.random.Generator) -> Made:
     """Identifiers hidden in the bundled story at all depths and asked for, the answer behind the question.
 
     A query that predicts a token of the answer asks for that token in the needle; displaced, for one as far into
@@ -72,6 +72,7 @@ def needles(tokenizer, texts: int, length: int, random: np.random.Generator) -> 
     for text, item in enumerate(items):
         size, first = len(item.answer), len(item.ids)
         needs[text, first:] = True
+        assert item.gold is not None, "a needle has one place"
         places = [item.gold[0], *random.integers(len(pieces.begin), item.question - size, DRAWS)]
         for draw, place in enumerate(places):
             keys = place + np.arange(size)

@@ -4,6 +4,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Item:
     gold: tuple[int, int] | None
     question: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         assert len({tuple(row) for row in self.candidates.tolist()}) == len(self.candidates), "candidates must differ"
 
     @property
@@ -77,7 +78,7 @@ class Pieces:
     fewer than 32 tokens.
     """
 
-    def __init__(self, tokenizer, text: str):
+    def __init__(self, tokenizer: Any, text: str) -> None:
         self.tokenizer, self.text = tokenizer, text[:MOST_CHARACTERS]
         self._known: dict[str, np.ndarray] = {}
         self.filler = self.ids(self.text)

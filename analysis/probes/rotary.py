@@ -8,6 +8,7 @@ with (Xiong et al. 2023); without training it shifts every rotation that the mod
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def base_for(model: Model, way: str, factor: float, base: float, length: int) ->
         return base
     if way != "dynamic_ntk" or length <= model.max_positions:
         return None
-    module = _modules(model)[0]
+    module: Any = _modules(model)[0]
     size = 2 * module.inv_freq.numel()
     grown = factor * length / model.max_positions - (factor - 1)
     return module.config.rope_parameters["rope_theta"] * grown ** (size / (size - 2))
@@ -52,7 +53,7 @@ def base_for(model: Model, way: str, factor: float, base: float, length: int) ->
 @contextmanager
 def rotary_base(model: Model, base: float | None) -> Iterator[Model]:
     """Inside, every rotary embedding of the model has this base; on exit it is as it was. None changes nothing."""
-    modules = [] if base is None else _modules(model)
+    modules: list[Any] = [] if base is None else _modules(model)
     before = [module.inv_freq for module in modules]
     try:
         for module in modules:

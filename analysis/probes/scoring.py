@@ -1,6 +1,7 @@
 """How likely a model finds each candidate answer: log-probabilities, and a forced choice between them."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
     lm, device = model.lm, model.device
     candidates = torch.as_tensor(item.candidates, device=device)
     with apply(model, method, kernels=True):
-        read = None
+        read: Any = None
         for part in filter(len, turned(item, turn, other or item)):
             past = None if read is None else past_of(read)
             tokens = torch.as_tensor(part, device=device)[None]
@@ -48,7 +49,7 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
             past = copy.deepcopy(past_of(read))
             if cache_state is not None:
-                method.held_ = copy.deepcopy(cache_state)
+                setattr(method, "held_", copy.deepcopy(cache_state))  # noqa: B010
             after = lm(answer[None, :-1], **as_past(lm, past), use_cache=True).logits[0]
             logs[place] += torch.log_softmax(after.float(), -1).gather(1, answer[1:, None]).double().sum()
     return logs.cpu().numpy()

@@ -31,6 +31,18 @@ class Ask:
     depth: float | None = None
     examples: int | None = None
 
+    @property
+    def fraction(self) -> float:
+        """The depth, of a task that has one."""
+        assert self.depth is not None, "this task hides something at a depth"
+        return self.depth
+
+    @property
+    def shown(self) -> int:
+        """The number of examples, of a task that has them."""
+        assert self.examples is not None, "this task shows examples"
+        return self.examples
+
 
 @dataclass(frozen=True)
 class Task:
@@ -81,7 +93,7 @@ def json_pairs(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     question[2] = values[0]
     count = min(fits(size), len(values) // 2)
     enough("json", ask, count, ask.choices, around + 2 * size, "pairs")
-    target = round(ask.depth * (count - 1))
+    target = round(ask.fraction * (count - 1))
     keys, hidden_values = values[:count], values[count : 2 * count]
     keys[0], keys[target] = keys[target], keys[0]  # the first key drawn is the one that is asked for
     blocks = [[opening, keys[i], middle, hidden_values[i], ending] for i in range(count)]
@@ -109,7 +121,7 @@ def passages(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     marks = pieces.values("word", max(fits(1), ask.choices), random)
     count = fits(len(marks[0]))
     enough("passages", ask, count, ask.choices, PASSAGE + len(mark) + len(marks[0]) + 2, "passages")
-    target, line = round(ask.depth * (count - 1)), pieces.ids(LINE)
+    target, line = round(ask.fraction * (count - 1)), pieces.ids(LINE)
     other_passages = pool[1 + np.arange(count) % (passage_total - 1)]  # a short text gives its other passages again
     blocks = [[line, pool[0] if i == target else other_passages[i], mark, marks[i], line] for i in range(count)]
     chosen = others(marks[:count], target, ask.choices, random)
@@ -133,24 +145,24 @@ def frequent_words(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Ite
 
 def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Examples of labelled words spread over the text; then words of one label, whose name is asked for."""
-    if ask.examples < ask.choices:
-        raise BadSetting(f"{ask.examples} examples cannot show {ask.choices} labels: ask for at least as many of them.")
+    if ask.shown < ask.choices:
+        raise BadSetting(f"{ask.shown} examples cannot show {ask.choices} labels: ask for at least as many of them.")
     drawn = pieces.values("word", (1 + POOL) * ask.choices, random)  # in one draw, so that no label is also a word
     named, words = drawn[: ask.choices], drawn[ask.choices :]
     arrow, line = pieces.ids(" ="), pieces.ids(LINE)
 
-    def shown(label: int) -> list[np.ndarray]:
+    def sampled(label: int) -> list[np.ndarray]:
         return [words[POOL * label + i] for i in random.permutation(POOL)[:SHOWN]]
 
-    order = random.permutation(np.arange(ask.examples) % ask.choices)
-    blocks = [[line, *shown(label), arrow, named[label], line] for label in order]
+    order = random.permutation(np.arange(ask.shown) % ask.choices)
+    blocks = [[line, *sampled(label), arrow, named[label], line] for label in order]
     right = int(random.integers(ask.choices))
-    question = [line, *shown(right), arrow]
+    question = [line, *sampled(right), arrow]
     size = sum(map(len, blocks[0]))
     left = room(pieces, ask, question, len(named[0]))
-    enough("labels", ask, left // size, ask.examples, size, "examples")
-    hay = pieces.hay(left - size * ask.examples, random)
-    places = [round((i + 0.5) / ask.examples * len(hay)) for i in range(ask.examples)]
+    enough("labels", ask, left // size, ask.shown, size, "examples")
+    hay = pieces.hay(left - size * ask.shown, random)
+    places = [round((i + 0.5) / ask.shown * len(hay)) for i in range(ask.shown)]
     parts, position = [pieces.begin], 0
     for place, block in zip(places, blocks, strict=True):
         parts += [hay[position:place], *block]
@@ -188,8 +200,8 @@ def hidden(
     hay = pieces.hay(max(0, left - needle_tokens), random)
     enough("needles", ask, left, needle_tokens + 1, 1, "tokens of text")
     places = random.integers(0, len(hay) + 1, len(needles))
-    places[target] = round(ask.depth * len(hay))
-    order = sorted(range(len(needles)), key=lambda i: (places[i], (i == target) * (ask.depth > 0.5)))
+    places[target] = round(ask.fraction * len(hay))
+    order = sorted(range(len(needles)), key=lambda i: (places[i], (i == target) * (ask.fraction > 0.5)))
     parts, used, gold = [pieces.begin], 0, None
     for i in order:
         parts.append(hay[used : places[i]])

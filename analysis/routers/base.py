@@ -16,7 +16,7 @@ class Router:
     reads: frozenset[str] = frozenset()
     NAMES: tuple[str, ...] = ()
 
-    def __init__(self, centroids: Tensor, seed: int = 0):
+    def __init__(self, centroids: Tensor, seed: int = 0) -> None:
         self.centroids, self.seed = centroids, seed
 
     @property

@@ -16,11 +16,18 @@ class Chance(Router):
 
     kind = "random"
 
-    def __init__(self, centroids: Tensor, seed: int = 0):
+    def __init__(self, centroids: Tensor, seed: int = 0) -> None:
         super().__init__(centroids, seed)
         self._draw = torch.Generator().manual_seed(seed)
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         shape = (*queries.shape[:-1], self.buckets)
         if positions is None:
             return torch.rand(shape, generator=self._draw).to(queries.device)
@@ -37,7 +44,14 @@ class Recency(Router):
     kind = "recency"
     reads = frozenset({"positions", "labels"})
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         if positions is None or labels is None:
             raise BadSetting("Recency needs the places of the queries and the bucket of each key of this text.")
         newest = newest_key(labels, positions, self.buckets, min_distance).float()  # [..., n, C]
@@ -50,7 +64,14 @@ class Oracle(Router):
     kind = "oracle"
     reads = frozenset({"mass"})
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         if mass is None:
             raise BadSetting("The oracle needs the mass of every bucket for every query.")
         return mass

@@ -24,10 +24,11 @@ class GWRLinear(Router):
     NAMES = ("weights",)
     intercept = False
 
-    def __init__(self, centroids: Tensor, seed: int = 0, eps: float = EPS):
+    def __init__(self, centroids: Tensor, seed: int = 0, eps: float = EPS) -> None:
         super().__init__(centroids, seed)
         self.eps = eps
-        self._gram = self._cross = None
+        self._gram: Tensor | None = None
+        self._cross: Tensor | None = None
 
     def partial_fit(self, queries: Tensor, mass: Tensor) -> "GWRLinear":
         """Add queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing."""
@@ -35,8 +36,11 @@ class GWRLinear(Router):
             queries = torch.cat([queries, torch.ones_like(queries[..., :1])], -1)
         queries, mass = paired(queries, mass)
         gram, cross = queries.mT @ queries, queries.mT @ mass  # [..., D, D], [..., D, C]
-        self._gram = gram if self._gram is None else self._gram.add_(gram)
-        self._cross = cross if self._cross is None else self._cross.add_(cross)
+        if self._gram is None or self._cross is None:
+            self._gram, self._cross = gram, cross
+        else:
+            self._gram.add_(gram)
+            self._cross.add_(cross)
         self.__dict__.pop("weights_", None)
         return self
 
@@ -49,6 +53,7 @@ class GWRLinear(Router):
 
     def solve(self) -> Tensor:
         """W in float64. A head whose queries are all zero gets zeros."""
+        assert self._gram is not None and self._cross is not None
         size = self._gram.shape[-1]
         shrunk = torch.ones(size, dtype=torch.float64, device=self._gram.device)
         if self.intercept:
@@ -60,7 +65,14 @@ class GWRLinear(Router):
             matrix[..., -1, -1] = matrix[..., -1, -1].clamp(min=1.0)
         return torch.cholesky_solve(self._cross, torch.linalg.cholesky(matrix))
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         weights = self.weights_.to(queries)
         if not self.intercept:
             return queries @ weights
@@ -81,9 +93,10 @@ class StaticPrior(Router):
     kind = "static_prior"
     NAMES = ("prior",)
 
-    def __init__(self, centroids: Tensor, seed: int = 0):
+    def __init__(self, centroids: Tensor, seed: int = 0) -> None:
         super().__init__(centroids, seed)
-        self._sum, self._count = None, 0
+        self._sum: Tensor | None = None
+        self._count: Tensor | int = 0
 
     def partial_fit(self, queries: Tensor, mass: Tensor) -> "StaticPrior":
         _, mass = paired(queries, mass)
@@ -97,9 +110,16 @@ class StaticPrior(Router):
         """Mean mass of each bucket, float32 [..., C]."""
         if self._sum is None:
             raise NotFitted("The static prior was not fitted: give it calibration queries first.")
-        return (self._sum / self._count.clamp(min=1)).float()
+        return (self._sum / torch.as_tensor(self._count).clamp(min=1)).float()
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         return self.prior_.unsqueeze(-2).expand(*queries.shape[:-1], self.buckets)
 
 

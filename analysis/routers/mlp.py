@@ -1,6 +1,7 @@
 """The learned routers that the closed form is held against: trained on bucket masses, two layers or one per head."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +24,12 @@ class SaapMLP(Router):
     """
 
     kind = "mlp"
-    NAMES = ("w1", "b1", "w2", "b2")
+    NAMES: tuple[str, ...] = ("w1", "b1", "w2", "b2")
     squared = False  # the loss: squared error instead of cross-entropy
 
-    def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress=None) -> "SaapMLP":
+    def fit(
+        self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress: Callable[[float], None] | None = None
+    ) -> "SaapMLP":
         """Train on queries [..., n, D] and masses [..., n, C], at most 65,536 of them; returns self.
 
         The leading dimensions are heads, each trained for itself. `progress(fraction)` is called before each epoch.
@@ -60,7 +63,14 @@ class SaapMLP(Router):
             for name, shape in shapes.items()
         }
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         return _forward({name: self.fitted(name).to(queries) for name in self.NAMES}, queries)
 
 
@@ -76,7 +86,7 @@ class LinearCrossEntropy(SaapMLP):
     ablation). One matrix per head, no intercept."""
 
     kind = "linear_cross_entropy"
-    NAMES = ("w",)
+    NAMES: tuple[str, ...] = ("w",)
 
     def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> dict[str, Tensor]:
         return {"w": torch.zeros(heads, dim, buckets)}
@@ -86,7 +96,14 @@ LEARNED = (SaapMLP, MLPSquared, LinearCrossEntropy)
 
 
 def _train(
-    weights: dict[str, Tensor], x: Tensor, y: Tensor, split: int, draw, epochs: int, squared: bool, progress
+    weights: dict[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    split: int,
+    draw: torch.Generator,
+    epochs: int,
+    squared: bool,
+    progress: Callable[[float], None] | None,
 ) -> dict[str, Tensor]:
     """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], the first `split` rows held out."""
     rows = x.shape[1]

@@ -12,8 +12,9 @@ SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
 class Moments:
     """Uncentred second moments E[x^T x] of rows that come in pieces: a sum [..., D, D] in float64, and a count."""
 
-    def __init__(self):
-        self.sum, self.count = 0.0, 0
+    def __init__(self) -> None:
+        self.sum: Tensor | float = 0.0
+        self.count = 0
 
     def add(self, rows: Tensor) -> "Moments":
         """Add rows [..., n, D]."""
@@ -24,7 +25,7 @@ class Moments:
 
     def mean(self, eps: float = 0.0) -> Tensor:
         """E[x^T x] + eps I, float64 [..., D, D]."""
-        mean = self.sum / max(1, self.count)
+        mean = torch.as_tensor(self.sum) / max(1, self.count)
         return mean + eps * torch.eye(mean.shape[-1], dtype=torch.float64, device=mean.device)
 
 
@@ -58,7 +59,14 @@ class SymmetricKMeans(Router):
 
     kind = "kmeans"
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         return queries @ self.centroids.to(queries).mT
 
 
@@ -68,7 +76,14 @@ class _Turned(Router):
 
     NAMES = ("of_queries", "of_keys")
 
-    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+    def scores(
+        self,
+        queries: Tensor,
+        positions: Tensor | None = None,
+        labels: Tensor | None = None,
+        mass: Tensor | None = None,
+        min_distance: int = 0,
+    ) -> Tensor:
         turned = F.normalize(self.centroids.to(queries) @ self.fitted("of_keys").to(queries), dim=-1)
         return queries @ self.fitted("of_queries").to(queries) @ turned.mT
 

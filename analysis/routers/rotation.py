@@ -2,12 +2,12 @@
 
 import sys
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from analysis.errors import BadModel
 
 
-def unrotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+def unrotate(x: Tensor, module: nn.Module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
     """x [B, heads, n, D] before the rotation that the attention layer `module` gave it by `tables` (cos, sin).
 
     Rotary embeddings of a part of the dimensions, interleaved ones and scaled ones (YaRN multiplies the tables by a
@@ -21,7 +21,7 @@ def unrotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
     return turned(x, module, cos / size, -sin / size)
 
 
-def turned(x: Tensor, module, cos: Tensor, sin: Tensor) -> Tensor:
+def turned(x: Tensor, module: nn.Module, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, heads, n, D] rotated by these tables as the layer `module` does. Errors: BadModel."""
     try:
         turn = sys.modules[type(module).__module__].apply_rotary_pos_emb

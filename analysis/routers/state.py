@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ class RoutingState:
                 f"has {layers} layers, {kv_heads} key-value heads and {head_dim} dimensions: fit them on this model."
             )
 
-    def to(self, device) -> "RoutingState":
+    def to(self, device: torch.device | str) -> "RoutingState":
         """Move all numbers to a device; returns self."""
         self.tensors = {name: tensor.to(device) for name, tensor in self.tensors.items()}
         return self
@@ -100,7 +101,9 @@ class RoutingState:
         return cls(settings, {name: tensor.float() for name, tensor in tensors.items()}, about)
 
 
-def stack(layers: list[dict[str, Router]], centroids: list[Tensor], settings: RoutingSettings, **about) -> RoutingState:
+def stack(
+    layers: list[dict[str, Router]], centroids: list[Tensor], settings: RoutingSettings, **about: Any
+) -> RoutingState:
     """The state of routers that were fitted layer by layer, each with all query heads."""
     tensors = {"centroids": torch.stack(centroids)}
     for kind, router in layers[0].items():

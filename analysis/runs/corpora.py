@@ -19,11 +19,11 @@ def corpora(root: Path | None = None) -> list[str]:
     return sorted(p.name for p in root.iterdir() if p.is_dir() and NAME.fullmatch(p.name)) if root.is_dir() else []
 
 
-def corpus_folder(store: RunStore, corpus: str, root: Path | None = None) -> Path:
+def corpus_folder(store: RunStore | None, corpus: str, root: Path | None = None) -> Path:
     """The folder behind what a browser asked for: `corpus` is the hashes of stored texts joined by "+", which are
     written into a folder of the store, or the name of one of `corpora`. Errors: BadSetting; nothing else is opened."""
     root = root or CORPORA
-    if TEXTS.fullmatch(corpus):
+    if store is not None and TEXTS.fullmatch(corpus):
         keys = sorted(set(corpus.split("+")))
         folder = store.root / "corpora" / f"texts-{text_hash('+'.join(keys))}"
         folder.mkdir(parents=True, exist_ok=True)

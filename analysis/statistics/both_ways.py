@@ -12,7 +12,7 @@ class BothWays:
     there are fewer.
     """
 
-    def __init__(self, length: int, count: int):
+    def __init__(self, length: int, count: int) -> None:
         self.count = count
         self.given, self.keys = torch.zeros(length, count), torch.zeros(length, count, dtype=torch.int32)
         self._received, self._readers = torch.zeros(count, length), torch.zeros(count, length, dtype=torch.int32)

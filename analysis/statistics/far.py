@@ -1,5 +1,7 @@
 """How far back a text is read and which tokens draw that reading, streamed block by block."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import torch
@@ -14,7 +16,7 @@ class FarReading:
     first token takes attention that means nothing (the sink), so it is counted apart and is never "far".
     """
 
-    def __init__(self, tokens: int, min_distance: int):
+    def __init__(self, tokens: int, min_distance: int) -> None:
         self.min_distance = min_distance
         self.received = np.zeros(tokens)  # far attention that each token draws
         self.expected = np.zeros(tokens)  # the same far attention, spread evenly over the far tokens of each query
@@ -23,7 +25,7 @@ class FarReading:
         self.uniform = np.zeros(len(self.edges))
         self.far = self.far_uniform = self.sink = self.queries = 0.0
 
-    def window(self, start: int):
+    def window(self, start: int) -> Callable[[Block, torch.Tensor], None]:
         """A watch for the window whose first token is token `start` of the text (batch of one)."""
 
         def watch(block: Block, probabilities: torch.Tensor) -> None:

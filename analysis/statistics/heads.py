@@ -1,5 +1,7 @@
 """Exact statistics of every head of dense attention, streamed: entropy, rank, sink, window, distance and more."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pandas as pd
 import torch
@@ -10,6 +12,9 @@ from analysis.seam.attention import apply
 from analysis.statistics.inputs import batch, check_room, earlier
 from analysis.statistics.numerics import Numerics
 from analysis.statistics.streams import BINS, About, Reader, by_torch
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
 MORE = ("previous_token", "induction", "far_peaks")
@@ -46,7 +51,7 @@ class HeadReading:
         head: tuple[int, int] | None = None,
         query_block: int | None = None,
         numerics: Numerics | None = None,
-    ):
+    ) -> None:
         self.numerics = numerics
         check_mass(mass)
         for name, value in (("window", window), ("query_block", 1 if query_block is None else query_block)):
@@ -57,10 +62,11 @@ class HeadReading:
         # the last head reads all visible keys alike: what chance gives
         self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
         self.distance = np.zeros((layers, heads + 1, BINS))
-        self.columns = []
+        self.columns: list[np.ndarray] = []
+        self._on_device: dict[torch.device | str, About] = {}
 
     @torch.no_grad()
-    def read(self, model, token_ids, attention_mask=None, reader: Reader | None = None) -> None:
+    def read(self, model: "Model", token_ids: Any, attention_mask: Any = None, reader: Reader | None = None) -> None:
         """One forward pass over tokens [T] or [B, T]; `attention_mask` [B, T] is 0 at padding, on either side.
         `reader`: one of this reading that does more on the way (`Together`).
 
@@ -79,7 +85,8 @@ class HeadReading:
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
         """New texts, ids int64 [B, T], and which tokens are no padding: what follows is about them."""
         self._ids, self._real, self._earlier = ids, real, earlier(ids, real)
-        self._first, self._on_device = real.int().argmax(1), {}
+        self._first = real.int().argmax(1)
+        self._on_device = {}
         if self.head is not None:
             self.columns.append(np.full((*ids.shape, len(ALL)), np.nan))
 
@@ -106,7 +113,7 @@ class HeadReading:
             _, *measured = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
             self.add_many(0, start, *(part.numpy() for part in measured))
 
-    def add_many(self, layer: int, start: int, measured, distance) -> None:
+    def add_many(self, layer: int, start: int, measured: np.ndarray, distance: np.ndarray) -> None:
         """The numbers of all heads of a block as `rows.by_torch` gives them."""
         self.distance[layer] += distance.sum(0)
         for text in range(len(measured)):
@@ -129,7 +136,7 @@ class HeadReading:
         for totals, increment in zip((self.sums, self.counts, self.distance), added, strict=True):
             totals[layer, head] += increment
 
-    def about(self, device) -> About:
+    def about(self, device: torch.device | str) -> About:
         """What is asked and the facts of the texts, on a device."""
         if device not in self._on_device:
             facts = self._first, self._real, torch.from_numpy(self._earlier), self._ids
@@ -171,7 +178,12 @@ class HeadReading:
 
 
 def attention_statistics(
-    model, token_ids, mass: float = 0.9, window: int = 128, query_block: int | None = None, attention_mask=None
+    model: "Model",
+    token_ids: Any,
+    mass: float = 0.9,
+    window: int = 128,
+    query_block: int | None = None,
+    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """What every head of a model's dense attention reads, exact, from one forward pass; no weights [T, T] are kept.
 

@@ -1,17 +1,29 @@
 """Texts as the statistics take them: a batch of tokens, what of it is real, whether it can be read at all; what enters
 each attention layer, and one pass through the layers."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from analysis.errors import BadSetting, BadText, TooLarge
 from analysis.models.weights import free_bytes
 from analysis.runs.memory import of_token
 from analysis.seam.layers import attention_modules
 
+if TYPE_CHECKING:
+    from analysis.models import Model
+
 
 @torch.no_grad()
-def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None) -> list[torch.Tensor]:
+def attention_inputs(
+    model: "Model",
+    windows: list[np.ndarray],
+    progress: Callable[[float], None] | None = None,
+    make: Callable[[int, Tensor], Tensor] | None = None,
+) -> list[torch.Tensor]:
     """The hidden states that enter each attention layer, windows of token ids [T] joined: L tensors [sum of T, d], CPU.
 
     `progress(fraction)` is called before each window. `make(layer, hidden)`: what is kept of a window's states
@@ -19,10 +31,11 @@ def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None)
     """
     states_of: list[list[torch.Tensor]] = [[] for _ in range(model.num_layers)]
 
-    def keep(module, args, kwargs):
+    def keep(module: nn.Module, args: tuple, kwargs: dict) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
         states = hidden[0].float().cpu()
-        states_of[module.layer_idx].append(states if make is None else make(module.layer_idx, states))
+        layer = cast(int, module.layer_idx)
+        states_of[layer].append(states if make is None else make(layer, states))
 
     for index, ids in enumerate(windows):
         if progress:
@@ -37,13 +50,13 @@ def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None)
 
 
 @torch.no_grad()
-def forward(model, ids: np.ndarray) -> None:
+def forward(model: "Model", ids: np.ndarray) -> None:
     """Run one window of tokens [T] through the layers, without the vocabulary's logits and without a KV cache."""
     batch = torch.as_tensor(ids, device=model.device)[None]
     model.lm.base_model(batch, use_cache=False)
 
 
-def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(model: "Model", token_ids: Any, attention_mask: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(ids int64 [B, T], real bool [B, T]) on the CPU, from tokens [T] or [B, T] and a mask that is 0 at padding.
 
     Errors: BadText for no tokens or strange ones, BadSetting for a mask of another shape.
@@ -66,7 +79,7 @@ def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Te
     return ids, real
 
 
-def masks(config, padded: bool) -> int:
+def masks(config: Any, padded: bool) -> int:
     """How many masks [T, T] of one byte transformers makes for a pass: one for each kind of layer that the plain causal
     rule does not describe, which are layers with a sliding window, and of padded texts all."""
     sliding = getattr(config, "sliding_window", None)
@@ -74,7 +87,7 @@ def masks(config, padded: bool) -> int:
     return len(kinds if padded else kinds - {"full_attention"})
 
 
-def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
+def check_room(model: "Model", ids: torch.Tensor, padded: bool = False) -> None:
     """Refuse, before anything is computed, more tokens than the model reads at once or than fit memory.
 
     Errors: TooLarge, which names what fits.

@@ -57,7 +57,7 @@ class PatternReading:
     that each query reads most; `evenness()` [L, H, B]: entropy as a share of that of even reading.
     """
 
-    def __init__(self, layers: int, heads: int, shape: tuple[int, int], spans: dict[str, np.ndarray]):
+    def __init__(self, layers: int, heads: int, shape: tuple[int, int], spans: dict[str, np.ndarray]) -> None:
         texts, length = shape
         self.spans = {name: torch.from_numpy(some) for name, some in spans.items()}
         self.sums = {name: np.zeros((len(some), layers, heads, texts)) for name, some in spans.items()}

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 SAMPLE = 16  # queries of a window, evenly spaced up to its last
 COLUMNS = ("largest_score", "difference", "own_difference")
@@ -19,7 +20,7 @@ class Numerics:
         self.found = np.zeros((layers, len(COLUMNS)))
 
     @torch.no_grad()
-    def look(self, layer: int, query: torch.Tensor, key: torch.Tensor, module) -> None:
+    def look(self, layer: int, query: torch.Tensor, key: torch.Tensor, module: nn.Module) -> None:
         """Add a text without padding: query [B, H, T, D] and key [B, G, T, D] as they meet in a layer's `module`."""
         length, repeat = query.shape[2], query.shape[1] // key.shape[1]
         scaling = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)

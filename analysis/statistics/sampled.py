@@ -21,9 +21,9 @@ class QueryReading(HeadReading):
     Feed it each window: `begin_window(offset)`, then `read(..., reader=Together(it, [it.watch]))`.
     """
 
-    def __init__(self, layers: int, heads: int, queries: np.ndarray, mass: float = 0.9, window: int = 128):
+    def __init__(self, layers: int, heads: int, queries: np.ndarray, mass: float = 0.9, window: int = 128) -> None:
         super().__init__(layers, heads, mass, window)
-        self.queries, self.offset = queries, 0
+        self.sampled_queries, self.offset = queries, 0
         self.values = np.full((len(queries), layers, heads, len(ALL)), np.nan, np.float32)
         self.best = np.zeros((len(queries), layers, heads), np.int64)
         self.weight = np.zeros((len(queries), layers, heads), np.float32)
@@ -37,8 +37,8 @@ class QueryReading(HeadReading):
     def _inside(self, first: int, count: int) -> tuple[slice, np.ndarray]:
         """(which of the queries lie in `count` tokens of the window from `first` on, their places among these)."""
         start = self.offset + first
-        low, high = np.searchsorted(self.queries, [start, start + count])
-        return slice(low, high), self.queries[low:high] - start
+        low, high = np.searchsorted(self.sampled_queries, [start, start + count])
+        return slice(low, high), self.sampled_queries[low:high] - start
 
     def _sum(self, layer: int, text: int, head: int, measured: np.ndarray, start: int) -> None:
         super()._sum(layer, text, head, measured, start)

@@ -1,5 +1,7 @@
 """What skip softmax leaves out at every threshold (BLASST, arXiv 2512.12087), and the scale that leaves out a share."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
@@ -7,13 +9,16 @@ from analysis.kernels.block_maps import rises
 from analysis.kernels.pool import each
 from analysis.statistics.states import attention_states
 
+if TYPE_CHECKING:
+    from analysis.models import Model
+
 DECODED = 32  # last queries of a text, each taken as a token after the prompt
 LOW, HIGH = 0.1, 0.9  # shares that say something of the curve: beyond them it turns
 PHASES = ("prefill", "decode")
 
 
 @torch.no_grad()
-def rises_of(model, ids: np.ndarray, layers: list[int], block: int) -> dict[str, np.ndarray]:
+def rises_of(model: "Model", ids: np.ndarray, layers: list[int], block: int) -> dict[str, np.ndarray]:
     """phase -> the rise of every visible block of some layers, all heads, for one window of tokens [T]: float32 [n].
 
     A threshold lambda leaves out the blocks whose rise is at most log(lambda), as a serving kernel does it, which makes
@@ -23,7 +28,7 @@ def rises_of(model, ids: np.ndarray, layers: list[int], block: int) -> dict[str,
     length = len(ids)
     for states in attention_states(model, ids, layers).values():
 
-        def one(head: int, states=states) -> None:
+        def one(head: int, states: Any = states) -> None:
             for start in range(0, length, block):
                 scores = states.scores(head, start, min(start + block, length))
                 rises_by_phase["prefill"].append(rises(scores, block))

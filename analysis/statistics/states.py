@@ -2,9 +2,11 @@
 model."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from analysis.errors import BadModel
 from analysis.kernels.pool import each
@@ -13,6 +15,9 @@ from analysis.seam.attention import Block, apply
 from analysis.seam.calls import MASKED, Attended, Call
 from analysis.statistics.inputs import forward
 from analysis.statistics.streams import BLOCK_BYTES, Reader
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 CLOSE = 1e-2  # of a score: kept queries and keys must give the scores that the model computes
 
@@ -77,10 +82,12 @@ class States:
 class _Keeper(Reader):
     """Stands for a method in `apply`: keeps queries and keys, and lets the seam compute as always."""
 
-    def __init__(self, layers: list[int]):
-        self.kept: dict[int, States] = dict.fromkeys(layers)
+    def __init__(self, layers: list[int]) -> None:
+        self.kept: dict[int, States | None] = dict.fromkeys(layers)
 
-    def encode_tokens(self, layer: int, query, key, past: int, module, tables) -> None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: tuple[Tensor, Tensor] | None
+    ) -> None:
         """Keep them, with how the layer scales and caps their product."""
         if layer in self.kept:
             scaling = getattr(module, "scaling", None) or query.shape[-1] ** -0.5
@@ -113,14 +120,14 @@ class _Keeper(Reader):
 
 
 @torch.no_grad()
-def attention_states(model, ids: np.ndarray, layers: list[int] | None = None) -> dict[int, States]:
+def attention_states(model: "Model", ids: np.ndarray, layers: list[int] | None = None) -> dict[int, States]:
     """Queries and keys of some layers (all unless given) for one window of tokens [T], from one forward pass."""
     keeper = _Keeper(list(range(model.num_layers)) if layers is None else layers)
     with apply(model, keeper, kernels=True):
         forward(model, ids)
-    return keeper.kept
+    return {layer: states for layer, states in keeper.kept.items() if states is not None}
 
 
-def state_bytes(model, tokens: int, layers: int | None = None) -> int:
+def state_bytes(model: "Model", tokens: int, layers: int | None = None) -> int:
     """Bytes that `attention_states` keeps of a text."""
     return 4 * tokens * (layers or model.num_layers) * model.head_dim * (model.num_heads + model.num_kv_heads)

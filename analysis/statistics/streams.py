@@ -8,8 +8,10 @@ copy of its scores. On a GPU, or without numba, the same numbers come from torch
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from analysis.kernels.pool import each
 from analysis.kernels.rank import PEAKS, compiled, top_p_rank
@@ -38,7 +40,7 @@ class About:
     ids: torch.Tensor
 
 
-def by_torch(scores: torch.Tensor, start: int, about: About):
+def by_torch(scores: torch.Tensor, start: int, about: About) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries start..start + n of all heads: scores float32 [B, H, n, m], -inf where a key is not visible.
 
     The compiled twin is `analysis.kernels.rows`; a test holds them together.
@@ -89,7 +91,7 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
     return weights, measured, distance
 
 
-def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
+def _far_peaks(p: Tensor, visible: Tensor, back: Tensor, place: Tensor, about: About) -> torch.Tensor:
     """`far_peaks` of weights p [B, H, n, m], of which `visible` [B, 1, n, m] can be read, NaN without a far key."""
     first = about.first.view(-1, 1, 1, 1)
     far = visible & (back >= about.window) & (place > first)
@@ -102,11 +104,14 @@ def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
 class Reader(Hooks):
     """What `apply` takes for a method while a `HeadReading` measures: dense attention, each block of it looked at."""
 
-    def __init__(self, reading):
-        self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them
+    def __init__(self, reading: Any) -> None:
+        self.reading = reading
+        self.even: list | None = None  # what one unmasked layer's even head added: equal in all of them
         self.scratch = threading.local()
 
-    def encode_tokens(self, layer: int, query, key, past: int, module, tables) -> None:
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: tuple[Tensor, Tensor] | None
+    ) -> None:
         """Look at the numerics of a layer, where that is asked for; nothing is kept."""
         if self.reading.numerics is not None:
             self.reading.numerics.look(layer, query, key, module)

@@ -2,6 +2,7 @@
 enters each layer, and the queries and keys of all heads."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -24,7 +25,9 @@ class Together(Reader):
     called before each layer. `keep`: afterwards `states` holds queries and keys of every layer that needed no mask.
     """
 
-    def __init__(self, reading, watchers: Sequence[Watch] = (), enter: Enter | None = None, keep: bool = False) -> None:
+    def __init__(
+        self, reading: Any, watchers: Sequence[Watch] = (), enter: Enter | None = None, keep: bool = False
+    ) -> None:
         super().__init__(reading)
         self.watchers, self.enter, self.keeps = watchers, enter, keep
         self.states: dict[int, States] = {}

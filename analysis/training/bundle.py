@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -21,7 +20,7 @@ def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path,
     """Write the Hugging Face folder, bfloat16 weights and the tokenizer, into a draft; returns the bytes of the
     weights."""
     change()
-    model.to(torch.bfloat16).save_pretrained(out)
+    model.bfloat16().save_pretrained(out)
     change()
     PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_file(str(work / "tokens" / "tokenizer.json")),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,7 +17,9 @@ LOG = "log.jsonl"
 MORE = "more."  # begins the names of tensors that are kept beside what is trained
 
 
-def save_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict | None = None, **about) -> None:
+def save_checkpoint(
+    path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict | None = None, **about: Any
+) -> None:
     """Parameters, optimiser state and what else the run has to remember (`more` tensors by name, `about` plain data)
     in one safetensors file, written whole or not at all. The type in which an optimiser multiplies goes along."""
     tensors = {name: p.detach() for name, p in parameters.items()}

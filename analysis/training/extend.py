@@ -36,7 +36,7 @@ class Extension:
     clip: float = 1.0
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 <= self.steps <= 1_000_000 or not 0 < self.rate < 1 or self.length < 2 or self.tokens_per_step < 1:
             raise BadSetting(
                 f"Training takes 1 or more steps at a rate between 0 and 1, and got {self.steps} steps of "

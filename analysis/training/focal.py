@@ -7,10 +7,12 @@ other half of the paper's adaptation, and training it from the start (`pretrain 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
@@ -18,6 +20,9 @@ from analysis.metrics.quality import perplexity
 from analysis.seam.attention import apply
 from analysis.training.focus import _frozen
 from analysis.training.settings import warmed
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 HELD_OUT = 8  # windows at the end of the text that are not trained on
 SHARE = 8  # at most one in so many
@@ -39,7 +44,7 @@ class FocalTraining:
     offset: float = DENSE
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.steps < 1 or not 0 < self.rate < 1 or self.length < 2 or self.tokens_per_step < 2:
             raise BadSetting(
                 f"Training takes 1 or more steps of 2 or more tokens at a rate between 0 and 1, and got {self.steps} "
@@ -48,7 +53,7 @@ class FocalTraining:
 
 
 def train_temperatures(
-    model,
+    model: "Model",
     train_ids: np.ndarray,
     plan: FocalTraining,
     progress: Callable[[float, str], None] = lambda fraction, stage: None,
@@ -98,20 +103,20 @@ def train_temperatures(
     return weights, log
 
 
-def _held_out(model, method: FocalLearned, ids: np.ndarray, length: int) -> dict:
+def _held_out(model: "Model", method: FocalLearned, ids: np.ndarray, length: int) -> dict:
     losses, temperature = watched(model, method, ids, length)
     return {"held_out": float(losses.mean()), "temperature": temperature}
 
 
 @torch.no_grad()
-def watched(model, method: FocalLearned, ids: np.ndarray, length: int) -> tuple[np.ndarray, list[float]]:
+def watched(model: "Model", method: FocalLearned, ids: np.ndarray, length: int) -> tuple[np.ndarray, list[float]]:
     """Nats per token of windows [n, length - 1], and the mean temperature of each layer on them beside dense
     attention, which is 1."""
     temperatures: dict[int, list[float]] = {layer: [] for layer in range(model.num_layers)}
     plain = method.tau
 
     class Watching(FocalLearned):
-        def scale_queries(self, layer, query, of_tokens):
+        def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
             dim = query.shape[-1]
             temperatures[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
             return super().scale_queries(layer, query, of_tokens)

@@ -5,20 +5,25 @@ Runs on one device, or under `accelerate launch` on several: the windows of a st
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from analysis.groups.router import FocusRouter
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 
+if TYPE_CHECKING:
+    from analysis.models import Model
+
 
 def train_router(
-    model,
+    model: "Model",
     train_ids: np.ndarray,
     plan: RouterTraining,
     checkpoint: Path,
@@ -45,7 +50,7 @@ def train_router(
 
 
 def finetune(
-    model,
+    model: "Model",
     start: FocusRouter,
     train_ids: np.ndarray,
     plan: RouterTraining,
@@ -53,7 +58,7 @@ def finetune(
     progress: Callable[[float, str], None] = lambda fraction, stage: None,
     also: Callable[..., dict] | None = None,
     watch: Callable[[list[dict]], None] = lambda log: None,
-):
+) -> tuple["Model", FocusRouter, list[torch.Tensor], list[dict]]:
     """Phase 2: train all parameters of a copy of the model in float32, and of the router `start` unless the plan reads
     hard; `model` and `start` stay as they are. Returns (the copy as a `Model`, then as `train_router`).
     """
@@ -62,7 +67,7 @@ def finetune(
     return copied, *run.train(progress, watch)
 
 
-def copy_of(model):
+def copy_of(model: "Model") -> "Model":
     """The model with weights of its own in float32, all of them to be trained."""
     copied = replace(model, lm=copy.deepcopy(model.lm).float())
     copied.lm.requires_grad_(True)
@@ -70,7 +75,7 @@ def copy_of(model):
 
 
 @contextlib.contextmanager
-def _frozen(lm):
+def _frozen(lm: nn.Module) -> Iterator[None]:
     """The model's parameters without a gradient; afterwards as they were."""
     wanted = [p for p in lm.parameters() if p.requires_grad]
     lm.requires_grad_(False)

@@ -4,29 +4,34 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, inject_adapter_in_model
+from torch import nn
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 
+if TYPE_CHECKING:
+    from analysis.models import Model
+
 PROJECTIONS = (("c_attn",), ("q_proj", "v_proj"), ("query_key_value",))  # the first that a model has
 MOST_RANK = 512
 
 
 def finetune_lora(
-    model,
+    model: "Model",
     start: FocusRouter,
     train_ids: np.ndarray,
     plan: RouterTraining,
     rank: int,
     checkpoint: Path,
     progress: Callable[[float, str], None] = lambda fraction, stage: None,
-):
+) -> tuple["Model", FocusRouter, list[torch.Tensor], list[dict]]:
     """As `training.focus.finetune`, but only additions of this rank are trained, at the plan's `base_rate`; `plan` is
     of phase 2 and reads as a control. Returns (the copy as a `Model`, then as `train_router`)."""
     adapted = lora_copy(model, rank, plan.seed)
@@ -34,7 +39,7 @@ def finetune_lora(
     return adapted, *run.train(progress)
 
 
-def lora_copy(model, rank: int, seed: int = 0):
+def lora_copy(model: "Model", rank: int, seed: int = 0) -> "Model":
     """The model with weights of its own in float32, frozen, and additions of this rank, which begin as nothing.
 
     Errors: BadSetting for a rank out of range, or a model whose attention has none of PROJECTIONS.
@@ -46,7 +51,7 @@ def lora_copy(model, rank: int, seed: int = 0):
     return adapted
 
 
-def inject(lm, rank: int, **more) -> None:
+def inject(lm: nn.Module, rank: int, **more: Any) -> None:
     """Add LoRA to a transformers model, in place (Focus, tables 3 and 4): alpha is twice the rank, no dropout; queries,
     keys and values together where they are one projection, else queries and values."""
     if not 1 <= rank <= MOST_RANK:
@@ -66,6 +71,6 @@ def inject(lm, rank: int, **more) -> None:
     inject_adapter_in_model(config, lm, **more)
 
 
-def trainable(lm) -> int:
+def trainable(lm: nn.Module) -> int:
     """How many parameters of a model have a gradient."""
     return sum(p.numel() for p in lm.parameters() if p.requires_grad)

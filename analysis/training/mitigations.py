@@ -62,7 +62,7 @@ class Learning(Focus):
 
     plan: RouterTraining = field(default_factory=RouterTraining)
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # hidden [B, T, d] cut loose, groups [B, T, K]
-    turn: tuple[int, int] = (0, 0)
+    turn: tuple[int, ...] = (0, 0)
 
     def begin(self, *turn: int) -> None:
         """Before a text: forget the last one; `turn` (step from 1 on, number in it) names a text that is trained on."""
@@ -76,7 +76,8 @@ class Learning(Focus):
 
     def penalty(self) -> Tensor | float:
         """What the plan's losses add to the language model's, the mean over layers of the last text."""
-        plan, total = self.plan, 0.0
+        plan = self.plan
+        total: Tensor | float = 0.0
         for _, groups in self.seen:
             if plan.balance_weight:
                 total = total + plan.balance_weight * balance_loss(groups) / len(self.seen)
@@ -108,7 +109,7 @@ class Control(Learning):
         return members.view(batch, length, -1).to(hidden.device)
 
 
-def method_of(plan: RouterTraining, router) -> Learning:
+def method_of(plan: RouterTraining, router: FocusRouter) -> Learning:
     """How the attention is read in training: Focus with this router, or the control that the plan names."""
     if plan.reading in CONTROLS:
         return Control.build(router, reading="hard", membership="literal", plan=plan)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -78,8 +79,10 @@ def files(corpus: Path, domain: Domain, split: str) -> list[Path]:
     if not folder.is_dir():
         raise BadSetting(f"The corpus folder {corpus} has no folder {domain.folder!r}, which holds its {domain.name}.")
     below = folder / split
-    paths = below.iterdir() if below.is_dir() else (f for f in folder.iterdir() if f".{split}." in f.name)
-    paths = sorted(f for f in paths if f.is_file() and not f.name.startswith("."))
+    candidates = list((below if below.is_dir() else folder).iterdir())
+    if not below.is_dir():
+        candidates = [path for path in candidates if f".{split}." in path.name]
+    paths = sorted(path for path in candidates if path.is_file() and not path.name.startswith("."))
     if not paths:
         raise BadText(f"There is no {split} file for {domain.name} in {folder}; put texts into {below}.")
     return paths
@@ -97,7 +100,7 @@ def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
         yield from map(domain.prepare, domain.split(text))
 
 
-def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int):
+def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int) -> Tokenizer:
     """Byte-level BPE over `characters` of training text, each domain with its share; id 0 is `<|endoftext|>`."""
 
     def sample() -> Iterator[str]:
@@ -117,7 +120,7 @@ def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, 
     return tokenizer
 
 
-def known(path: Path):
+def known(path: Path) -> Tokenizer:
     """A tokenizer that is there already; its id 0 must be `<|endoftext|>`."""
     tokenizer = Tokenizer.from_file(str(path))
     if tokenizer.token_to_id(END_OF_TEXT) != 0:
@@ -137,7 +140,7 @@ def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
 def build(
     corpus: Path,
     folder: Path,
-    mixture=MIXTURE,
+    mixture: tuple[Domain, ...] = MIXTURE,
     vocabulary: int = 4096,
     characters: int = 24_000_000,
     seed: int = 0,
@@ -163,16 +166,17 @@ def build(
         for split in SPLITS:
             files(corpus, domain, split)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
+    byte_pairs = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
     with write_whole(folder / "tokenizer.json") as place:
-        tokenizer.save(str(place))
-    about = {"vocabulary": tokenizer.get_vocab_size(), "seed": seed, "domains": {}}
+        byte_pairs.save(str(place))
+    about: dict[str, Any] = {"vocabulary": byte_pairs.get_vocab_size(), "seed": seed, "domains": {}}
     for domain in mixture:
-        part = about["domains"][domain.name] = {"share": domain.share}
+        part: dict[str, Any] = {"share": domain.share}
+        about["domains"][domain.name] = part
         for split in SPLITS:
             texts = list(documents(corpus, domain, split))
             order = np.random.default_rng(seed).permutation(len(texts)) if split == "train" else range(len(texts))
-            rows = tokenizer.encode_batch_fast([END_OF_TEXT + texts[i] for i in order])
+            rows = byte_pairs.encode_batch_fast([END_OF_TEXT + texts[i] for i in order])
             ids = np.concatenate([np.asarray(row.ids, np.uint16) for row in rows])  # [T]
             part[split] = {
                 "shards": write_shards(folder, f"{domain.name}-{split}", ids),
@@ -217,7 +221,7 @@ def plan(
     for _, end, length in phases:
         upto = end * tokens_per_step // context
         goal = {name: int(upto * shares[name]) for name in tokens}
-        goal[max(tokens, key=shares.get)] += upto - sum(goal.values())
+        goal[max(tokens, key=lambda name: shares[name])] += upto - sum(goal.values())
         starts = np.concatenate([queue[name][used[name] : goal[name]] for name in tokens])
         used = goal
         rows.append(rng.permutation((starts[:, None] + np.arange(0, context, length)).ravel()))

@@ -15,7 +15,7 @@ class Muon(torch.optim.Muon):
     a training that goes on takes the one it was begun with.
     """
 
-    def __init__(self, matrices: list[torch.nn.Parameter], lr: float, weight_decay: float):
+    def __init__(self, matrices: list[torch.nn.Parameter], lr: float, weight_decay: float) -> None:
         super().__init__(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         self.products = quick_type(matrices[0].device)
 

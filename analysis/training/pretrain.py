@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ from analysis.training.mixture import plan
 from analysis.training.muon import Muon
 from analysis.training.settings import warmed
 from analysis.training.yardsticks import bits_by_domain, token_losses
+
+if TYPE_CHECKING:
+    from analysis.methods.base import Method
+    from analysis.models import Model
 
 FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
 ATTENTION = ("dense", "focal", "focal_learned", "focus")
@@ -59,7 +64,7 @@ class Recipe:
     rope_base: float = 10_000.0
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise BadSetting(f"The family is one of {', '.join(FAMILIES)}, not {self.family!r}.")
         if self.attention not in ATTENTION:
@@ -92,16 +97,21 @@ class Recipe:
         return warmed(step, self.steps, self.warm_up, self.floor)
 
 
-def build_model(recipe: Recipe, vocabulary: int):
+def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel:
     """A freshly initialised model: Qwen3 (Llama with per-head query-key norm), Llama or GPT-2; residual outputs start
     at 0."""
     torch.manual_seed(recipe.seed)
-    shared = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    shared: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "tie_word_embeddings": True,
+    }
     if recipe.family == "gpt2":
-        sizes = {"n_positions": recipe.context, "n_embd": recipe.width, "n_layer": recipe.layers}
+        sizes: dict[str, Any] = {"n_positions": recipe.context, "n_embd": recipe.width, "n_layer": recipe.layers}
         sizes |= {"n_head": recipe.heads, "n_inner": recipe.intermediate}
-        dropped = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropped, **shared))
+        sizes |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **shared))
     else:
         kind = "Llama" if recipe.family == "llama_plain" else "Qwen3"
         sizes = {"hidden_size": recipe.width, "intermediate_size": recipe.intermediate}
@@ -117,7 +127,7 @@ def build_model(recipe: Recipe, vocabulary: int):
     return model
 
 
-def training_method(recipe: Recipe, device: str):
+def training_method(recipe: Recipe, device: str) -> Method | None:
     """The registry's method to train with, or None for dense; BadSetting where this version has no such method.
 
     Focus trains a router from the first step: soft gate, groups balanced over each row (literal), a window of a 16th of
@@ -136,7 +146,7 @@ def training_method(recipe: Recipe, device: str):
     return methods.METHODS[recipe.attention]()
 
 
-def trained(model, method) -> dict[str, torch.nn.Parameter]:
+def trained(model: Model, method: Method) -> dict[str, torch.nn.Parameter]:
     """Everything that is trained, by name: the model's parameters and the method's (`addon.*`)."""
     addon = method.addon() if method else None
     extra = {f"addon.{name}": p for name, p in addon.named_parameters()} if addon is not None else {}
@@ -164,7 +174,7 @@ def train(
     stop_at: int | None = None,
     report: Callable[[float, str], None] = lambda fraction, stage: None,
     made_with: Callable = training_method,
-):
+) -> tuple[transformers.PreTrainedModel, Method | None]:
     """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
     or after step `stop_at`. `made_with(recipe, device)` gives the method.
 
@@ -189,7 +199,9 @@ def train(
     shares = {name: part["share"] for name, part in about["domains"].items()}
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
     rows = plan(recipe.phases(), recipe.tokens_per_step, counts, shares, recipe.seed)
-    usual, losses, saved = [], [], time.monotonic()
+    usual: list[float] = []
+    losses: list[float] = []
+    saved = time.monotonic()
     kernels = recipe.attention.startswith("focal")  # they are dense attention of other queries
     with apply(model, method, kernels=kernels) if method else contextlib.nullcontext():
         while step < (recipe.steps if stop_at is None else min(stop_at, recipe.steps)):

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,7 +23,10 @@ from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
 from analysis.training.mitigations import method_of, recluster
-from analysis.training.settings import CONTROLS
+from analysis.training.settings import CONTROLS, RouterTraining
+
+if TYPE_CHECKING:
+    from analysis.models import Model
 
 KEEP_EVERY = 20  # steps between looks at the groups, and at most between checkpoints
 PATIENCE = 10.0  # seconds of training that are lost at most when the process dies, where writing is quick
@@ -40,7 +44,15 @@ def team(device: str) -> Accelerator:
 class Run:
     """One run: what is trained, on what, and what it remembers."""
 
-    def __init__(self, model, router: FocusRouter | None, train_ids: np.ndarray, plan, checkpoint: Path, also):
+    def __init__(
+        self,
+        model: "Model",
+        router: FocusRouter | None,
+        train_ids: np.ndarray,
+        plan: RouterTraining,
+        checkpoint: Path,
+        also: Callable[..., dict] | None,
+    ) -> None:
         self.model, self.plan, self.checkpoint, self.also = model, plan, checkpoint, also
         self.length = min(plan.length, model.max_positions)
         if len(train_ids) <= self.length:

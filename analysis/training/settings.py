@@ -91,8 +91,7 @@ class RouterTraining:
 
     def router_settings(self) -> RouterSettings:
         """The settings of the router that is trained; without balance it has no Sinkhorn iterations."""
-        names = ("groups", "top", "d_s", "temperature", "window", "n_sink", "gate", "gate_sharpness", "gate_offset")
-        names += ("similarity",)
+        names = "groups top d_s temperature window n_sink gate gate_sharpness gate_offset similarity".split()
         iterations = self.iterations if self.balance == "sinkhorn" else 0
         return RouterSettings(iterations=iterations, **{name: getattr(self, name) for name in names})
 

@@ -1,6 +1,7 @@
 """What a pretrained model is measured by: bits per byte, and what it gains from context."""
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,8 +11,11 @@ from analysis.errors import BadText
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.models.arithmetic import quick
 
+if TYPE_CHECKING:
+    from analysis.models import Model
 
-def token_losses(model, ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
+
+def token_losses(model: "Model", ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
     """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32; `products` as in `quick`."""
     with quick(ids.device, products):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
@@ -27,7 +31,7 @@ def bits_per_byte(nats_per_token: float, tokens: int, size: int) -> float:
 
 
 @torch.no_grad()
-def evaluate(model, tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4) -> float:
+def evaluate(model: "Model", tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4) -> float:
     """Mean nats per token over non-overlapping windows of `length` tokens (the first of each is not predicted).
 
     `limit` windows, evenly spaced, instead of all of them. A text shorter than a window is one shorter window.
@@ -42,7 +46,9 @@ def evaluate(model, tokens: np.ndarray, length: int, limit: int | None = None, r
     return torch.cat(losses).mean().item()
 
 
-def bits_by_domain(model, valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4) -> dict:
+def bits_by_domain(
+    model: "Model", valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4
+) -> dict:
     """Bits per byte of each domain's valid tokens {name: uint16[T]}; `about` is what `mixture.build` returned."""
     bits = {}
     for name, tokens in valid.items():
@@ -53,7 +59,16 @@ def bits_by_domain(model, valid: dict, about: dict, length: int, limit: int | No
 
 
 @torch.no_grad()
-def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, windows=64, samples=64, seed=0) -> dict:
+def context_gain(
+    model: "Model",
+    tokens: np.ndarray,
+    context: int = 2048,
+    short: int = 128,
+    first: int = 768,
+    windows: int = 64,
+    samples: int = 64,
+    seed: int = 0,
+) -> dict:
     """What the model gains from context: nats per token that a fresh run on the last `short` tokens loses against the
     full context, at positions from `first` on; the same targets on both sides (paired).
 

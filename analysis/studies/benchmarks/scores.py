@@ -40,7 +40,7 @@ class DenseQuestion(Method):
     def encode_tokens(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module: Any, tables: Any
     ) -> None:
-        return self.inner.encode_tokens(layer, query, key, past, module, tables)
+        self.inner.encode_tokens(layer, query, key, past, module, tables)
 
     def scale_queries(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
         sharper = self.inner.scale_queries(layer, query, of_tokens)

@@ -37,7 +37,7 @@ class Asked:
     items: list[Item]
     shots: int
     files: list[str]
-    harness: object
+    harness: Any
 
     def values(self, results: Sequence[list]) -> dict[str, list[float]]:
         """Metric -> its value of every item, from what was found of each: (log-probability, greedy) of every answer, or

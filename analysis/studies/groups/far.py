@@ -113,27 +113,28 @@ def _one_pass(
     model: Model,
     reading: Reading,
     content: torch.Tensor,
-    made: FocusRouter,
+    focus_router: FocusRouter,
     control: FocusRouter,
     min_distance: int,
     seed: int,
 ) -> Tensors:
     """The tensors of a Far. What enters a layer decides its tokens' groups, which are filled in as the pass goes."""
     tokens, shape = len(reading.tokens), (model.num_layers, len(reading.tokens))
-    vectors = {router: torch.zeros(*shape, router.d_s) for router in (made, control)}
-    affinity = torch.zeros(*shape, made.K)
-    members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (made, control)}
-    arms = dict(zip(ARMS, (*members.values(), _chance(model, tokens, made, seed)), strict=True))
+    vectors = {router: torch.zeros(*shape, router.d_s) for router in (focus_router, control)}
+    affinity = torch.zeros(*shape, focus_router.K)
+    members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (focus_router, control)}
+    by_arm: list[list[torch.Tensor] | torch.Tensor] = [*members.values(), _chance(model, tokens, focus_router, seed)]
+    arms = dict(zip(ARMS, by_arm, strict=True))
     collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
     read = FarReading(tokens, min_distance)
 
     def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
         span = slice(start, start + len(hidden))
         states = hidden.float().cpu()
-        for router in (made, control):
+        for router in (focus_router, control):
             own = vectors[router][layer, span] = router.project(layer, states)
             soft, members[router][layer, span] = assigned(router, layer, own)
-            if router is made:
+            if router is focus_router:
                 affinity[layer, span] = soft
 
     with torch.no_grad():

@@ -95,7 +95,12 @@ def pairs(
         shares, listed = from_afar.shares, from_afar.listed.head(top)
     else:
         affinity, arms = of_arms(context, lm, reading, focus_router, control, seed)
-        filters = {"content": of_content if content else None, "layer": layer, "group": group, "head": head}
+        filters: dict[str, Any] = {
+            "content": of_content if content else None,
+            "layer": layer,
+            "group": group,
+            "head": head,
+        }
         collector = PairCollector(arms, affinity, min_distance=min_distance, top=top, **filters)
         collect(lm, reading.windows, [feed(collector)], context)
         shares, listed = collector, collector.table()

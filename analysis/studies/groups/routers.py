@@ -85,7 +85,9 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
             f"The router {name} in {path.parent} was made for other weights than those of {model.name} now: fit or "
             "train it again, or name another folder for fitted state."
         )
-    groups, top = map(int, NAME.fullmatch(name).groups())
+    match = NAME.fullmatch(name)
+    assert match is not None, "router_path has refused other names"
+    groups, top = map(int, match.groups())
     if name != f"k{groups}-top{top}":
         raise BadSetting(f"{model.name} has no router {name} here: train it first, or choose another one.")
     fit_router(model=model.name, groups=groups, top=top, context=context)
@@ -175,9 +177,10 @@ def fit_router(
     router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=fit.progress)
     control = random_centroids(router, inputs, seed)
     request = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed, "measure": measure}
-    tokens, perplexities = len(inputs[0]), {}
+    tokens = len(inputs[0])
+    perplexities: dict[str, float] = {}
     about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()], "tokens": tokens}
-    read = {"text": None, "tokens": tokens, "window": max(map(len, windows))}
+    read: dict[str, Any] = {"text": None, "tokens": tokens, "window": max(map(len, windows))}
     if measure:
         read, perplexities = _held_out(lm, router, control, context.within(0.8, 0.2))
         about |= {"evaluated_on": "bundled story", "evaluated_tokens": read["tokens"]}

@@ -203,8 +203,11 @@ def _questions(
 
 def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:
     axis = TASKS[name].axis
-    along = {"depth": [{"depth": d} for d in depths], "examples": [{"examples": n} for n in examples], None: [{}]}
-    return [Ask(length, choices, **place) for length in lengths for place in along[axis]]
+    if axis == "depth":
+        return [Ask(length, choices, depth=depth) for length in lengths for depth in depths]
+    if axis == "examples":
+        return [Ask(length, choices, examples=count) for length in lengths for count in examples]
+    return [Ask(length, choices) for length in lengths]
 
 
 def _tasks(probes: list[str] | None) -> list[str]:

@@ -51,7 +51,7 @@ def route_at(
     """
     check_seed(seed)
     lm = context.model(model)
-    if None in (min_distance, sinks):
+    if min_distance is None or sinks is None:
         main = next(iter(stored_curves(context, lm).curves.recall))
         min_distance = main.min_distance if min_distance is None else min_distance
         sinks = main.sinks if sinks is None else sinks

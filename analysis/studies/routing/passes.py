@@ -31,6 +31,7 @@ class Tap(Method):
 
     def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
         tables = tables if self.rotated is None or self.rotated[layer] else None
+        assert self.take is not None
         self.take(layer, *(unrotate(x[:1].float(), module, tables)[0] for x in (query, key)))
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,14 +66,12 @@ def score_routers(
     by kind (scores of all buckets and the best C / 32 of them), and the test keys in each bucket [P, C] per layer."""
     cells = list(fitted.routers)
     heads = [(layer, head) for layer, layer_heads in fitted.heads.items() for head in layer_heads]
-    place = {
-        layer: [point_tensor for point_tensor, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads
-    }
+    place = {layer: [index for index, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads}
     buckets = next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
     points = points_for(buckets, 32 if buckets <= 512 else 64)
     point_tensor = torch.tensor(points)
     documents = 1 + max(prompt.document for prompt in prompts)
-    sums = {name: defaultdict(dict) for name in ("recall", "selectivity")}
+    sums: dict[str, dict[Cell, dict[str, np.ndarray]]] = {name: defaultdict(dict) for name in ("recall", "selectivity")}
     queries = {cell: np.zeros((documents, len(heads))) for cell in cells}
     counts: dict[int, Tensor] = {}
     view: dict[int, LayerView] = {}
@@ -127,7 +126,7 @@ def route_scores(
     """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
     queries, turned = view.queries[:, rows], fitted.partitions[cell.partition].of_queries
     queries = queries @ turned[view.layer] if turned else queries
-    extra = {}
+    extra: dict[str, Any] = {}
     if "labels" in router.reads:
         labels = view.per_head(view.labels[cell.partition]).clone()
         labels[:, : cell.sinks] = -1

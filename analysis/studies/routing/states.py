@@ -4,6 +4,7 @@ none), and the curves that a slider reads, so that no budget needs a pass."""
 import json
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def stored_states(context: Context, model: Model) -> list[RoutingState]:
     by_file = {}
     for path in context.stored(model, f"{FOLDER}/c*-d*-s*.safetensors"):
         if path.name not in by_file:
-            state = context.once(f"routing {path}", path.stat().st_mtime_ns, lambda path=path: RoutingState.load(path))
+            state = context.once(f"routing {path}", path.stat().st_mtime_ns, partial(RoutingState.load, path))
             if state.about.get("revision") == model.revision:
                 by_file[path.name] = state
     return sorted(by_file.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
@@ -170,7 +171,7 @@ def stored_curves(context: Context, lm: Model) -> Kept:
     """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
     for path in context.stored(lm, f"{FOLDER}/{NAME}"):
         stamp = (str(path), path.stat().st_mtime_ns)
-        stored = context.once("routing curves", stamp, lambda path=path: _read(path))
+        stored = context.once("routing curves", stamp, partial(_read, path))
         if stored.about["revision"] == lm.revision:
             return stored
     raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
@@ -190,7 +191,7 @@ def _read(path: Path) -> Kept:
         tensors = load(data)
         cells = [Cell(**cell) for cell in note["cells"]]
         heads = [tuple(head) for head in note["heads"]]
-        curves_of = {"recall": {}, "selectivity": {}}
+        curves_of: dict[str, dict[Cell, dict[str, np.ndarray]]] = {"recall": {}, "selectivity": {}}
         for number, cell in enumerate(cells):
             for name, kinds in curves_of.items():
                 stored = {kind: tensors.get(f"{number}.{name}.{kind}") for kind in ROUTERS}
