@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from analysis.answer import plain
+from analysis.commands.routing import Route
 from analysis.corpus import sample_texts, tokenize
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
@@ -37,7 +38,8 @@ def measure(run: Setting) -> dict:
     """
     sizes = run.sizes
     given = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
-    result = route(sizes.model, **given, store=True, work=str(run.work), context=run.context)
+    request = Route(model=sizes.model, **given, store=True, work=str(run.work))
+    result = route(request, context=run.context)
     numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
     told = {key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")}
     return _rounded(numbers) | {"protocol": told}

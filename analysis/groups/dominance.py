@@ -75,6 +75,11 @@ class Balance:
     mass: list[float]
     confidence: list[float]
 
+    @property
+    def mean_share(self) -> float:
+        """The largest group's share, mean over layers."""
+        return sum(self.share) / len(self.share)
+
 
 @torch.no_grad()
 def rebalance(scores: Tensor, temperature: float, iterations: int) -> Balance:

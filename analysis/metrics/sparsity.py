@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from analysis.errors import BadSetting
 from analysis.seam.attention import Block
-
-if TYPE_CHECKING:
-    from analysis.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class ReadCounter:
         self.causal_kv += causal * kv_heads
         self.queries_kv += queries * batch * kv_heads
 
-    def reads(self, method: "Method") -> Reads:
+    def reads(self, method: Any) -> Reads:
         """What `method` read in all texts so far. Errors: BadSetting when nothing was seen."""
         if not self.queries:
             raise BadSetting("No attention passed this counter, so nothing can be said of its reads.")

@@ -1,9 +1,12 @@
-"""The studies: plain arguments in, one result out. The pages, the worker and the command line all call these.
+"""The studies: arguments in, one result out. The pages, the worker and the command line all call these.
 
 Importing this package is cheap; torch comes with the first study.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from analysis.command import full_place, imported
 from analysis.commands import COMMANDS
@@ -11,13 +14,22 @@ from analysis.studies.registry import PART, STORED
 
 
 class _Studies(Mapping):
-    """verb -> function, imported when first asked for."""
+    """verb -> a function of its plain arguments, imported when first asked for."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
 
     def __getitem__(self, verb: str) -> Callable:
-        return imported(*self._places[verb].split(":"))
+        function = imported(*self._places[verb].split(":"))
+        if "request" not in inspect.signature(function).parameters:
+            return function
+
+        @functools.wraps(function)
+        def compute(**given: Any) -> Any:
+            brought = {name: given.pop(name) for name in ("context", "progress") if name in given}
+            return function(COMMANDS[verb](**given), **brought)
+
+        return compute
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

@@ -8,6 +8,7 @@ import numpy as np
 
 from analysis.benchmarks import FOLDER, TASKS, here
 from analysis.claims import Claim, Comparison
+from analysis.commands.probes import Benchmark
 from analysis.errors import BadSetting
 from analysis.metrics.proportions import share_difference
 from analysis.studies.benchmarks.benchmark import benchmark
@@ -111,7 +112,7 @@ def _part(
     context: Context, task: str, prompts: str, methods: list[dict], given: dict, doing: Path | None = None
 ) -> dict:
     """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
-    scored = benchmark([task], methods, **given, context=context)
+    scored = benchmark(Benchmark(tasks=[task], methods=methods, **given), context=context)
     metric, table, numbers = TASKS[task].metric, scored.tables["items"], scored.numbers
     by_method = {label: table[table["method"] == label] for label in dict.fromkeys(table["method"])}
     dense = by_method[DENSE]["gold"].to_numpy()

@@ -8,9 +8,9 @@ from analysis.errors import BadSetting
 from analysis.places import CACHE
 from analysis.routers import ROUTERS
 from analysis.routers.mlp import SaapMLP
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.routing.fit import ABLATIONS
-from analysis.studies.routing.route import route
 from lab.routing import routing
 from tests.made.routed import SMALL, routed_home
 from tests.made.studied import part_again
@@ -59,16 +59,16 @@ def test_a_stopped_run_goes_on_from_the_routers_that_are_trained(home, tmp_path,
 
     monkeypatch.setattr(SaapMLP, "fit", counted)
     with pytest.raises(KeyboardInterrupt):
-        route(**given, context=seen)
+        STUDIES["route"](**given, context=seen)
     assert len(list((tmp_path / "work").iterdir())) == 2, "one for each router of a layer that was trained"
     (tmp_path / "go on").touch()
-    again = route(**given, context=seen).numbers
+    again = STUDIES["route"](**given, context=seen).numbers
     assert len(trained) == 3 + 7 and not list((tmp_path / "work").iterdir()), "the third anew, and no more"
     monkeypatch.undo()
-    whole = route(**given | {"work": None}, context=seen).numbers
+    whole = STUDIES["route"](**given | {"work": None}, context=seen).numbers
     assert again["rows"] == whole["rows"]
     with pytest.raises(BadSetting, match="stored from the command line"):
-        route(**given, context=Context(state=tmp_path))
+        STUDIES["route"](**given, context=Context(state=tmp_path))
 
 
 def test_what_is_stored_of_the_bundled_model_can_be():

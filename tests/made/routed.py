@@ -8,8 +8,8 @@ from analysis.corpus import sample_texts
 from analysis.routers import ROUTERS
 from analysis.routers.moments import Moments
 from analysis.routers.state import RoutingSettings, RoutingState, stack
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.routing.route import route
 from tests.made.evaluating import tiny_models
 from tests.made.studied import clean
 from tests.made.tiny import LAYERS
@@ -63,4 +63,4 @@ def routing_context(home: Path) -> Context:
 def everything(home: Path, context: Context):
     """The result of `route` with the grid and routers' own buckets, stored."""
     given = {"corpus": str(home / "corpus"), "model": str(home / "tiny"), "own": True, "store": True, **SMALL}
-    return route(**given, grid=True, context=context)
+    return STUDIES["route"](**given, grid=True, context=context)

@@ -13,6 +13,7 @@ from analysis.methods.focal_learned import DENSE, FocalWeights, _Clip
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.seam.attention import Block, apply
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.candidates import candidates
@@ -228,7 +229,7 @@ def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attenti
         (tmp_path / "corpus" / "wikitext2" / f"wiki.{split}.tokens").write_text(f" \n = {split} = \n \n {words} . \n")
     sizes = {"steps": 6, "length": 64, "tokens_per_step": 128, "vocabulary": 300, "attention": attention}
     out, context = tmp_path / "out", Context(device="cpu", browser=False)
-    numbers = pretrain.pretrain(str(tmp_path / "corpus"), str(out), **sizes, context=context).numbers
+    numbers = STUDIES["pretrain"](corpus=str(tmp_path / "corpus"), output=str(out), **sizes, context=context).numbers
     assert numbers["tokens"] == 6 * 128 and not (out / "focus").exists()
     text = context.add_text("words", words)
     ask = {"model": str(out), "text": text, "window": 64, "context": context}

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
 from analysis.models import arithmetic, load_model
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.routing import states
 from analysis.studies.routing.cells import Cell
@@ -110,7 +111,7 @@ def pretrain(root: Path, seed: int = 1) -> None:
     torch.set_num_threads(1)
     study.train = partial(train_model, checkpoint_seconds=-1.0, evaluate_every=2)
     asked = ASKED | {"seed": seed, "work": str(root / f"work-{seed}"), "context": Context(device="cpu")}
-    study.pretrain(str(root / "corpus"), str(root / "out"), **asked)
+    STUDIES["pretrain"](corpus=str(root / "corpus"), output=str(root / "out"), **asked)
 
 
 def _sum(root: Path) -> str:

@@ -12,8 +12,8 @@ import torch
 from analysis import files, fitted
 from analysis.errors import BadSetting, Cancelled
 from analysis.fitted import Fitted
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.training import pretrain
 from analysis.training.checkpoints import one_training
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,9 @@ def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tm
         assert other.stdout.readline() == "locked\n"
         (tmp_path / "corpus").mkdir()
         with pytest.raises(BadSetting, match="Another training writes to .*out"):
-            pretrain.pretrain(str(tmp_path / "corpus"), str(tmp_path / "out"), context=Context(device="cpu"))
+            STUDIES["pretrain"](
+                corpus=str(tmp_path / "corpus"), output=str(tmp_path / "out"), context=Context(device="cpu")
+            )
         with one_training(tmp_path / "another"):
             pass
         other.kill()  # the system frees its lock

@@ -12,6 +12,7 @@ from pandas import DataFrame
 from analysis.answer import Answer, doc, record
 from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.commandline import commandline
+from analysis.commands.probes import Benchmark
 from analysis.errors import BadSetting, TooLarge
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.metrics.proportions import share, share_difference
@@ -76,18 +77,7 @@ class Benchmarked(Answer):
     items: DataFrame = doc("one row per item and method: task, method, item, tokens, gold, and every metric's value")
 
 
-def benchmark(
-    tasks: list[str] | None = None,
-    methods: list[dict] | None = None,
-    model: str = "demo",
-    data: str = "",
-    shots: int | None = None,
-    items: int | None = None,
-    question: str = "sparse",
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Benchmarked:
+def benchmark(request: Benchmark, *, context: Context) -> Benchmarked:
     """Scores of `tasks` (those of USUAL) under `methods` as in `evaluate`, dense always first, on the same items.
 
     `data`: the folder with one folder of files per task (default, and always in a browser: models_cache/benchmarks).
@@ -96,19 +86,24 @@ def benchmark(
     the model with its answer is left out and counted; a task of which none fits is refused.
     Errors: BadSetting, TooLarge, NotFitted, before a pass.
     """
-    check_seed(seed)
-    if question not in SET_UPS:
-        raise BadSetting(f"The question is read {question[:20]!r}: it must be sparse (set-up A) or dense (set-up B).")
-    if context.browser and data:
+    check_seed(request.seed)
+    if request.question not in SET_UPS:
+        asked_for = request.question[:20]
+        raise BadSetting(f"The question is read {asked_for!r}: it must be sparse (set-up A) or dense (set-up B).")
+    if context.browser and request.data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
-    for name, value, lowest in (("shots", shots, 0), ("items", items, 1)):
+    for name, value, lowest in (("shots", request.shots, 0), ("items", request.items, 1)):
         if value is not None and value < lowest:
             raise BadSetting(f"The number of {name} is {value} and must be at least {lowest}.")
-    lm = context.model(model)
-    listed = beside_dense(context, lm, methods)
+    dense_question = request.question == "dense"
+    lm = context.model(request.model)
+    listed = beside_dense(context, lm, request.methods)
     context.progress(0.0, "reading the tasks")
-    folder = Path(data) if data else FOLDER
-    all_tasks = [asked(name, folder, shots, items, seed) for name in dict.fromkeys(tasks or USUAL)]
+    folder = Path(request.data) if request.data else FOLDER
+    all_tasks = [
+        asked(name, folder, request.shots, request.items, request.seed)
+        for name in dict.fromkeys(request.tasks or USUAL)
+    ]
     fitting = [_fitting(lm, task) for task in all_tasks]
     rows: list[BenchmarkRow] = []
     table: list[dict[str, Any]] = []
@@ -117,7 +112,7 @@ def benchmark(
         dense = None
         for way in listed:
             part = context.within(done / total, len(coded) / total, f"{task.title}, {way.label}")
-            counted, logs = _ask(part, lm, way, task, coded, question == "dense")
+            counted, logs = _ask(part, lm, way, task, coded, dense_question)
             done += len(coded)
             values, right = task.values(counted), gold(logs, task.items)
             rows += [_row(task, way, coded, left_out, metric, values, right, dense) for metric in values]
@@ -126,25 +121,25 @@ def benchmark(
                 item = {"task": task.name, "method": way.label, "item": number, "tokens": text.longest}
                 of_item = {metric: values[metric][number] for metric in values}
                 table.append(item | {"gold": float(right[number])} | of_item)
-    request: dict[str, Any] = {
-        "tasks": [task.name for task in all_tasks],
-        "data": "DIR",
-        "model": lm.name,
-        "methods": methods,
+    again = request.arguments | {"tasks": [task.name for task in all_tasks], "data": "DIR", "model": lm.name}
+    settings = {
+        "seed": request.seed,
+        "shots": request.shots,
+        "set_up": SET_UPS[request.question].letter,
+        "items": request.items,
+        "kernel": "masked blocks" if dense_question else "each method's own kernel where it has one",
+        "harness": importlib.metadata.version("lm_eval"),
+        "command": commandline("benchmark", again),
     }
-    request |= {"shots": shots, "items": items, "question": question, "seed": seed}
-    about = {"seed": seed, "shots": shots, "set_up": SET_UPS[question].letter, "items": items}
-    about |= {"kernel": "masked blocks" if question == "dense" else "each method's own kernel where it has one"}
-    about |= {"harness": importlib.metadata.version("lm_eval"), "command": commandline("benchmark", request)}
     tokens, lines = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
     return Benchmarked(
         rows=rows,
         sentences=lines,
         sentence=" ".join(lines),
         tasks={task.name: TaskFiles(task.title, task.files, task.shots) for task in all_tasks},
-        notes=[*_notes(lm, fitting, question), *looked_ahead(listed)],
+        notes=[*_notes(lm, fitting, request.question), *looked_ahead(listed)],
         items=DataFrame(table),
-        protocol=protocol("benchmark", lm, None, tokens * len(listed), **about),
+        protocol=protocol("benchmark", lm, None, tokens * len(listed), **settings),
     )
 
 

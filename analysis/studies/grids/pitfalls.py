@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from analysis.commandline import commandline
+from analysis.commands.probes import Pitfalls
 from analysis.errors import BadSetting
 from analysis.kernels.collisions import collide, hash_codes
 from analysis.kernels.merge import merge, merges
@@ -29,9 +30,7 @@ RULES = (  # what is read, and how likely it was taken to be found: tables that 
 
 
 @torch.no_grad()
-def pitfalls(
-    model: str = "demo", text: str = "", router: str = "k8-top1", seed: int = 0, *, context: Context
-) -> Result:
+def pitfalls(request: Pitfalls, *, context: Context) -> Result:
     """The first TOKENS tokens of a text: how attention over several sets of keys may be put together, and what MagicPIG
     finds when one hash table is enough and when two must agree.
 
@@ -42,20 +41,20 @@ def pitfalls(
     `one two`, how likely a key at a right angle to the query is found in so many tables; `sentence`.
     table: `rows`. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    if (top := named_top(router) or 1) != 1:
-        raise BadSetting(f"The router {router} puts a token into {top} groups: choose one with 1 group each.")
-    reading = read(context, lm, text, "first")
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    if (top := named_top(request.router) or 1) != 1:
+        raise BadSetting(f"The router {request.router} puts a token into {top} groups: choose one with 1 group each.")
+    reading = read(context, lm, request.text, "first")
     ids = reading.windows[0][:TOKENS]
-    focus_router = router_for(context, lm, router)[0]
+    focus_router = router_for(context, lm, request.router)[0]
     if len(ids) < 2 * focus_router.window:
         raise BadSetting(f"The text has {len(ids)} tokens and {2 * focus_router.window} are needed: give more text.")
     states = attention_states(lm, ids)
     members = memberships(focus_router, attention_inputs(lm, [ids], make=focus_router.project))[1]  # [L, T, K]
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(request.seed)
     ways, rules = [], {name: [] for name, _, _ in RULES}
-    pig = MagicPIG(seed=seed)
+    pig = MagicPIG(seed=request.seed)
     for layer, layer_states in states.items():
         context.progress(layer / len(states), f"layer {layer + 1} of {len(states)}")
         ways.append(_merged(layer_states, members[layer].to(layer_states.query.device), focus_router.window, draw))
@@ -71,21 +70,23 @@ def pitfalls(
             }
             for name in ways[0]
         },
-        "empty": empty_row(seed),
+        "empty": empty_row(request.seed),
         "rows": table,
         "by_chance": by_chance(),
-        "router": router_facts(router, focus_router),
+        "router": router_facts(request.router, focus_router),
         "notes": [f"The first {len(ids):,} tokens of the text."],
         "protocol": protocol(
             "pitfalls",
             lm,
-            text,
+            request.text,
             len(ids),
             window=len(ids),
-            seed=seed,
-            router=router,
+            seed=request.seed,
+            router=request.router,
             kernel=f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits",
-            command=commandline("pitfalls", {"text": "TEXT", "model": lm.name, "router": router, "seed": seed}),
+            command=commandline(
+                "pitfalls", {"text": "TEXT", "model": lm.name, "router": request.router, "seed": request.seed}
+            ),
         ),
     }
     numbers["sentence"] = sentence(numbers)

@@ -6,7 +6,8 @@ import torch
 from pandas import DataFrame
 
 from analysis.answer import Answer, doc, frame, record
-from analysis.groups.dominance import Balance, balance_note, balanced_largest_share, rebalance
+from analysis.commands.groups import Balance
+from analysis.groups.dominance import balance_note, balanced_largest_share, rebalance
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.groups.routers import router_for
@@ -51,32 +52,24 @@ class Balanced(Answer):
     iterations: DataFrame = doc("the same at 0 to 20 iterations", row=CurvePoint)
 
 
-def balance(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    temperature: float = 0.1,
-    iterations: int = 10,
-    *,
-    context: Context,
-) -> Balanced:
+def balance(request: Balance, *, context: Context) -> Balanced:
     """Balance the router's scores of a text's first 1,024 tokens anew (the literal rule), layer by layer."""
-    lm = context.model(model)
-    focus_router, _ = router_for(context, lm, router)
-    belongs_to = (lm.revision, text, router, float(focus_router.projection.detach().sum()))
+    lm = context.model(request.model)
+    focus_router, _ = router_for(context, lm, request.router)
+    belongs_to = (lm.revision, request.text, request.router, float(focus_router.projection.detach().sum()))
 
     def routing_scores() -> torch.Tensor:
         context.progress(0.1, "routing the text")
-        inputs = attention_inputs(lm, [read(context, lm, text, "first").windows[0][:LENGTH]])
+        inputs = attention_inputs(lm, [read(context, lm, request.text, "first").windows[0][:LENGTH]])
         with torch.no_grad():
             return torch.stack([focus_router.scores(layer, hidden).cpu() for layer, hidden in enumerate(inputs)])
 
     # Scores and curve stay in memory, so that a move of a slider costs one Sinkhorn.
     scores = context.once("scores", belongs_to, routing_scores)  # [L, T, K]
-    curve = context.once("balance", (belongs_to, temperature), lambda: _curve(scores, temperature))
-    balanced = rebalance(scores, temperature, iterations)
-    tokens, mean, worst = scores.shape[1], _mean_share(balanced), max(balanced.share)
-    settings = {"router": router, "temperature": temperature, "iterations": iterations}
+    curve = context.once("balance", (belongs_to, request.temperature), lambda: _curve(scores, request.temperature))
+    balanced = rebalance(scores, request.temperature, request.iterations)
+    tokens, mean, worst = scores.shape[1], balanced.mean_share, max(balanced.share)
+    settings = {"router": request.router, "temperature": request.temperature, "iterations": request.iterations}
     return Balanced(
         K=focus_router.K,
         tokens=tokens,
@@ -84,22 +77,18 @@ def balance(
         chance=balanced_largest_share(tokens, focus_router.K),
         mean=mean,
         worst=worst,
-        sentence=f"At temperature {temperature:g} and {iterations} iterations the largest group holds {mean:.1%} of "
-        f"the tokens (mean of layers; worst {worst:.1%}).",
+        sentence=f"At temperature {request.temperature:g} and {request.iterations} iterations the largest group holds "
+        f"{mean:.1%} of the tokens (mean of layers; worst {worst:.1%}).",
         notes=[balance_note(tokens, focus_router.K)],
         layers=DataFrame({"layer": range(len(balanced.share)), **asdict(balanced)}),
         iterations=frame(CurvePoint, curve),
-        protocol=protocol("balance", lm, text, tokens, **settings),
+        protocol=protocol("balance", lm, request.text, tokens, **settings),
     )
 
 
 def _curve(scores: torch.Tensor, temperature: float) -> list[CurvePoint]:
     balances = [rebalance(scores, temperature, iterations) for iterations in CURVE]
     return [
-        CurvePoint(iterations, _mean_share(balanced), max(balanced.share), max(balanced.mass))
+        CurvePoint(iterations, balanced.mean_share, max(balanced.share), max(balanced.mass))
         for iterations, balanced in zip(CURVE, balances, strict=True)
     ]
-
-
-def _mean_share(balanced: Balance) -> float:
-    return sum(balanced.share) / len(balanced.share)

@@ -5,6 +5,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from analysis.answer import Answer, doc, frame, record
+from analysis.commands.groups import Compare, GroupControls
 from analysis.errors import BadSetting
 from analysis.groups.contents import EMPTY, group_contents
 from analysis.groups.dominance import largest_share, stability
@@ -84,7 +85,7 @@ class ArmRow:
 
 
 @record
-class GroupControls(Answer):
+class ControlledGroups(Answer):
     """The table of Focus' section 5 for every layer of a text."""
 
     K: int = doc("groups of the router")
@@ -94,42 +95,36 @@ class GroupControls(Answer):
     notes: list[str] = doc("what a reader must know of the text and the router")
 
 
-def compare(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    other: str = "k8-top2",
-    other_model: str = "",
-    seed: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> RouterComparison:
+def compare(request: Compare, *, context: Context) -> RouterComparison:
     """How far two routers put the same tokens of a text together, layer by layer, by the best causal group of each.
 
     `other_model`: the model `other` belongs to when it is not `model`, such as the one before fine-tuning; both must
     cut the text into the same tokens. Errors: BadSetting.
     """
-    check_seed(seed)
-    second_model = other_model or model
-    lm, reading, labels, K = _labels(context, model, text, router, long_text)
+    check_seed(request.seed)
+    second_model = request.other_model or request.model
+    lm, reading, labels, K = _labels(context, request.model, request.text, request.router, request.long_text)
     other_reading, other_labels, K_other = reading, labels, K
-    if (second_model, other) != (model, router):
-        _, other_reading, other_labels, K_other = _labels(context, second_model, text, other, long_text)
+    if (second_model, request.other) != (request.model, request.router):
+        _, other_reading, other_labels, K_other = _labels(
+            context, second_model, request.text, request.other, request.long_text
+        )
     if not np.array_equal(reading.tokens.ids, other_reading.tokens.ids):
         raise BadSetting(
-            f"{model} and {second_model[:80]} cut this text into different tokens: compare models with one tokenizer."
+            f"{request.model} and {second_model[:80]} cut this text into different tokens: compare models with one "
+            "tokenizer."
         )
     if len(labels) != len(other_labels):
         raise BadSetting(
-            f"{model} has {len(labels)} layers and {second_model[:80]} has {len(other_labels)}: compare equal depths."
+            f"{request.model} has {len(labels)} layers and {second_model[:80]} has {len(other_labels)}: compare equal "
+            "depths."
         )
     layers: list[LayerAgreement] = []
     matching: list[GroupMatch] = []
     confusion: list[Confusion] = []
     for layer, (first, second) in enumerate(zip(labels, other_labels, strict=True)):
         agreement, matched, table = matched_table(first, second, K, K_other)
-        drawn = chance(first, second, max(K, K_other), seed)
+        drawn = chance(first, second, max(K, K_other), request.seed)
         shares = largest_share(first, K), largest_share(second, K_other)
         layers.append(LayerAgreement(layer, agreement, drawn, *shares))
         partners = [int(group) if group < K_other else None for group in matched]
@@ -143,10 +138,10 @@ def compare(
                 confusion.append(Confusion(layer, group, place, column, int(table[group, column])))
     agreements = [row.agreement for row in layers]
     mean, by_chance = float(np.mean(agreements)), float(np.mean([row.chance for row in layers]))
-    names = f"{router} and {other}"
-    if second_model != model:
-        names = f"{router} now and {other} of {second_model}"
-    settings = {"seed": seed, "router": router, "other": other, "other_model": second_model}
+    names = f"{request.router} and {request.other}"
+    if second_model != request.model:
+        names = f"{request.router} now and {request.other} of {second_model}"
+    settings = {"seed": request.seed, "router": request.router, "other": request.other, "other_model": second_model}
     return RouterComparison(
         K=K,
         K_other=K_other,
@@ -158,7 +153,7 @@ def compare(
         notes=reading.notes,
         matching=frame(GroupMatch, matching).astype({"other": "Int64"}),
         confusion=frame(Confusion, confusion),
-        protocol=protocol("compare", lm, text, len(reading.tokens), **settings),
+        protocol=protocol("compare", lm, request.text, len(reading.tokens), **settings),
     )
 
 
@@ -191,23 +186,15 @@ def chance(first: np.ndarray, second: np.ndarray, groups: int, seed: int = 0) ->
     return float(np.mean([stability(first, random.permutation(second), groups)[0] for _ in range(DRAWS)]))
 
 
-def group_controls(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    seed: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> GroupControls:
+def group_controls(request: GroupControls, *, context: Context) -> ControlledGroups:
     """The groups of every layer by this router, by random centroids, and by k-means.
 
     k-means (spherical) sorts the routing vectors of this very text, those that the router scores, into as many groups.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    reading = read(context, lm, text, long_text)
-    focus_router, control = router_for(context, lm, router)
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    reading = read(context, lm, request.text, request.long_text)
+    focus_router, control = router_for(context, lm, request.router)
     context.progress(0.3, "routing the text")
     vectors = routing_vectors(context, lm, reading, focus_router)
     soft = {
@@ -224,17 +211,17 @@ def group_controls(
         context.progress(0.4 + 0.6 * layer / lm.num_layers, f"groups of layer {layer}")
         for arm in ARMS:
             if arm == KMEANS:
-                group, confidence = spherical_kmeans(vectors[layer], K, seed)[1].numpy(), None
+                group, confidence = spherical_kmeans(vectors[layer], K, request.seed)[1].numpy(), None
             else:
                 group, confidence = _best(soft[arm][layer])
-            rows.append(_arm_row(layer, arm, group, confidence, words, kinds, K, seed))
-    return GroupControls(
+            rows.append(_arm_row(layer, arm, group, confidence, words, kinds, K, request.seed))
+    return ControlledGroups(
         K=K,
         rows=rows,
         labels_by=labels_by,
         sentence=_purity_sentence(frame(ArmRow, rows)),
-        notes=[*reading.notes, *router_notes(focus_router, text)],
-        protocol=protocol("group-controls", lm, text, len(words), seed=seed, router=router),
+        notes=[*reading.notes, *router_notes(focus_router, request.text)],
+        protocol=protocol("group-controls", lm, request.text, len(words), seed=request.seed, router=request.router),
     )
 
 

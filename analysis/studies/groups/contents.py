@@ -7,6 +7,7 @@ import numpy as np
 from pandas import DataFrame, concat
 
 from analysis.answer import Answer, doc, record
+from analysis.commands.groups import Groups, Umap
 from analysis.errors import BadSetting
 from analysis.groups.contents import GroupContent, GroupWord, group_contents
 from analysis.groups.dominance import balanced_largest_share, largest_share
@@ -78,31 +79,22 @@ class VectorMap(Answer):
     positions: np.ndarray = doc("which tokens of the text they are, int32 [n]")
 
 
-def groups(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    seed: int = 0,
-    shuffled: bool = True,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> TextGroups:
+def groups(request: Groups, *, context: Context) -> TextGroups:
     """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale.
 
     `shuffled`: whether the text is read once more with its tokens shuffled, as one of the controls.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    reading = read(context, lm, text, long_text)
-    focus_router, control = router_for(context, lm, router)
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    reading = read(context, lm, request.text, request.long_text)
+    focus_router, control = router_for(context, lm, request.router)
     K = focus_router.K
     context.progress(0.3, "routing the text")
     vectors = routing_vectors(context, lm, reading, focus_router)
     soft = memberships(focus_router, vectors)[0].numpy()  # [L, T, K]
     controls = {"random": memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()}
-    if shuffled:
-        of_shuffled = routing_vectors(context, lm, reading, focus_router, seed)
+    if request.shuffled:
+        of_shuffled = routing_vectors(context, lm, reading, focus_router, request.seed)
         controls["shuffled"] = memberships(focus_router, of_shuffled)[0].numpy()
     context.progress(0.6, "reading the groups")
     words = token_table(reading)
@@ -111,7 +103,7 @@ def groups(
     layers, contents_of_layers, words_of_layers = [], [], []
     for layer in range(lm.num_layers):
         group, confidence = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
-        contents, marks = group_contents(group, confidence, words["word"].tolist(), kinds, K, seed)
+        contents, marks = group_contents(group, confidence, words["word"].tolist(), kinds, K, request.seed)
         row = {"layer": layer, "dominance": largest_share(group, K), "confidence": float(confidence.mean())}
         for name in ("random", "shuffled"):
             if name in controls:
@@ -130,9 +122,9 @@ def groups(
         K=K,
         top=focus_router.top,
         window=focus_router.window,
-        router=router_facts(router, focus_router),
+        router=router_facts(request.router, focus_router),
         sentence=_sentence(focus_router, layer_table, group_table),
-        notes=[*reading.notes, *router_notes(focus_router, text)],
+        notes=[*reading.notes, *router_notes(focus_router, request.text)],
         labels_by=labels_by,
         tokens=words,
         layers=layer_table,
@@ -142,31 +134,24 @@ def groups(
         confidence=soft.max(-1).astype(np.float32),
         pca=np.stack([coordinates for coordinates, _ in flat]).astype(np.float32),
         pca_variance=np.stack([share for _, share in flat]).astype(np.float32),
-        protocol=protocol("groups", lm, text, len(words), seed=seed, router=router),
+        protocol=protocol("groups", lm, request.text, len(words), seed=request.seed, router=request.router),
     )
 
 
-def umap(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    layer: int = 0,
-    seed: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> VectorMap:
+def umap(request: Umap, *, context: Context) -> VectorMap:
     """UMAP of one layer's routing vectors."""
-    check_seed(seed)
-    lm = context.model(model)
-    focus_router, _ = router_for(context, lm, router)
-    if not 0 <= layer < lm.num_layers:
-        raise BadSetting(f"Layer {layer} does not exist: {lm.name} has layers 0 to {lm.num_layers - 1}.")
-    reading = read(context, lm, text, long_text)
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    focus_router, _ = router_for(context, lm, request.router)
+    if not 0 <= request.layer < lm.num_layers:
+        raise BadSetting(f"Layer {request.layer} does not exist: {lm.name} has layers 0 to {lm.num_layers - 1}.")
+    reading = read(context, lm, request.text, request.long_text)
     vectors = routing_vectors(context, lm, reading, focus_router)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
-    coordinates, positions = umap2d(vectors[layer].numpy(), seed)
-    made_with = protocol("umap", lm, text, len(reading.tokens), seed=seed, router=router, layer=layer)
+    coordinates, positions = umap2d(vectors[request.layer].numpy(), request.seed)
+    made_with = protocol(
+        "umap", lm, request.text, len(reading.tokens), seed=request.seed, router=request.router, layer=request.layer
+    )
     return VectorMap(umap=coordinates, positions=positions, protocol=made_with)
 
 

@@ -7,6 +7,7 @@ import torch
 from pandas import DataFrame, concat
 
 from analysis.answer import Answer, doc, record
+from analysis.commands.groups import Pairs
 from analysis.errors import BadSetting
 from analysis.groups.pairs import Pair, PairCollector
 from analysis.groups.shares import ArmShares, DistanceShares
@@ -60,66 +61,58 @@ class FarPairs(Answer):
     distance: DataFrame = doc("one row per arm and bin of distance", row=DistanceShares)
 
 
-def pairs(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    min_distance: int = 128,
-    top: int = 100,
-    layer: int | None = None,
-    group: int | None = None,
-    head: int | None = None,
-    content: bool = True,
-    seed: int = 0,
-    shuffled: bool = True,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> FarPairs:
+def pairs(request: Pairs, *, context: Context) -> FarPairs:
     """The strongest far pairs of one group (Focus, section 5), and three null controls beside them.
 
     `min_distance` tokens lie at least between query and key; `content` lists pairs of content words only; `layer`,
     `group`, `head` narrow the list. `shuffled`: whether the text is read once more with its tokens shuffled, as one of
     the controls.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    _check(lm, min_distance, top, layer, head)
-    reading = read(context, lm, text, long_text)
-    focus_router, control = router_for(context, lm, router)
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    _check(lm, request.min_distance, request.top, request.layer, request.head)
+    reading = read(context, lm, request.text, request.long_text)
+    focus_router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
-    if content and (layer, group, head) == (None, None, None) and top <= LISTED:
+    if request.content and (request.layer, request.group, request.head) == (None, None, None) and request.top <= LISTED:
         # The usual list was collected when the text was first read.
-        from_afar = far(context, lm, reading, of_content, focus_router, control, min_distance, seed)
-        shares, listed = from_afar.shares, from_afar.listed.head(top)
+        from_afar = far(context, lm, reading, of_content, focus_router, control, request.min_distance, request.seed)
+        shares, listed = from_afar.shares, from_afar.listed.head(request.top)
     else:
-        affinity, arms = of_arms(context, lm, reading, focus_router, control, seed)
+        affinity, arms = of_arms(context, lm, reading, focus_router, control, request.seed)
         filters: dict[str, Any] = {
-            "content": of_content if content else None,
-            "layer": layer,
-            "group": group,
-            "head": head,
+            "content": of_content if request.content else None,
+            "layer": request.layer,
+            "group": request.group,
+            "head": request.head,
         }
-        collector = PairCollector(arms, affinity, min_distance=min_distance, top=top, **filters)
+        collector = PairCollector(arms, affinity, min_distance=request.min_distance, top=request.top, **filters)
         collect(lm, reading.windows, [feed(collector)], context)
         shares, listed = collector, collector.table()
     all_shares = [shares]
-    if shuffled:
-        all_shares.append(far_shuffled(context, lm, reading, focus_router, min_distance, seed, head))
+    if request.shuffled:
+        all_shares.append(
+            far_shuffled(context, lm, reading, focus_router, request.min_distance, request.seed, request.head)
+        )
     listed = described(listed, words, reading.tokens.ids)
     controls = concat([arm.controls() for arm in all_shares], ignore_index=True)
-    settings = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
+    settings = {
+        "seed": request.seed,
+        "router": request.router,
+        "min_distance": request.min_distance,
+        "kernel": STREAMED,
+    }
     return FarPairs(
         **shares.numbers(),
-        router=router_facts(router, focus_router),
-        sentence=_sentence(listed, controls, min_distance),
-        notes=[*reading.notes, *router_notes(focus_router, text), *_short(reading, min_distance)],
+        router=router_facts(request.router, focus_router),
+        sentence=_sentence(listed, controls, request.min_distance),
+        notes=[*reading.notes, *router_notes(focus_router, request.text), *_short(reading, request.min_distance)],
         tokens=words,
         pairs=listed,
         controls=controls,
         distance=concat([arm.by_distance() for arm in all_shares], ignore_index=True),
-        protocol=protocol("pairs", lm, text, len(words), **settings),
+        protocol=protocol("pairs", lm, request.text, len(words), **settings),
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from analysis.answer import Answer, doc, record
 from analysis.commandline import commandline
+from analysis.commands.groups import FitRouter
 from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.controls import random_centroids
@@ -90,7 +91,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     groups, top = map(int, match.groups())
     if name != f"k{groups}-top{top}":
         raise BadSetting(f"{model.name} has no router {name} here: train it first, or choose another one.")
-    fit_router(model=model.name, groups=groups, top=top, context=context)
+    settings: dict[str, Any] = {"model": model.name, "groups": groups, "top": top}
+    fit_router(FitRouter(**settings), context=context)
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
 
 
@@ -151,41 +153,34 @@ class FittedRouter(Answer):
     perplexity_random: float | None = doc("with random centroids, same settings", default=None)
 
 
-def fit_router(
-    model: str = "demo",
-    groups: int = 8,
-    top: int = 1,
-    window: int = 128,
-    seed: int = 0,
-    measure: bool = False,
-    *,
-    context: Context,
-) -> FittedRouter:
+def fit_router(request: FitRouter, *, context: Context) -> FittedRouter:
     """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
 
     `measure` compares it with random groups and dense attention by perplexity on the third sample, which the fit never
     saw: three more passes, so only on request.
     """
-    check_seed(seed)
-    check_settings(groups=groups, top=top, window=window)
-    lm = context.model(model)
+    check_seed(request.seed)
+    check_settings(groups=request.groups, top=request.top, window=request.window)
+    lm = context.model(request.model)
     samples = fitting_samples()
-    path = router_path(context, lm, f"k{groups}-top{top}")
+    path = router_path(context, lm, f"k{request.groups}-top{request.top}")
     windows = [ids for text in samples.values() for ids in _first_windows(lm, text)]
     inputs = attention_inputs(lm, windows, lambda done: context.progress(done / 2, "reading the calibration texts"))
-    fit = context.within(0.5, 0.3 if measure else 0.5)
-    router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=fit.progress)
-    control = random_centroids(router, inputs, seed)
-    request = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed, "measure": measure}
+    fit = context.within(0.5, 0.3 if request.measure else 0.5)
+    router = fit_without_training(
+        inputs, request.groups, request.top, window=request.window, seed=request.seed, progress=fit.progress
+    )
+    control = random_centroids(router, inputs, request.seed)
     tokens = len(inputs[0])
     perplexities: dict[str, float] = {}
     about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()], "tokens": tokens}
     read: dict[str, Any] = {"text": None, "tokens": tokens, "window": max(map(len, windows))}
-    if measure:
+    if request.measure:
         read, perplexities = _held_out(lm, router, control, context.within(0.8, 0.2))
         about |= {"evaluated_on": "bundled story", "evaluated_tokens": read["tokens"]}
         about |= {"evaluated_window": read["window"], **perplexities}
-    made_with = protocol("fit-router", lm, seed=seed, command=commandline("fit-router", request), **read)
+    command = commandline("fit-router", request.arguments | {"model": lm.name})
+    made_with = protocol("fit-router", lm, seed=request.seed, command=command, **read)
     notes = save(context, lm, router, control, path, **about, protocol=made_with)
     return FittedRouter(path=str(path), tokens=tokens, notes=notes, protocol=made_with, **perplexities)
 

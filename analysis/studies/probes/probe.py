@@ -7,6 +7,7 @@ import numpy as np
 from pandas import DataFrame
 
 from analysis.answer import Answer, doc, frame, record
+from analysis.commands.probes import Probe
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
 from analysis.models import Model
@@ -67,24 +68,7 @@ class Probed(Answer):
     shown: DataFrame = doc("one prompt of each task in parts", row=ShownPrompt)
 
 
-def probe(
-    model: str = "demo",
-    text: str = "",
-    probes: list[str] | None = None,
-    methods: list[dict] | None = None,
-    lengths: list[int] | None = None,
-    depths: list[float] | None = None,
-    examples: list[int] | None = None,
-    items: int = 8,
-    choices: int = 4,
-    too_long: str = "refuse",
-    rope: str = "as_trained",
-    factor: float = 2.0,
-    base: float = 500_000.0,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Probed:
+def probe(request: Probe, *, context: Context) -> Probed:
     """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
 
     `probes`: names of TASKS (all); `methods` as in `evaluate`, dense is always first; `text` is what things are hidden
@@ -95,26 +79,26 @@ def probe(
     beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
     (analysis/probes/rotary.py). Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    named = _tasks(probes)
-    candidates = beside_dense(context, lm, methods, FAMILIES)
+    check_seed(request.seed)
+    lm = context.model(request.model)
+    named = _tasks(request.probes)
+    candidates = beside_dense(context, lm, request.methods, FAMILIES)
     if ahead := next((candidate.label for candidate in candidates if candidate.method.reads_future), None):
         raise BadSetting(
             f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
             "choose the causal rule."
         )
-    limit = reach(lm, rope, factor)
-    lengths = _lengths(lengths, limit, too_long)
+    limit = reach(lm, request.rope, request.factor)
+    lengths = _lengths(request.lengths, limit, request.too_long)
     second_fits = lengths[-1] + ROOM <= limit
     listed = ways(candidates, TURNS if second_fits else TURNS[:2])
-    depths, examples = _depths(depths), _examples(examples)
-    check_range("The number of items", items, 1, MOST_ITEMS)
-    check_range("The number of candidates", choices, 2, MOST_CHOICES)
-    text = text or context.add_text(*next(iter(sample_texts().values())))
+    depths, examples = _depths(request.depths), _examples(request.examples)
+    check_range("The number of items", request.items, 1, MOST_ITEMS)
+    check_range("The number of candidates", request.choices, 2, MOST_CHOICES)
+    text = request.text or context.add_text(*next(iter(sample_texts().values())))
     pieces = Pieces(lm.tokenizer, context.text(text)[1])
-    grid = {name: _grid(name, lengths, depths, examples, choices) for name in named}
-    prompts = items * sum(map(len, grid.values())) * len(listed)
+    grid = {name: _grid(name, lengths, depths, examples, request.choices) for name in named}
+    prompts = request.items * sum(map(len, grid.values())) * len(listed)
     if context.browser and prompts > MOST_PROMPTS:
         raise TooLarge(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
@@ -124,21 +108,39 @@ def probe(
     notes: list[str] = []
     impossible: BadSetting | None = None
     for name, asks in grid.items():
-        questions[name], error = _questions(pieces, name, asks, items, seed, limit)
+        questions[name], error = _questions(pieces, name, asks, request.items, request.seed, limit)
         if error is not None:
             impossible, empty = error, len(asks) - len(questions[name])
             notes.append(f"{TASKS[name].title}: {empty} of {len(asks)} cells are empty. {error}")
     if impossible is not None and not any(questions.values()):
         raise impossible
-    base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
+    base_for(lm, request.rope, request.factor, request.base, lm.max_positions)  # refuses before a pass
     if len(listed) > len(candidates) and not second_fits:
         notes.append(f"There is no room for a second question behind {lengths[-1]:,} tokens, so none was asked.")
-    cells = _ask(context, lm, listed, pieces, questions, partial(base_for, lm, rope, factor, base), seed)
+    cells = _ask(
+        context,
+        lm,
+        listed,
+        pieces,
+        questions,
+        partial(base_for, lm, request.rope, request.factor, request.base),
+        request.seed,
+    )
     lines, able = sentences(cells, listed, lm.name)
     cut_prompts = truncated(cells)
     tokens = sum(len(cell.items) * cell.ask.length for cell in cells)
-    settings = {"seed": seed, "kernel": KERNEL, "window": limit, "items": items, "candidates": choices, "rope": rope}
-    settings |= {"base": base if rope == "base" else None, "factor": None if rope == "as_trained" else factor}
+    settings = {
+        "seed": request.seed,
+        "kernel": KERNEL,
+        "window": limit,
+        "items": request.items,
+        "candidates": request.choices,
+        "rope": request.rope,
+    }
+    settings |= {
+        "base": request.base if request.rope == "base" else None,
+        "factor": None if request.rope == "as_trained" else request.factor,
+    }
     return Probed(
         rows=rows_by(cells, listed, *AXES),
         sentences=lines,
@@ -148,7 +150,7 @@ def probe(
         tasks={name: TaskFacts(task.title, task.about, task.axis) for name, task in TASKS.items()},
         labels=[way.label for way in listed],
         limit=limit,
-        notes=[*notes, *_notes(lm, pieces, lengths, rope, factor, base, cut_prompts)],
+        notes=[*notes, *_notes(lm, pieces, lengths, request.rope, request.factor, request.base, cut_prompts)],
         lengths=table_by(cells, listed, "length"),
         summary=table_by(cells, listed),
         shown=frame(ShownPrompt, shown(pieces, cells)),

@@ -8,6 +8,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from analysis.answer import frame
+from analysis.commands.routing import RouteAt, RouteVisit
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import BLOCKS, DOCUMENTS
 from analysis.models import Model
@@ -18,7 +19,7 @@ from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from analysis.studies.routing.fit import Fitted
 from analysis.studies.routing.passes import read_prompt
-from analysis.studies.routing.results import NamedCell, RoutedAt, RouteVisit, VisitedQuery
+from analysis.studies.routing.results import NamedCell, RoutedAt, VisitedBuckets, VisitedQuery
 from analysis.studies.routing.rows import HeadRow
 from analysis.studies.routing.score import RouterTiming, balance_rows, route_scores, score_routers
 from analysis.studies.routing.states import Beside, Kept, state_near, stored_curves
@@ -29,18 +30,7 @@ from analysis.studies.text.states import states_of, window_of
 from analysis.studies.text.text import token_table
 
 
-def route_at(
-    model: str = "demo",
-    visited: float | None = None,
-    min_distance: int | None = None,
-    sinks: int | None = None,
-    partition: str = RAW,
-    text: str = "",
-    seed: int = 0,
-    made: str = "",
-    *,
-    context: Context,
-) -> RoutedAt:
+def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
     """Recall of every router at `visited` buckets, any number from 1 to C (default: C / 32), from the stored curves: no
     pass. Distance and sinks are those of the stored study unless given.
 
@@ -49,26 +39,27 @@ def route_at(
     `made`: the date of the stored curves, so that a request names what answered it; nothing else depends on it.
     Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
     """
-    check_seed(seed)
-    lm = context.model(model)
+    min_distance, sinks = request.min_distance, request.sinks
+    check_seed(request.seed)
+    lm = context.model(request.model)
     if min_distance is None or sinks is None:
         main = next(iter(stored_curves(context, lm).curves.recall))
         min_distance = main.min_distance if min_distance is None else min_distance
         sinks = main.sinks if sinks is None else sinks
     check_range("The minimum distance", min_distance, 1, 1 << 20)
     check_range("The number of sinks", sinks, 0, 64)
-    cell = Cell(min_distance, sinks, partition)
-    stored = text_curves(context, lm, text, cell) if text else stored_curves(context, lm)
+    cell = Cell(min_distance, sinks, request.partition)
+    stored = text_curves(context, lm, request.text, cell) if request.text else stored_curves(context, lm)
     curves = stored.curves
     if cell not in curves.recall:
         names = ", ".join(other.name for other in curves.recall)
         raise BadSetting(f"There are no curves for {cell.name}: choose one of {names}.")
-    visited = max(1.0, curves.buckets / 32) if visited is None else visited
+    visited = max(1.0, curves.buckets / 32) if request.visited is None else request.visited
     if not 1 <= visited <= curves.buckets:
         raise BadSetting(f"{visited:g} buckets were to be visited: choose 1 to {curves.buckets:,}.")
     documents, unit = len(curves.queries[cell]), stored.about.get("unit", "documents")
     fewest = DOCUMENTS if unit == "documents" else BLOCKS
-    stamp = (stored.about["date"], stored.key, cell, seed)
+    stamp = (stored.about["date"], stored.key, cell, request.seed)
     # Every budget of the paper takes longer than the rest, and a slider of `visited` changes none of them.
     curve, closures, lines = context.once(
         "routing budgets",
@@ -150,52 +141,42 @@ def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
 
 
 @torch.no_grad()
-def route_visit(
-    model: str = "demo",
-    text: str = "",
-    position: int | None = None,
-    layer: int = 0,
-    head: int = 0,
-    router: str = "gwr_linear",
-    visited: int = 2,
-    min_distance: int = 64,
-    sinks: int = 0,
-    made: str = "",
-    *,
-    context: Context,
-) -> RouteVisit:
+def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
     """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
 
     `position` of the query among the text's tokens (default: a whole word of the first window with the head's
     strongest far read), in `layer` and `head`. `made` as in `route-at`: it only names what answered.
     Errors: BadSetting, BadText.
     """
-    lm = context.model(model)
-    cell = Cell(min_distance, sinks)
-    check_range("The minimum distance", min_distance, 1, 1 << 20)
-    check_range("The number of sinks", sinks, 0, 64)
-    state = state_near(context, lm, min_distance, sinks)
+    lm = context.model(request.model)
+    cell, layer, head = Cell(request.min_distance, request.sinks), request.layer, request.head
+    needed = tokens_needed(request.min_distance, request.sinks)
+    check_range("The minimum distance", request.min_distance, 1, 1 << 20)
+    check_range("The number of sinks", request.sinks, 0, 64)
+    state = state_near(context, lm, request.min_distance, request.sinks)
     fitted = from_state(lm, state, cell)
     check_range("The layer", layer, 0, lm.num_layers - 1)
     check_range("The head", head, 0, lm.num_heads - 1)
     buckets = fitted.partitions[RAW].centroids[layer].shape[1]
-    check_range("The number of buckets to visit", visited, 1, buckets)
-    if router not in fitted.routers[cell][layer]:
-        raise BadSetting(f"There is no router {router[:40]!r}: choose one of {', '.join(fitted.routers[cell][layer])}.")
-    reading = read(context, lm, text)
+    check_range("The number of buckets to visit", request.visited, 1, buckets)
+    if request.router not in fitted.routers[cell][layer]:
+        names = ", ".join(fitted.routers[cell][layer])
+        raise BadSetting(f"There is no router {request.router[:40]!r}: choose one of {names}.")
+    reading = read(context, lm, request.text)
     words = token_table(reading)
+    position = request.position
     if position is None:
         _, ids = window_of(reading, 0)
         states = states_of(context, lm, ids, layer)[layer]
-        position = telling_query(states, head, words, 0, tokens_needed(min_distance, sinks))
+        position = telling_query(states, head, words, 0, needed)
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)
     place = position - start
-    if place + 1 < tokens_needed(min_distance, sinks):
-        raise too_short(f"The text before token {position:,}", place + 1, tokens_needed(min_distance, sinks))
+    if place + 1 < needed:
+        raise too_short(f"The text before token {position:,}", place + 1, needed)
     query = _read_query(lm, reading.tokens.ids[start : position + 1], fitted, cell, layer, head)
     mass = query.mass
-    all_heads = fitted.routers[cell][layer][router]
+    all_heads = fitted.routers[cell][layer][request.router]
     of_head = type(all_heads)(all_heads.centroids[head : head + 1], all_heads.seed)
     of_head = of_head.restore({name: value[head : head + 1] for name, value in all_heads.tensors().items()})
     rows_of_query = torch.tensor([place], device=mass.device)
@@ -205,11 +186,15 @@ def route_visit(
     labels = query.view.labels[RAW][0][: place + 1].cpu()
     mass, share, scores = mass[0, 0].cpu(), query.share.cpu(), scores.cpu()
     attention, keys_back = query.attention[: place + 1].cpu(), place - torch.arange(place + 1)
-    far = query.visible[: place + 1].cpu() & (torch.arange(place + 1) >= sinks) & (keys_back >= min_distance)
+    far = (
+        query.visible[: place + 1].cpu()
+        & (torch.arange(place + 1) >= request.sinks)
+        & (keys_back >= request.min_distance)
+    )
     # Outside of the query's window, and after it, nothing is in reach.
     for name, values, absent in (
         ("bucket", labels, -1),
-        ("visited", rank[labels] < visited, False),
+        ("visited", rank[labels] < request.visited, False),
         ("far", far, False),
         ("attention", attention, 0.0),
     ):
@@ -220,28 +205,31 @@ def route_visit(
             "bucket": range(buckets),
             "score": scores.numpy(),
             "rank": rank.numpy(),
-            "visited": (rank < visited).numpy(),
+            "visited": (rank < request.visited).numpy(),
             "keys": torch.bincount(labels[far], minlength=buckets).numpy(),
             "mass": mass.numpy(),
         }
     )
-    recall, best = float(mass[rank < visited].sum()), float(mass.topk(visited).values.sum())
+    recall, best = float(mass[rank < request.visited].sum()), float(mass.topk(request.visited).values.sum())
     word = words["word"].iloc[position]
     nothing_far = [] if float(mass.sum()) > 0 else ["This query has no attention that far back: nothing can be found."]
-    return RouteVisit(
+    return VisitedBuckets(
         recall=recall,
         best=best,
         far_mass=float(attention[far].sum()),
-        selectivity=float(share[rank < visited].sum()),
-        query=VisitedQuery(position, word, layer, head, router),
-        sentence=f"{rows.NAMES[router]} sends {word!r} to {visited} of {buckets} buckets and finds {recall:.0%} of "
-        f"what this head reads at least {min_distance} tokens back; the best {visited} hold {best:.0%}.",
+        selectivity=float(share[rank < request.visited].sum()),
+        query=VisitedQuery(position, word, layer, head, request.router),
+        sentence=f"{rows.NAMES[request.router]} sends {word!r} to {request.visited} of {buckets} buckets and finds "
+        f"{recall:.0%} of what this head reads at least {request.min_distance} tokens back; the best "
+        f"{request.visited} hold {best:.0%}.",
         buckets=buckets,
         start=start,
         notes=[*reading.notes, *nothing_far, *fitted_for(state, cell)],
         tokens=words,
         bucket_table=bucket_table.sort_values("rank", ignore_index=True),
-        protocol=protocol("route-visit", lm, text, len(reading.tokens), kernel=STREAMED, min_distance=min_distance),
+        protocol=protocol(
+            "route-visit", lm, request.text, len(reading.tokens), kernel=STREAMED, min_distance=request.min_distance
+        ),
     )
 
 

@@ -109,7 +109,7 @@ class VisitedBucket:
 
 
 @record
-class RouteVisit(Answer):
+class VisitedBuckets(Answer):
     """The buckets that one query visits, with its real attention."""
 
     recall: float = doc("share of the far attention in the visited buckets")

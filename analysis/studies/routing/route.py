@@ -2,8 +2,10 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from analysis.commandline import commandline
+from analysis.commands.routing import Route
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import DOCUMENTS, state
@@ -28,26 +30,7 @@ LONGEST = 2048  # tokens of a prompt unless said otherwise
 GRID = (16, 64, 256, 1024)  # minimum distances
 
 
-def route(
-    model: str = "demo",
-    texts: list[str] | None = None,
-    corpus: str = "",
-    heads: str = "all",
-    min_distance: int = 64,
-    sinks: int = 0,
-    buckets: int | None = None,
-    length: int | None = None,
-    prompts: int = 12,
-    grid: bool = False,
-    own: bool = False,
-    mlp: bool = True,
-    store: bool = False,
-    visited: float | None = None,
-    work: str | None = None,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Routed:
+def route(request: Route, *, context: Context) -> Routed:
     """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
 
     `texts` (hashes) or the folder `corpus`, at least three documents on either side; of each side about `prompts`
@@ -60,57 +43,69 @@ def route(
     routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
     Errors: BadSetting, BadText, TooLarge, BadModel.
     """
-    check_seed(seed)
-    if store and heads != "all":
+    check_seed(request.seed)
+    if request.store and request.heads != "all":
         raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
-    if context.browser and (store or work):
+    if context.browser and (request.store or request.work):
         raise BadSetting("Routers are stored from the command line, not from a page: leave store and work out.")
-    lm = context.model(model)
-    length = length or min(lm.max_positions, LONGEST)
-    buckets = buckets or buckets_for(length)
-    _check(lm, min_distance, sinks, buckets, length, prompts, visited)
-    chosen = heads_of(lm, heads)
-    cells = _cells(min_distance, sinks, length, grid, own)
-    sides = sides_of(context, texts, corpus)
+    lm = context.model(request.model)
+    length = request.length or min(lm.max_positions, LONGEST)
+    buckets = request.buckets or buckets_for(length)
+    _check(lm, request.min_distance, request.sinks, buckets, length, request.prompts, request.visited)
+    chosen = heads_of(lm, request.heads)
+    cells = _cells(request.min_distance, request.sinks, length, request.grid, request.own)
+    sides = sides_of(context, request.texts, request.corpus)
     texts_hash = text_hash(" ".join(text_hash(text) for text in (*sides[0], "|", *sides[1])))
     context.progress(0.0, "cutting the texts into prompts")
-    needed = tokens_needed(min_distance, sinks)
-    calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in sides)
+    needed = tokens_needed(request.min_distance, request.sinks)
+    calibration, test = (prompts_of(lm, side, length, request.prompts, needed) for side in sides)
     rotated = rotated_layers(lm)
     parts = Parts()  # where learned routers are kept while the run goes on
-    if work:
-        make_folder(Path(work))
-        decides = (lm.revision, texts_hash, heads, min_distance, sinks, buckets, length, prompts, seed)
-        parts = Parts(Path(work), text_hash(" ".join(map(str, decides))))
-    fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
+    if request.work:
+        make_folder(Path(request.work))
+        decides = (
+            lm.revision,
+            texts_hash,
+            request.heads,
+            request.min_distance,
+            request.sinks,
+            buckets,
+            length,
+            request.prompts,
+            request.seed,
+        )
+        parts = Parts(Path(request.work), text_hash(" ".join(map(str, decides))))
+    fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, request.seed, request.mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
-    documents, budget = len(curves.queries[cells[0]]), visited or max(1, buckets // 32)
-    source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts or [])}
-    request = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
-    request |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
+    documents, budget = len(curves.queries[cells[0]]), request.visited or max(1, buckets // 32)
+    source: dict[str, Any] = {"texts": ["TEXT"] * len(request.texts or [])}
+    if request.corpus:
+        source = {"corpus": "DIR"}
+    # The command names no place of this machine.
+    again = request.arguments | source | {"model": lm.name, "buckets": buckets, "length": length, "work": None}
     about = protocol(
         "route",
         lm,
         texts_hash,
         sum(len(prompt.ids) for prompt in (*calibration, *test)),
         window=length,
-        seed=seed,
+        seed=request.seed,
         kernel=STREAMED,
-        command=commandline("route", source | {"model": lm.name, "heads": heads} | request),
+        command=commandline("route", again),
         unit="documents",
         keys=[text_hash(text) for text in sides[0]],
         documents=[len({prompt.document for prompt in side}) for side in (calibration, test)],
         prompts=[len(calibration), len(test)],
-        min_distance=min_distance,
-        sinks=sinks,
+        min_distance=request.min_distance,
+        sinks=request.sinks,
         buckets=buckets,
     )
-    notes = _notes(calibration, test, documents, length, cells[0], mlp)
+    notes = _notes(calibration, test, documents, length, cells[0], request.mlp)
     beside = Beside(balance_rows(fitted, counts), _timings(fitted, micro), notes)
     stored = Kept(curves, about, beside)
     context.kept["routing"] = (stored.key, stored)
-    if store:
-        notes = [*notes, *_store(context, lm, fitted, stored, length, seed, about)]
+    if request.store:
+        notes = [*notes, *_store(context, lm, fitted, stored, length, request.seed, about)]
     parts.clear()
     by_cell = [of_cell(curves, cell, budget) for cell in cells]
     main = by_cell[0]

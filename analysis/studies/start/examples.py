@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from analysis.answer import Answer, doc, record
+from analysis.commands.routing import RouteAt
 from analysis.corpus import sample_texts, tokenize
 from analysis.files import remove
 from analysis.methods import METHODS
@@ -83,7 +84,7 @@ def routed(context: Context, text: str) -> list[tuple[str, dict]]:
     calibrated = stored_curves(context, context.model("demo")).about["date"]
     curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
     curves |= {"text": "", "made": calibrated}
-    numbers = route_at(**curves, context=context).numbers
+    numbers = route_at(RouteAt(**curves), context=context).numbers
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
     visit = {name: best[name] for name in ("layer", "head")} | {
         name: numbers[name] for name in ("min_distance", "sinks")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.answer import Answer, doc, record
+from analysis.commands.groups import Groups, Pairs
 from analysis.errors import BadSetting
 from analysis.files import write_text
 from analysis.sheet import sheet
@@ -46,10 +47,11 @@ def report(
     path = Path(output)
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
         raise BadSetting(f"{output} cannot be written: name an .html file in a folder that exists.")
-    common = {"model": model, "text": text, "router": router, "context": context}
-    first = start(**common, min_distance=min_distance)
-    far = pairs(**common, min_distance=first.min_distance, top=PAIRS, seed=seed)
-    page = _page(*context.text(text), first, far, groups(**common, seed=seed))
+    common = {"model": model, "text": text, "router": router}
+    first = start(**common, min_distance=min_distance, context=context)
+    far = pairs(Pairs(**common, min_distance=first.min_distance, top=PAIRS, seed=seed), context=context)
+    contents = groups(Groups(**common, seed=seed), context=context)
+    page = _page(*context.text(text), first, far, contents)
     try:
         write_text(path, page)
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from analysis.answer import Answer, doc, record
+from analysis.commands.training import Pretrain
 from analysis.errors import BadSetting
 from analysis.files import folder_whole, write_text
 from analysis.methods.base import Method
@@ -40,48 +41,35 @@ class Pretrained(Answer):
     path: str = doc("the model's folder")
 
 
-def pretrain(
-    corpus: str,
-    output: str,
-    work: str | None = None,
-    family: str = "llama",
-    attention: str = "dense",
-    steps: int = 2600,
-    length: int = 2048,
-    tokens_per_step: int = 8192,
-    matrix_rate: float = 0.01,
-    other_rate: float = 0.005,
-    vocabulary: int = 4096,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Pretrained:
+def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
     """Train a model on the mixture in `corpus` and write it to `output`; asked again, it continues where it stopped.
 
     `work` keeps shards, checkpoint and log (default `<output>.work`); `steps` times `tokens_per_step` tokens are read,
     at the end in sequences of `length`. Errors: BadSetting, BadText.
     """
-    if family not in SIZES:
-        raise BadSetting(f"The family is {' or '.join(SIZES)}, not {family!r}.")
+    if request.family not in SIZES:
+        raise BadSetting(f"The family is {' or '.join(SIZES)}, not {request.family!r}.")
     recipe = Recipe(
-        family=family,
-        attention=attention,
-        steps=steps,
-        context=length,
-        tokens_per_step=tokens_per_step,
-        matrix_rate=matrix_rate,
-        other_rate=other_rate,
-        warm_up=min(100, steps // 4),
-        seed=seed,
-        **SIZES[family],
+        family=request.family,
+        attention=request.attention,
+        steps=request.steps,
+        context=request.length,
+        tokens_per_step=request.tokens_per_step,
+        matrix_rate=request.matrix_rate,
+        other_rate=request.other_rate,
+        warm_up=min(100, request.steps // 4),
+        seed=request.seed,
+        **SIZES[request.family],
     )
     device = context.torch_device()
     training_method(recipe, device)  # an unknown method is refused before minutes of tokenising
-    path = Path(output)
-    work = Path(work) if work else Path(f"{path}.work")
+    path = Path(request.output)
+    work = Path(request.work or f"{path}.work")
     with one_training(path, work):
-        numbers = _made(Path(corpus), path, work, recipe, device, vocabulary, context)
-    return Pretrained(**numbers, protocol=made_on(verb="pretrain", device=device, seed=seed, window=length))
+        numbers = _made(Path(request.corpus), path, work, recipe, device, request.vocabulary, context)
+    return Pretrained(
+        **numbers, protocol=made_on(verb="pretrain", device=device, seed=request.seed, window=request.length)
+    )
 
 
 def _made(

@@ -1,6 +1,5 @@
 """Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
 
-import inspect
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from pandas import DataFrame
 
 from analysis.answer import Answer, doc, plain, record
 from analysis.commandline import commandline
+from analysis.commands.groups import TrainRouter
 from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
 from analysis.files import clear, folder_whole
@@ -83,31 +83,7 @@ class TrainedRouter(RouterMeasures, Answer):
     before: dict[str, str] | None = doc("model and router that phase 2 began with", default=None)
 
 
-def train_focus_router(
-    model: str = "demo",
-    corpus: str = "",
-    steps: int = 100,
-    groups: int = 8,
-    top: int = 1,
-    window: int = 16,
-    n_sink: int = 4,
-    rate: float = 1e-3,
-    tokens_per_step: int = 1024,
-    seed: int = 0,
-    output: str | None = None,
-    phase: int = 1,
-    base_rate: float = 1e-4,
-    reading: str = "soft",
-    gate: str = "log",
-    balance: str = "sinkhorn",
-    temperature: float = 0.1,
-    iterations: int = 10,
-    d_s: int = 16,
-    similarity: str = "dot",
-    label: str = "",
-    *,
-    context: Context,
-) -> TrainedRouter:
+def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRouter:
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
     Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state). `label`
@@ -117,47 +93,47 @@ def train_focus_router(
     (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
     model folder with the router in its `focus/`, and the numbers are the copy's.
     """
-    check_seed(seed)
-    check_settings(groups=groups, top=top, window=window, n_sink=n_sink)
+    check_seed(request.seed)
+    check_settings(groups=request.groups, top=request.top, window=request.window, n_sink=request.n_sink)
     plan = RouterTraining(
-        groups=groups,
-        top=top,
-        window=window,
-        n_sink=n_sink,
-        steps=steps,
-        tokens_per_step=tokens_per_step,
-        rate=rate,
-        seed=seed,
-        phase=phase,
-        base_rate=base_rate,
-        d_s=d_s,
-        temperature=temperature,
-        iterations=iterations,
-        balance=balance,
-        gate=gate,
-        reading=reading,
-        similarity=similarity,
+        groups=request.groups,
+        top=request.top,
+        window=request.window,
+        n_sink=request.n_sink,
+        steps=request.steps,
+        tokens_per_step=request.tokens_per_step,
+        rate=request.rate,
+        seed=request.seed,
+        phase=request.phase,
+        base_rate=request.base_rate,
+        d_s=request.d_s,
+        temperature=request.temperature,
+        iterations=request.iterations,
+        balance=request.balance,
+        gate=request.gate,
+        reading=request.reading,
+        similarity=request.similarity,
     )
-    if not corpus:
+    if not request.corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
-    if context.browser and output:
+    if context.browser and request.output:
         raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
-    source = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
+    source = corpus_folder(context.store, request.corpus) if context.browser else Path(request.corpus)
     processes = team(context.device)  # before a model is loaded, so that each process has a GPU of its own
-    lm = context.model(model)
-    name = f"k{groups}-top{top}{f'-{label}' if label else ''}"
+    lm = context.model(request.model)
+    name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
     path = router_path(context, lm, name)  # refuses a name that cannot be
     start = None
-    if phase == 2:
+    if request.phase == 2:
         start = trained_router(context, lm, name)
         plan = plan.after(start)
-        place = _model_folder(context, lm, name, output)
+        place = _model_folder(context, lm, name, request.output)
         path = place / FOLDER / f"{name}.safetensors"
     else:
-        path = Path(output) / path.name if output else path
+        path = Path(request.output) / path.name if request.output else path
         place = path
     # Two pages may ask for one name with other settings, and each goes on with its own checkpoint.
-    own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""
+    own_end = f".{text_hash(f'{request.corpus} {plan}')}" if context.browser else ""
     checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
     with one_training(place) if processes.is_main_process else nullcontext():
@@ -186,15 +162,15 @@ def train_focus_router(
         if start is not None:
             earlier["before"] = {"model": lm.name, "router": name}
             lm = _store(tuned, place, context)
-        control = random_centroids(router, inputs, seed)
+        control = random_centroids(router, inputs, request.seed)
         measures = measure(lm, router, control, windows, documents, context)
         about = {
             "corpus": f"{source.name}, {len(train)} documents",
             "corpus_hash": corpus_hash(train),
             "kind": "trained",
-            "steps": steps,
-            "tokens": steps * max(1, tokens_per_step // length) * length,
-            "rate": rate,
+            "steps": request.steps,
+            "tokens": request.steps * max(1, request.tokens_per_step // length) * length,
+            "rate": request.rate,
             "training": asdict(plan),
             "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
             "evaluated_on": f"{len(held_out)} held-out documents",
@@ -203,9 +179,10 @@ def train_focus_router(
             **plain(measures),
             **earlier,
         }
-        options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
-        request = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
-        settings = {"window": length, "seed": seed, "steps": steps, "command": commandline("train-router", request)}
+        trained = {name: getattr(plan, name) for name in request.arguments if hasattr(plan, name)}
+        again = request.arguments | {"corpus": "DIR", "output": None} | trained
+        settings = {"window": length, "seed": request.seed, "steps": request.steps}
+        settings["command"] = commandline("train-router", again)
         made_with = protocol("train-router", lm, about["corpus_hash"], windows.size, **settings)
         notes = save(context, lm, router, control, path, **about, protocol=made_with)
         for finished in path.parent.glob(f"{path.stem}.*checkpoint"):

@@ -34,10 +34,11 @@ def context(home):
 
 @pytest.fixture
 def run(context, home):
-    from analysis.studies.benchmarks.benchmark import benchmark
+    from analysis.studies import STUDIES
 
     def ask(data, *tasks, model="even", **arguments):
-        return benchmark(list(tasks), model=str(home / model), data=str(data), context=context, **arguments)
+        where = {"model": str(home / model), "data": str(data)}
+        return STUDIES["benchmark"](tasks=list(tasks), **where, context=context, **arguments)
 
     return ask
 
@@ -188,7 +189,8 @@ def test_one_command_runs_it_offline(home, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     keys = {"task", "method", "metric", "value", "stderr", "items", "longer_than_window"}
     assert keys <= set(told["rows"][0]) and told["protocol"]["harness"]
-    assert "--set streaming_llm.window=8 --shots 1" in told["protocol"]["command"]
+    command = told["protocol"]["command"]
+    assert "--set streaming_llm.window=8" in command and "--shots 1" in command and "--data DIR" in command
     assert main(["benchmark", "piqa", "--data", str(tmp_path / "none"), "--model", str(home / "even")]) == 2
 
 

@@ -11,9 +11,10 @@ from analysis.errors import BadSetting
 from analysis.kernels.merge import merge
 from analysis.papers.beside import collisions
 from analysis.statistics.states import States
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.grids import pitfalls as room
-from analysis.studies.grids.pitfalls import RULES, empty_row, pitfalls
+from analysis.studies.grids.pitfalls import RULES, empty_row
 from tests.made.asking import SHORT, study_context
 
 
@@ -47,7 +48,7 @@ def test_found_keys_follow_their_chance():
 
 def test_the_bundled_model_shows_both(context):
     text = context.add_text("a text", SHORT)
-    result = pitfalls(text=text, context=context)
+    result = STUDIES["pitfalls"](text=text, context=context)
     ways = result.numbers["merges"]
     assert ways["disjoint"]["cosine"] == pytest.approx(1, abs=1e-6) == ways["exact overlap"]["cosine"]
     assert ways["subtraction"]["cosine"] < 0.999
@@ -66,6 +67,6 @@ def test_the_bundled_model_shows_both(context):
 
 def test_what_cannot_be_measured_is_refused(context):
     with pytest.raises(BadSetting, match="puts a token into 2 groups"):
-        pitfalls(text=context.add_text("a text", SHORT), router="k8-top2", context=context)
+        STUDIES["pitfalls"](text=context.add_text("a text", SHORT), router="k8-top2", context=context)
     with pytest.raises(BadSetting, match="tokens and 64 are needed"):
-        pitfalls(text=context.add_text("short", "Too short."), context=context)
+        STUDIES["pitfalls"](text=context.add_text("short", "Too short."), context=context)

@@ -10,7 +10,7 @@ from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting, TooLarge
 from analysis.metrics.proportions import share, share_difference
 from analysis.probes.tasks import TASKS
-from analysis.studies.probes.probe import probe
+from analysis.studies import STUDIES
 from tests.made.models import save_models, watched
 
 COPIED = ("uuid_needle", "several_needles", "json", "passages")
@@ -33,7 +33,7 @@ def run(context, home):
     def ask(model="even", **arguments):
         text = context.add_text("story", sample_texts()["story"][1])
         usual = {"probes": ["uuid_needle"], "lengths": [256], "depths": [0.5], "items": 2, "examples": [4]}
-        return probe(str(home / model), text, **usual | arguments, context=context)
+        return STUDIES["probe"](model=str(home / model), text=text, **usual | arguments, context=context)
 
     return ask
 

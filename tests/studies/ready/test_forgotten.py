@@ -3,9 +3,9 @@
 import pytest
 
 from analysis.runs import Result, RunStore
+from analysis.studies import STUDIES
 from analysis.studies.budgets.policies import import_policy
 from analysis.studies.context import Context
-from analysis.studies.groups.routers import fit_router
 from tests.made.evaluating import tiny_models
 
 LAYERS, HEADS = 3, 4
@@ -47,12 +47,14 @@ def asked(store, tmp_path):
 @pytest.mark.slow
 def test_a_router_made_anew_forgets_what_used_it_and_says_so(asked, store):
     context, model, runs = asked
-    assert fit_router(model, groups=2, context=context).numbers["notes"] == [] and store.deleted() == []
+    assert (
+        STUDIES["fit-router"](model=model, groups=2, context=context).numbers["notes"] == [] and store.deleted() == []
+    )
     for groups, gone in (
         (3, {"groups, other router", "focus, other router"}),
         (8, {"groups, by default", "focus, by default", "all methods"}),
     ):
-        (note,) = fit_router(model, groups=groups, context=context).numbers["notes"]
+        (note,) = STUDIES["fit-router"](model=model, groups=groups, context=context).numbers["notes"]
         moved = {run.id for run in store.deleted()}
         assert moved == {runs[word] for word in gone} and note.startswith(f"{len(gone)} runs that used the router")
         store.empty()

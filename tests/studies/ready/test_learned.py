@@ -7,7 +7,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods.focal_learned import FocalWeights
-from analysis.studies.probes.probe import probe
+from analysis.studies import STUDIES
 from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.fitted import fit_method
 from tests.made.evaluating import TEXT
@@ -40,7 +40,9 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
     (note,) = [note for note in ahead["notes"] if "saw the future" in note]
     assert "Learned Focal Attention, mean literal" in note
     with pytest.raises(BadSetting, match="mean literal lets later tokens decide over earlier ones"):
-        probe(model, ask["text"], probes=["uuid_needle"], lengths=[60], methods=literal(), context=context)
+        STUDIES["probe"](
+            model=model, text=ask["text"], probes=["uuid_needle"], lengths=[60], methods=literal(), context=context
+        )
 
 
 def test_too_little_text_is_one_sentence(home, context):

@@ -9,8 +9,8 @@ import pytest
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.intervals import interval
 from analysis.routers import ROUTERS
+from analysis.studies import STUDIES
 from analysis.studies.routing.fit import ABLATIONS
-from analysis.studies.routing.route import route
 from analysis.studies.routing.rows import edges, without_each
 from analysis.studies.routing.texts import prompts_of, sides_of
 from tests.made.routed import BUCKETS, SMALL, everything, routed_home, routing_context
@@ -95,8 +95,8 @@ def test_all_buckets_hold_all_and_curves_only_rise(stored, context):
 
 def test_some_heads_equal_the_same_heads_among_all(ask, home, context):
     given = {"corpus": str(home / "corpus"), "mlp": False, **SMALL}
-    every = ask(route, **given).numbers
-    some = ask(route, **given, heads="2:3,0:1").numbers
+    every = ask(STUDIES["route"], **given).numbers
+    some = ask(STUDIES["route"], **given, heads="2:3,0:1").numbers
     assert [(row["layer"], row["head"]) for row in some["heads"]] == [(0, 1), (2, 3)]
     for row in some["heads"]:
         same = next(r for r in every["heads"] if (r["layer"], r["head"]) == (row["layer"], row["head"]))
@@ -134,15 +134,15 @@ def test_documents_are_on_one_side_only(home, context):
 )
 def test_what_cannot_be_is_refused(ask, home, given, error, said):
     with pytest.raises(error, match=said):
-        ask(route, **{"corpus": str(home / "corpus"), **SMALL} | given)
+        ask(STUDIES["route"], **{"corpus": str(home / "corpus"), **SMALL} | given)
 
 
 def test_too_few_and_too_short_texts(ask, context):
     texts = [context.add_text(f"{at}", f"text number {at} is short") for at in range(6)]
     with pytest.raises(BadText, match="3 documents to calibrate and 3 others to test, and 5 different"):
-        ask(route, texts=texts[:5], **SMALL)
+        ask(STUDIES["route"], texts=texts[:5], **SMALL)
     with pytest.raises(BadText, match=r"Document 1 has \d+ tokens and no query .* at least 51 tokens long"):
-        ask(route, texts=texts, **SMALL | {"min_distance": 50})
+        ask(STUDIES["route"], texts=texts, **SMALL | {"min_distance": 50})
 
 
 def test_intervals_are_over_documents():

@@ -15,10 +15,11 @@ from analysis.routers import ROUTERS
 from analysis.routers.state import RoutingState
 from analysis.seam.attention import apply
 from analysis.statistics import forward
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.routing.cells import Cell
-from analysis.studies.routing.live import from_state, route_at, route_visit
+from analysis.studies.routing.live import from_state
 from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import fit_on_samples, state_at
@@ -92,49 +93,57 @@ def test_recall_equals_a_loop_over_the_whole_attention(home, context, stored):
 
 
 def test_a_slider_reads_the_stored_curves(ask, stored):
-    found = ask(route_at, visited=1.0, min_distance=DISTANCE).numbers
+    found = ask(STUDIES["route-at"], visited=1.0, min_distance=DISTANCE).numbers
     for mine, row in zip(found["means"], stored.numbers["means"], strict=True):
         assert mine["router"] == row["router"] and mine["recall"] == pytest.approx(row["recall"], abs=1e-3)
-    between = ask(route_at, visited=1.5, min_distance=DISTANCE)
-    two = ask(route_at, visited=2.0, min_distance=DISTANCE).numbers["means"][6]["recall"]
+    between = ask(STUDIES["route-at"], visited=1.5, min_distance=DISTANCE)
+    two = ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE).numbers["means"][6]["recall"]
     one, half = found["means"][6]["recall"], between.numbers["means"][6]["recall"]
     assert half == pytest.approx((one + two) / 2) and len(between.tables["rows"]) == 12 * len(ROUTERS)
     assert found["lines"]["oracle"]["l"] == list(range(1, BUCKETS + 1)) and found["buckets"] == BUCKETS
-    assert ask(route_at, visited=2.0, min_distance=DISTANCE, partition="whitening").numbers["means"][1]["recall"] > 0
+    assert (
+        ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE, partition="whitening").numbers["means"][1][
+            "recall"
+        ]
+        > 0
+    )
     with pytest.raises(BadSetting, match="no curves for d9 s0: choose one of d8 s0"):
-        ask(route_at, min_distance=9)
+        ask(STUDIES["route-at"], min_distance=9)
     with pytest.raises(BadSetting, match="choose 1 to 6"):
-        ask(route_at, visited=7, min_distance=DISTANCE)
+        ask(STUDIES["route-at"], visited=7, min_distance=DISTANCE)
 
 
 def test_a_readers_text_is_the_test(ask, stored, context, monkeypatch):
     key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    first = ask(route_at, visited=2.0, min_distance=DISTANCE, text=key).numbers
+    first = ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE, text=key).numbers
     assert first["documents"] > 1 and first["protocol"]["unit"] == "windows"
     monkeypatch.setattr("analysis.studies.routing.live.score_routers", None)
-    again = ask(route_at, visited=3.0, min_distance=DISTANCE, text=key).numbers
+    again = ask(STUDIES["route-at"], visited=3.0, min_distance=DISTANCE, text=key).numbers
     assert again["means"][6]["recall"] > first["means"][6]["recall"], "and another budget needs no pass"
     short = context.add_text("short", "the cat")
     with pytest.raises(BadText, match="short has . tokens .* must be at least 9 tokens long"):
-        ask(route_at, min_distance=DISTANCE, text=short)
+        ask(STUDIES["route-at"], min_distance=DISTANCE, text=short)
     with pytest.raises(BadSetting, match="tested in buckets of raw keys"):
-        ask(route_at, min_distance=DISTANCE, partition="whitening", text=key)
+        ask(STUDIES["route-at"], min_distance=DISTANCE, partition="whitening", text=key)
 
 
 def test_routers_are_tried_where_they_were_not_fitted_and_it_is_said(ask, stored, context):
     key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    far = ask(route_at, visited=2.0, min_distance=16, sinks=2, text=key).numbers
+    far = ask(STUDIES["route-at"], visited=2.0, min_distance=16, sinks=2, text=key).numbers
     assert any("fitted for keys at least 8 back, the first 0 left out" in note for note in far["notes"])
-    assert "fitted" not in " ".join(ask(route_at, min_distance=DISTANCE, sinks=0, text=key).numbers["notes"])
+    assert "fitted" not in " ".join(ask(STUDIES["route-at"], min_distance=DISTANCE, sinks=0, text=key).numbers["notes"])
     means = {row["router"]: row["recall"] for row in far["means"]}
     assert max(means.values()) == means["oracle"] and {row["side"] for row in far["balance"]} == {"test"}
-    assert any("are tried here at 16" in note for note in ask(route_visit, text=key, min_distance=16).numbers["notes"])
+    assert any(
+        "are tried here at 16" in note
+        for note in ask(STUDIES["route-visit"], text=key, min_distance=16).numbers["notes"]
+    )
     with pytest.raises(BadText, match="must be at least 61 tokens long"):
-        ask(route_at, min_distance=60, text=context.add_text("short", "the cat sat on the mat"))
+        ask(STUDIES["route-at"], min_distance=60, text=context.add_text("short", "the cat sat on the mat"))
 
 
 def test_what_a_page_needs_comes_with_every_budget(ask, stored):
-    found = ask(route_at).numbers
+    found = ask(STUDIES["route-at"]).numbers
     assert (found["min_distance"], found["sinks"], found["partition"], found["l"]) == (DISTANCE, 0, "raw keys", 1.0)
     budgets = sorted({row["l"] for row in found["curve"]})
     assert budgets == stored.numbers["budgets"] == sorted({row["l"] for row in found["closures"]})
@@ -159,7 +168,7 @@ def test_a_step_of_generation_is_timed_against_dense(ask, stored, context):
 
 def test_the_buckets_of_one_query(ask, stored, context):
     key = context.add_text("mine", "the cat sat on the mat and the cat saw a dog " * 5)
-    result = ask(route_visit, text=key, position=45, layer=1, head=2, visited=2, min_distance=DISTANCE)
+    result = ask(STUDIES["route-visit"], text=key, position=45, layer=1, head=2, visited=2, min_distance=DISTANCE)
     tokens, buckets, numbers = result.tables["tokens"], result.tables["buckets"], result.numbers
     assert tokens["attention"][:46].sum() == pytest.approx(1, abs=1e-5) and not tokens["attention"][46:].any()
     assert (tokens["bucket"][46:] == -1).all() and tokens["far"].sum() == 46 - DISTANCE
@@ -170,7 +179,7 @@ def test_the_buckets_of_one_query(ask, stored, context):
     assert numbers["recall"] == pytest.approx(share, abs=1e-4) and numbers["recall"] <= numbers["best"] + 1e-6
     assert set(tokens[tokens["visited"]]["bucket"]) <= set(buckets[buckets["visited"]]["bucket"])
     for router in ("oracle", "recency", "random", "mlp", "static_prior"):
-        found = ask(route_visit, text=key, position=45, router=router, min_distance=DISTANCE).numbers
+        found = ask(STUDIES["route-visit"], text=key, position=45, router=router, min_distance=DISTANCE).numbers
         assert router != "oracle" or found["recall"] == pytest.approx(found["best"])
     for wrong, error, said in (
         ({"position": 4}, BadText, "must be at least 9 tokens long"),
@@ -179,13 +188,13 @@ def test_the_buckets_of_one_query(ask, stored, context):
         ({"visited": 7}, BadSetting, "buckets to visit is 7"),
     ):
         with pytest.raises(error, match=said):
-            ask(route_visit, text=key, min_distance=DISTANCE, **wrong)
+            ask(STUDIES["route-visit"], text=key, min_distance=DISTANCE, **wrong)
 
 
 def test_no_curves_and_no_routers(home, tmp_path):
     context = Context(state=tmp_path, browser=False)
     with pytest.raises(NotFitted, match="no stored routing curves"):
-        route_at(str(home / "tiny"), context=context)
+        STUDIES["route-at"](model=str(home / "tiny"), context=context)
 
 
 def test_the_method_finds_its_routers_or_makes_some(home, tmp_path, context, stored):

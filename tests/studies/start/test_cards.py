@@ -74,7 +74,7 @@ def test_an_unknown_text_and_one_too_short_for_umap_are_refused(run):
 def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     folder, state, stages = str(save_model(tmp_path / "tiny")), tmp_path / "state", []
     context = Context(progress=lambda fraction, stage: stages.append(stage), state=state, browser=False)
-    held = STUDIES["groups"](folder, context.add_text("a text", SHORT), "k4-top2", context=context)
+    held = STUDIES["groups"](model=folder, text=context.add_text("a text", SHORT), router="k4-top2", context=context)
     assert held.numbers["K"] == 4 and held.numbers["router"]["kind"] == "not trained"
     assert any("not trained" in note for note in held.numbers["notes"])
     kept = state / "focus" / "k4-top2.safetensors"
@@ -87,12 +87,12 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     [listed] = STUDIES["model"](folder, context=context).numbers["routers"]
     assert (listed["name"], listed["groups"], listed["kind"]) == ("k4-top2", 4, "not trained")
     essay = context.add_text("essay", sample_texts()["essay"][1])
-    again = STUDIES["groups"](folder, essay, "k4-top2", long_text="first", context=context)
+    again = STUDIES["groups"](model=folder, text=essay, router="k4-top2", long_text="first", context=context)
     assert "This text is one of those the router was fitted on." in again.numbers["notes"]
     assert kept.stat().st_mtime_ns == before, "fitted once"
     context.model(folder).revision = "0123456789ab"
     with pytest.raises(BadSetting, match="made for other weights"):
-        STUDIES["groups"](folder, essay, "k4-top2", long_text="first", context=context)
+        STUDIES["groups"](model=folder, text=essay, router="k4-top2", long_text="first", context=context)
     assert kept.stat().st_mtime_ns == before, "and it is not overwritten"
     kept.write_bytes(b"damaged")
     [broken] = STUDIES["model"](folder, context=context).numbers["routers"]

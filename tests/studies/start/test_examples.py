@@ -9,7 +9,7 @@ from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.groups.routers import control_path, fit_router
+from analysis.studies.groups.routers import control_path
 from analysis.studies.start.examples import ASKED, FOLDER, compared, followed, opened, requests, routed
 from analysis.studies.worth.worth import worth
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
@@ -122,7 +122,7 @@ def test_the_bundled_router_belongs_to_the_bundled_model():
 
 @pytest.mark.slow
 def test_the_numbers_of_fitting_without_training_come_again(tmp_path):
-    result = fit_router(measure=True, context=Context(state=tmp_path, browser=False)).numbers
+    result = STUDIES["fit-router"](measure=True, context=Context(state=tmp_path, browser=False)).numbers
     log = (FOLDER.parents[2] / "docs" / "log.md").read_text(encoding="utf-8")
     for arm in ("dense", "fitted", "random"):
         assert f"{result[f'perplexity_{arm}']:.2f}" in log, arm

@@ -10,6 +10,7 @@ import torch
 
 from analysis.errors import BadSetting, BadText
 from analysis.models import arithmetic
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.training import pretrain as study
 from analysis.training import mixture
@@ -176,7 +177,7 @@ def test_the_verb_writes_a_folder_that_loads_and_repeats_its_numbers(corpus, tmp
     monkeypatch.setitem(study.SIZES, "llama", SMALL)
     asked = {"steps": 6, "length": 64, "tokens_per_step": 128, "vocabulary": 300, "work": str(tmp_path / "work")}
     asked["context"] = Context(device="cpu")
-    numbers = study.pretrain(str(corpus), str(tmp_path / "out"), **asked).numbers
+    numbers = STUDIES["pretrain"](corpus=str(corpus), output=str(tmp_path / "out"), **asked).numbers
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
     assert names >= {"generation_config.json", "log.jsonl", "pretrain.json"} and numbers["tokens"] == 6 * 128
@@ -192,10 +193,12 @@ def test_the_verb_writes_a_folder_that_loads_and_repeats_its_numbers(corpus, tmp
     assert again == pytest.approx(numbers["bits_per_byte"]["python"], abs=1e-3)
     card = (tmp_path / "out" / "README.md").read_text()
     assert all(f"**{value:.3f}**" in card for value in numbers["bits_per_byte"].values())
-    again = study.pretrain(str(corpus), str(tmp_path / "out"), **asked).numbers  # nothing is trained twice
+    again = STUDIES["pretrain"](
+        corpus=str(corpus), output=str(tmp_path / "out"), **asked
+    ).numbers  # nothing is trained twice
     assert {k: v for k, v in again.items() if k != "protocol"} == {k: v for k, v in numbers.items() if k != "protocol"}
     with pytest.raises(BadSetting, match="other_rate"):
-        study.pretrain(str(corpus), str(tmp_path / "out"), **asked, other_rate=0.001)
+        STUDIES["pretrain"](corpus=str(corpus), output=str(tmp_path / "out"), **asked, other_rate=0.001)
 
 
 def test_bad_input_is_one_sentence(corpus, data, tmp_path):
@@ -233,5 +236,5 @@ def test_a_method_that_this_version_lacks_is_refused(corpus, tmp_path, monkeypat
     others = {name: method for name, method in methods.METHODS.items() if name != "focus"}
     monkeypatch.setattr(methods, "METHODS", others)
     with pytest.raises(BadSetting, match="no attention method 'focus'"):
-        study.pretrain(str(corpus), str(tmp_path / "out"), attention="focus", context=Context())
+        STUDIES["pretrain"](corpus=str(corpus), output=str(tmp_path / "out"), attention="focus", context=Context())
     assert not (tmp_path / "out.work").exists()
