@@ -34,7 +34,8 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
     would take is not free on the disk or in memory).
     """
     name, config = _told(shape)
-    counted = read_shape(config)  # it refuses what no model can have
+    # It refuses what no model can have.
+    counted = read_shape(config)
     out = Path(output).expanduser()
     if out.exists():
         raise BadSetting(f"{output} is there already: name a folder that is not.")

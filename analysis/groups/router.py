@@ -39,7 +39,8 @@ class RouterSettings:
     gate: str = "log"
     gate_sharpness: float | None = None  # None: 20 * top
     gate_offset: float | None = None  # None: 1 / (4 * top)
-    similarity: str = "dot"  # of a token and a centroid; cosine leaves their lengths out
+    # Of a token and a centroid; cosine leaves their lengths out.
+    similarity: str = "dot"
 
     def __post_init__(self) -> None:
         limits = {"groups": 1, "top": 1, "d_s": 1, "iterations": 0, "window": 1, "n_sink": 0}
@@ -93,7 +94,8 @@ class FocusRouter(nn.Module):
         self.centroids = nn.Parameter(torch.randn(layers, s.groups, s.d_s, generator=draw) * SCORE_SPREAD / s.d_s**0.5)
         self.register_buffer("potential", torch.zeros(layers, s.groups))
         self.about: dict = {"kind": "not trained", "steps": 0, "seed": seed}
-        self._joint: tuple | None = None  # what `members_of_token` multiplies by, and the numbers that it was made of
+        # What `members_of_token` multiplies by, and the numbers that it was made of.
+        self._joint: tuple | None = None
 
     layers = property(lambda self: self.projection.shape[0])
     width = property(lambda self: self.projection.shape[1])
@@ -122,7 +124,8 @@ class FocusRouter(nn.Module):
             hidden, projection = hidden.float(), self.projection[layer].to(hidden.device)
             if hidden.shape[:-1].numel() > 1:
                 return hidden @ projection
-            return (hidden.unsqueeze(-1) * projection).sum(-2)  # of one token a product wakes every thread
+            # Of one token a product wakes every thread.
+            return (hidden.unsqueeze(-1) * projection).sum(-2)
 
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
         """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]. With cosine

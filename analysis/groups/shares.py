@@ -54,7 +54,8 @@ class FarShares:
         if mass is None:
             self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
             return
-        reach = int(rows.max()) - self.skip_first  # the largest distance in this block
+        # The largest distance in this block.
+        reach = int(rows.max()) - self.skip_first
         bins = max(1, math.floor(math.log2(reach)) - math.floor(math.log2(self.min_distance)) + 1)
         # Key positions of bin b of query i are i - edge[b+1] < key <= i - edge[b]: a difference of two running sums.
         edges = torch.tensor(self.edges(bins), device=rows.device)

@@ -38,7 +38,8 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
         rows = torch.log_softmax(logits + potential, -1) if step else logits
         rows = rows if outside is None else rows.masked_fill(outside, -math.inf)
         potential = potential - torch.logsumexp(rows, -2, keepdim=True)
-        potential = potential - potential.mean(-1, keepdim=True)  # a common constant cancels; uncentred it would grow
+        # A common constant cancels; uncentred it would grow.
+        potential = potential - potential.mean(-1, keepdim=True)
     groups = torch.softmax(logits + potential, -1)
     return (groups if mask is None else groups * mask[..., None]).float()
 
@@ -56,7 +57,8 @@ def prefix_sinkhorn(
         groups = torch.softmax(logits, -1)
         return (groups if mask is None else groups * mask[..., None]).float()
     exact = logits if logits.device.type == "mps" else logits.double()
-    if exact.max() - exact.min() > -math.log(torch.finfo(exact.dtype).tiny) / 3:  # a product of three would underflow
+    # A product of three would underflow.
+    if exact.max() - exact.min() > -math.log(torch.finfo(exact.dtype).tiny) / 3:
         parts = [mask if mask is None else mask[..., : end + 1] for end in range(logits.shape[-2])]
         balanced = (sinkhorn(logits[..., : end + 1, :], 1.0, iterations, part) for end, part in enumerate(parts))
         return torch.cat([groups[..., -1:, :] for groups in balanced], -2)
@@ -97,12 +99,14 @@ def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int =
     narrow = float((logits.amax(-1) - logits.amin(-1)).max()) < -math.log(torch.finfo(exact).tiny) / 3
     blocks = logits.split(CHUNK)
     potential = torch.zeros(logits.shape[-1], dtype=exact, device=logits.device)  # [K]
-    shares = None  # e^(logits - their row's largest) of a pool that is one block: computed once
+    # The e^(logits - their row's largest) of a pool that is one block: computed once.
+    shares = None
     for step in range(iterations):
         total = torch.full_like(potential, -math.inf)
         for block in blocks:
             rows = block.to(exact)
-            if step and narrow:  # products of exponentials: nothing of them underflows
+            # Products of exponentials: nothing of them underflows.
+            if step and narrow:
                 if shares is None or len(blocks) > 1:
                     shares = (rows - rows.amax(-1, keepdim=True)).exp()
                 update = potential + ((shares @ potential.exp()).reciprocal() @ shares).log()

@@ -52,7 +52,8 @@ def umap2d(x: Any, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.nda
         raise AnalysisError("UMAP needs umap-learn, which is not installed; run pip install umap-learn.") from error
     for compiled in (utils.fast_knn_indices, umap_.smooth_knn_dist, umap_.compute_membership_strengths):
         with contextlib.suppress(RuntimeError):  # no folder to write to
-            compiled.enable_caching()  # numba then keeps what takes it most of a minute to compile
+            # Numba then keeps what takes it most of a minute to compile.
+            compiled.enable_caching()
     positions = np.unique(np.linspace(0, len(x) - 1, min(limit, len(x))).round().astype(np.int32))
     near = min(UMAP_NEIGHBOURS, len(positions) - 1)
     reducer = UMAP(n_components=2, n_neighbors=near, metric="cosine", init="pca", random_state=seed, n_jobs=1)

@@ -184,7 +184,8 @@ def _python(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], st
                 a, b = (lines[line - 1] + column for line, column in (token.start, token.end))
                 prose[a:b] = b"\1" * (b - a)
     except (tokenize.TokenError, SyntaxError, ValueError, IndexError):
-        pass  # half a file: what was read so far is used
+        # Half a file: what was read so far is used.
+        pass
     lists = _english(text, words)
     result = {}
     for a, b in words:

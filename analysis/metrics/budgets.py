@@ -40,7 +40,8 @@ def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.nda
     parts = [Fraction(rank) for rank in ranks.ravel().tolist()]
     if not any(parts):
         parts = [Fraction(1)] * cells
-    common = max(part.denominator for part in parts)  # powers of two: the largest holds the others
+    # Powers of two: the largest holds the others.
+    common = max(part.denominator for part in parts)
     weights = [int(part * common) for part in parts]
     spare, total = budget - floor * cells, sum(weights)
     quotas = [divmod(spare * weight, total) for weight in weights]  # (keys, remainder)

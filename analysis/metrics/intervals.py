@@ -220,7 +220,8 @@ def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) 
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = (tops.sum(1) / bottoms.sum(1) - mean) / _error(tops, bottoms)
     drawn = drawn[np.isfinite(drawn)]
-    if len(drawn) < DRAWS // 2:  # all units alike: nothing varies
+    # All units alike: nothing varies.
+    if len(drawn) < DRAWS // 2:
         return 0.0, 0.0
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

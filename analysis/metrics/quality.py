@@ -99,13 +99,15 @@ def divergence(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """
     kind = torch.float64 if torch.float64 in (reference.dtype, logits.dtype) else torch.float32
     log_p, log_q = F.log_softmax(reference.to(kind), -1), F.log_softmax(logits.to(kind), -1)
-    gap = (log_p - log_q).masked_fill_(log_p == -math.inf, 0.0)  # what has no probability costs nothing
+    # What has no probability costs nothing.
+    gap = (log_p - log_q).masked_fill_(log_p == -math.inf, 0.0)
     return gap.mul_(log_p.exp_()).sum(-1).clamp(min=0.0)
 
 
 def same_top1(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Whether both hold the same token for the most likely one: logits [..., V] -> bool [...]."""
-    return reference.max(-1).indices == logits.max(-1).indices  # as argmax, which takes three times as long
+    # As argmax, which takes three times as long.
+    return reference.max(-1).indices == logits.max(-1).indices
 
 
 def bits_per_byte(losses: ArrayLike, count: int) -> float:

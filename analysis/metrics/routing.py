@@ -51,8 +51,10 @@ def points_for(buckets: int, limit: int = 128) -> list[int]:
 class GapClosure(NamedTuple):
     """How much of the way from one router's recall to another's a third goes: 1 closes it all, below 0 is worse."""
 
-    mean_of_ratios: float | None  # as the paper's 69.8%; heads without a gap (less than 0.1% of mass) are left out
-    ratio_of_means: float | None  # so that heads with a wide gap count more
+    # As the paper's 69.8%; heads without a gap (less than 0.1% of mass) are left out.
+    mean_of_ratios: float | None
+    # So that heads with a wide gap count more.
+    ratio_of_means: float | None
     heads: list[float | None]
 
 

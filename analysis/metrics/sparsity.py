@@ -77,7 +77,8 @@ def union(mask: torch.Tensor, sharing: int) -> torch.Tensor:
     heads share stays."""
     if sharing == 1 or mask.shape[1] == 1:
         return mask
-    return reduce(or_, mask.unflatten(1, (-1, sharing)).unbind(2))  # many times faster than `any` of the heads
+    # Many times faster than `any` of the heads.
+    return reduce(or_, mask.unflatten(1, (-1, sharing)).unbind(2))
 
 
 def _pairs(mask: torch.Tensor, batch: int, heads: int) -> int:

@@ -190,7 +190,8 @@ def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
 
 def _loss(lm: Any, ids: torch.Tensor) -> torch.Tensor:
     logits = lm(ids.to(lm.device), use_cache=False).logits.float()
-    targets = F.pad(ids[:, 1:].to(logits.device), (0, 1), value=UNSCORED)  # where a slice of the logits would be a copy
+    # Where a slice of the logits would be a copy.
+    targets = F.pad(ids[:, 1:].to(logits.device), (0, 1), value=UNSCORED)
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNSCORED)
 
 

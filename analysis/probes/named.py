@@ -40,7 +40,8 @@ def repeats(texts: int, length: int, vocabulary: int, random: np.random.Generato
     query, near = np.arange(length), length // NEAR
     copy = (query >= length - periods[:, None])[None]  # [1, B, T]
     displaced = random.integers(shortest, longest + 1, (DRAWS, texts))
-    displaced += (np.abs(displaced - periods) < 2) * 3  # two tokens off the true one at least
+    # Two tokens off the true one at least.
+    displaced += (np.abs(displaced - periods) < 2) * 3
     back = np.concatenate([periods[None], displaced])[..., None]  # [R, B, 1]
     steps = np.concatenate([[1], random.integers(2, shortest, DRAWS)])[:, None, None]
     keys = np.concatenate([[0], random.integers(1, shortest, DRAWS)])[:, None, None]

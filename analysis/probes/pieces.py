@@ -107,7 +107,8 @@ class Pieces:
         plain = re.compile(r"[a-z]{4,12}")
         words = {}
         for token in self.tokenizer.get_vocab():
-            word = token[1:] if token[:1] in SPACES else ""  # with the mark of the space before it
+            # With the mark of the space before it.
+            word = token[1:] if token[:1] in SPACES else ""
             if plain.fullmatch(word) and word not in self.text and len(self.ids(f" {word}")) == 1:
                 words[word] = self.ids(f" {word}")
         return [words[word] for word in sorted(words)]

@@ -45,7 +45,8 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
             tokens = torch.as_tensor(part, device=device)[None]
             read = lm(tokens, **as_past(lm, past), use_cache=True, logits_to_keep=1)
         logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
-        cache_state = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
+        # Of a method that follows the text itself: eviction.
+        cache_state = getattr(method, "held_", None)
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
             past = copy.deepcopy(past_of(read))
             if cache_state is not None:

@@ -66,7 +66,8 @@ def uuid_needle(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
 
 def several_needles(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Several codes stand in the text, each of another name; one is asked for, the candidates are all of them."""
-    drawn = pieces.values("word", 2 * ask.choices, random)  # in one draw, so that no code is another's name
+    # In one draw, so that no code is another's name.
+    drawn = pieces.values("word", 2 * ask.choices, random)
     names, values = drawn[: ask.choices], drawn[ask.choices :]
     right = int(random.integers(ask.choices))
     code, says = pieces.ids("The code of"), pieces.ids(" is")
@@ -95,7 +96,8 @@ def json_pairs(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     enough("json", ask, count, ask.choices, around + 2 * size, "pairs")
     target = round(ask.fraction * (count - 1))
     keys, hidden_values = values[:count], values[count : 2 * count]
-    keys[0], keys[target] = keys[target], keys[0]  # the first key drawn is the one that is asked for
+    # The first key drawn is the one that is asked for.
+    keys[0], keys[target] = keys[target], keys[0]
     blocks = [[opening, keys[i], middle, hidden_values[i], ending] for i in range(count)]
     candidates = others(hidden_values, target, ask.choices, random)
     return blocks_of(pieces, ask, random, blocks, (target, 3), question, candidates)
@@ -122,7 +124,8 @@ def passages(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     count = fits(len(marks[0]))
     enough("passages", ask, count, ask.choices, PASSAGE + len(mark) + len(marks[0]) + 2, "passages")
     target, line = round(ask.fraction * (count - 1)), pieces.ids(LINE)
-    other_passages = pool[1 + np.arange(count) % (passage_total - 1)]  # a short text gives its other passages again
+    # A short text gives its other passages again.
+    other_passages = pool[1 + np.arange(count) % (passage_total - 1)]
     blocks = [[line, pool[0] if i == target else other_passages[i], mark, marks[i], line] for i in range(count)]
     chosen = others(marks[:count], target, ask.choices, random)
     return blocks_of(pieces, ask, random, blocks, (target, 3), question, chosen, padding=other_passages[0])
@@ -147,7 +150,8 @@ def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Examples of labelled words spread over the text; then words of one label, whose name is asked for."""
     if ask.shown < ask.choices:
         raise BadSetting(f"{ask.shown} examples cannot show {ask.choices} labels: ask for at least as many of them.")
-    drawn = pieces.values("word", (1 + POOL) * ask.choices, random)  # in one draw, so that no label is also a word
+    # In one draw, so that no label is also a word.
+    drawn = pieces.values("word", (1 + POOL) * ask.choices, random)
     named, words = drawn[: ask.choices], drawn[ask.choices :]
     arrow, line = pieces.ids(" ="), pieces.ids(LINE)
 

@@ -97,7 +97,8 @@ def bucket_sums(
     def add(target: Tensor, values: Tensor, begin: int, stop: int) -> None:
         target += (values @ member[:, begin:stop]).view_as(target)
 
-    settled, done = torch.zeros_like(body[0]), sinks  # keys that are far enough for every query of the block
+    # Keys that are far enough for every query of the block.
+    settled, done = torch.zeros_like(body[0]), sinks
     for index in reversed(range(len(distances))):
         edge = min(max(sinks, first - distances[index] + 1), total)
         if edge > done:
@@ -105,7 +106,8 @@ def bucket_sums(
             done = edge
         body[index] = settled
         stop = min(first + count - distances[index], total)
-        if stop > edge:  # keys that are far enough for some
+        # Keys that are far enough for some.
+        if stop > edge:
             far = rows[:, None] - torch.arange(edge, stop, device=rows.device) >= distances[index]
             part = (weights[..., edge:stop] * far).view(parts, -1, stop - edge)
             add(body[index], part, edge, stop)

@@ -91,9 +91,11 @@ def newest_key(labels: Tensor, positions: Tensor, buckets: int, min_distance: in
 
     labels [..., T], -1 for a key that does not count. Only the stretch between first and last query is spread out.
     """
-    last = (positions - min_distance).to(labels.device)  # newest place that may count, [n]
+    # Newest place that may count, [n].
+    last = (positions - min_distance).to(labels.device)
     first, stop = int(last[0]) + 1, int(last[-1]) + 1
-    before_block = labels.new_full((*labels.shape[:-1], buckets + 1), -1)  # the last column takes what does not count
+    # The last column takes what does not count.
+    before_block = labels.new_full((*labels.shape[:-1], buckets + 1), -1)
     if first > 0:
         before = labels[..., :first]
         places = torch.arange(first, device=labels.device).expand_as(before)

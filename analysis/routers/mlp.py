@@ -25,7 +25,8 @@ class SaapMLP(Router):
 
     kind = "mlp"
     NAMES: tuple[str, ...] = ("w1", "b1", "w2", "b2")
-    squared = False  # the loss: squared error instead of cross-entropy
+    # The loss: squared error instead of cross-entropy.
+    squared = False
 
     def fit(
         self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress: Callable[[float], None] | None = None
@@ -50,7 +51,8 @@ class SaapMLP(Router):
         best = _train(start, x / size, y, split, draw, epochs, self.squared, progress)
         best[self.NAMES[0]] = best[self.NAMES[0]] / size
         for name in self.NAMES:
-            value = best[name].half().float()  # what is stored is what is measured
+            # What is stored is what is measured.
+            value = best[name].half().float()
             setattr(self, f"{name}_", value.reshape(*lead, *value.shape[1:]))
         return self
 

@@ -23,7 +23,8 @@ class BothWays:
         best = rows.topk(min(self.count, rows.shape[1]), -1)
         self.given[start:stop, : best.values.shape[1]] = best.values
         self.keys[start:stop, : best.values.shape[1]] = best.indices.int()
-        rows[torch.arange(len(rows)), torch.arange(start, stop)] = 0.0  # a token is no later reader of itself
+        # A token is no later reader of itself.
+        rows[torch.arange(len(rows)), torch.arange(start, stop)] = 0.0
         width = rows.shape[1]
         later = rows.topk(min(self.count, len(rows)), 0)
         both = torch.cat([self._received[:, :width], later.values])

@@ -18,9 +18,12 @@ class FarReading:
 
     def __init__(self, tokens: int, min_distance: int) -> None:
         self.min_distance = min_distance
-        self.received = np.zeros(tokens)  # far attention that each token draws
-        self.expected = np.zeros(tokens)  # the same far attention, spread evenly over the far tokens of each query
-        self.edges = 2 ** np.arange(0, 32)  # distance bins: [0, 1), [1, 2), [2, 4), [4, 8), ...
+        # Far attention that each token draws.
+        self.received = np.zeros(tokens)
+        # The same far attention, spread evenly over the far tokens of each query.
+        self.expected = np.zeros(tokens)
+        # Distance bins: [0, 1), [1, 2), [2, 4), [4, 8), ...
+        self.edges = 2 ** np.arange(0, 32)
         self.mass = np.zeros(len(self.edges))
         self.uniform = np.zeros(len(self.edges))
         self.far = self.far_uniform = self.sink = self.queries = 0.0
@@ -31,10 +34,12 @@ class FarReading:
         def watch(block: Block, probabilities: torch.Tensor) -> None:
             read = probabilities[0].mean(0).cpu()  # [n, Tk], mean over heads
             distance = block.distances().cpu()
-            visible = block.visible[0, 0].cpu().expand_as(distance)  # causal, and within a sliding window
+            # Causal, and within a sliding window.
+            visible = block.visible[0, 0].cpu().expand_as(distance)
             inner = visible & (block.columns.cpu() > 0)
             far = inner & (distance >= self.min_distance)
-            even = visible.float() / visible.sum(1, keepdim=True)  # chance: every visible token alike
+            # Chance: every visible token alike.
+            even = visible.float() / visible.sum(1, keepdim=True)
             of_far = (read * far).sum(1)  # [n]
             count = far.sum(1).clamp(min=1)
             stop = start + read.shape[1]

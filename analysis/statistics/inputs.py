@@ -39,7 +39,8 @@ def attention_inputs(
 
     for index, ids in enumerate(windows):
         if progress:
-            progress(index / len(windows))  # others may use the model meanwhile, so no hook is on it now
+            # Others may use the model meanwhile, so no hook is on it now.
+            progress(index / len(windows))
         handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in attention_modules(model.lm)]
         try:
             forward(model, ids)

@@ -106,6 +106,7 @@ def steady(best: np.ndarray, first: int) -> np.ndarray:
     """Share of the queries from `first` on whose most read key is as far back as most often with this head: best [L, H,
     B, T] -> [L, H, B]."""
     back = np.arange(first, best.shape[-1]) - best[..., first:]
-    back += best.shape[-1]  # a permuted row of `best`, a null, reads ahead too
+    # A permuted row of `best`, a null, reads ahead too.
+    back += best.shape[-1]
     usual = np.array([np.bincount(distances.ravel()).argmax() for distances in back.reshape(-1, *back.shape[2:])])
     return (back == usual.reshape(back.shape[:2])[..., None, None]).mean(-1)

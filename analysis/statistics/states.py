@@ -58,7 +58,8 @@ class States:
         """(entropy in nats, largest probability) of every query of every head at temperature `t`, float64 [H, T]."""
         heads, length = self.query.shape[:2]
         rowwise = compiled() and not self.query.is_cuda
-        scored = self._raw if rowwise and self.window is None else self.scores  # a compiled row ends with its query
+        # A compiled row ends with its query.
+        scored = self._raw if rowwise and self.window is None else self.scores
         entropy, largest = np.empty((2, heads, length))
         size = max(1, BLOCK_BYTES // 4 // length)
 

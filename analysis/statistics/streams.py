@@ -106,7 +106,8 @@ class Reader(Hooks):
 
     def __init__(self, reading: Any) -> None:
         self.reading = reading
-        self.even: list | None = None  # what one unmasked layer's even head added: equal in all of them
+        # What one unmasked layer's even head added: equal in all of them.
+        self.even: list | None = None
         self.scratch = threading.local()
 
     def encode_tokens(
@@ -127,7 +128,8 @@ class Reader(Hooks):
             return block.scores
         heads = measured.shape[1]
 
-        def one(head: int) -> None:  # all texts of a head in one thread: they add to the same sums
+        # All texts of a head in one thread: they add to the same sums.
+        def one(head: int) -> None:
             for text, rows in enumerate(measured[:, head] if head < heads else even[:, 0]):
                 self._measure(block.layer, text, head, rows.contiguous(), start)
 

@@ -53,7 +53,8 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
         for name, p in parameters.items():
             p.copy_(tensors[name])
     for opt, kind in zip((opt for opt in opts if hasattr(opt, "products")), products, strict=False):
-        opt.products = kind  # measured by the process that began: this one may have measured another
+        # Measured by the process that began: this one may have measured another.
+        opt.products = kind
     for n, opt in enumerate(opts):
         state: dict = {}
         for name, value in tensors.items():

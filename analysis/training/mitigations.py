@@ -61,7 +61,8 @@ class Learning(Focus):
     """Focus as it is read in training; notes what enters the router and what leaves it, layer by layer."""
 
     plan: RouterTraining = field(default_factory=RouterTraining)
-    seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # hidden [B, T, d] cut loose, groups [B, T, K]
+    # Hidden [B, T, d] cut loose, groups [B, T, K].
+    seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     turn: tuple[int, ...] = (0, 0)
 
     def begin(self, *turn: int) -> None:

@@ -57,7 +57,8 @@ class Domain:
     name: str
     share: float
     folder: str
-    prepare: Callable[[str], str] = normalise  # hard-wrapped lines joined, paragraphs kept
+    # Hard-wrapped lines joined, paragraphs kept.
+    prepare: Callable[[str], str] = normalise
     split: Callable[[str], list[str]] = lambda text: [text]  # a file is a document
 
 

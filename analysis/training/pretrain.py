@@ -185,7 +185,8 @@ def train(
     work = Path(work)
     model = build_model(recipe, about["vocabulary"]).to(device)
     method = made_with(recipe, device)
-    begin = getattr(method, "begin", lambda *turn: None)  # a control of the groups draws them anew for every text
+    # A control of the groups draws them anew for every text.
+    begin = getattr(method, "begin", lambda *turn: None)
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)
     peaks = (recipe.matrix_rate, recipe.other_rate)
@@ -202,7 +203,8 @@ def train(
     usual: list[float] = []
     losses: list[float] = []
     saved = time.monotonic()
-    kernels = recipe.attention.startswith("focal")  # they are dense attention of other queries
+    # They are dense attention of other queries.
+    kernels = recipe.attention.startswith("focal")
     with apply(model, method, kernels=kernels) if method else contextlib.nullcontext():
         while step < (recipe.steps if stop_at is None else min(stop_at, recipe.steps)):
             began = time.monotonic()

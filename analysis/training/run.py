@@ -167,7 +167,8 @@ class Run:
         for number in range(team.process_index, len(windows), team.num_processes):
             if number >= team.num_processes:
                 border(number / len(windows))
-            with apply(self.model, self.method, kernels=True):  # per window: others may use the model at a border
+            # Per window: others may use the model at a border.
+            with apply(self.model, self.method, kernels=True):
                 self.method.begin(step + 1, number)
                 loss = self._loss(windows[number]) / len(windows)
                 team.backward(loss + self.method.penalty() / len(windows))

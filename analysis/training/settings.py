@@ -70,7 +70,8 @@ class RouterTraining:
     similarity: str = "dot"
 
     def __post_init__(self) -> None:
-        self.router_settings()  # refuses what no router can have
+        # Refuses what no router can have.
+        self.router_settings()
         if not 1 <= self.steps <= 1_000_000 or not 0 < self.rate < 1 or not 0 < self.base_rate < 1:
             raise BadSetting(
                 f"Training takes 1 or more steps at rates between 0 and 1, and got {self.steps} steps at {self.rate} "

@@ -44,7 +44,8 @@ class DenseQuestion(Method):
 
     def scale_queries(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
         sharper = self.inner.scale_queries(layer, query, of_tokens)
-        if query.shape[2] == 1:  # a step of generation, behind the question
+        # A step of generation, behind the question.
+        if query.shape[2] == 1:
             return sharper
         rows = torch.arange(query.shape[2], device=query.device)
         return torch.where(self._dense(rows), query, sharper)

@@ -102,7 +102,8 @@ def _local(task: Task, docs: list[dict], examples: list[dict], shots: int) -> An
         "test_split": "asked",
         "validation_split": None,
         "training_split": None,
-        "fewshot_split": "asked" if examples is docs else "examples",  # from its own, a prompt leaves itself out
+        # From its own, a prompt leaves itself out.
+        "fewshot_split": "asked" if examples is docs else "examples",
         "num_fewshot": shots,
         "metadata": {},
     }
@@ -140,7 +141,8 @@ def _item(harness: Any, doc: dict, shots: int) -> Item:
         raise BadSetting(f"{harness.config.task} asks for {requests[0].request_type}, which is not measured here.")
     prompts, answers = (tuple(request.args[part] for request in requests) for part in (0, 1))
     gold = target if len(answers) > 1 else 0
-    if harness.multiple_input:  # each choice is a prompt of its own
+    # Each choice is a prompt of its own.
+    if harness.multiple_input:
         gold = harness.doc_to_text(doc)
     gold = gold if isinstance(gold, int) else harness.doc_to_choice(doc).index(gold)
     return Item(doc, prompts, question_length or min(map(len, prompts)), answers, gold)

@@ -166,7 +166,8 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
 def _rule(name: str, heads: list[tuple]) -> dict:
     row = {"rule": name, "heads": len(heads)}
     for measure, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
-        over = interval(values, fewest=BLOCKS)  # heads of one model on one text
+        # Heads of one model on one text.
+        over = interval(values, fewest=BLOCKS)
         row |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
     return row
 

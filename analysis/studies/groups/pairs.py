@@ -127,7 +127,8 @@ def described(listed: DataFrame, words: DataFrame, ids: np.ndarray) -> DataFrame
     word = words["word"].to_numpy()
     fits = {
         COPY: ids[queries] == ids[keys],
-        INDUCTION: (keys > 0) & (ids[keys - 1] == ids[queries]),  # a window's first token is never a key
+        # A window's first token is never a key.
+        INDUCTION: (keys > 0) & (ids[keys - 1] == ids[queries]),
         WORD: [a.casefold() == b.casefold() for a, b in zip(word[queries], word[keys], strict=True)],
     }
     called = {

@@ -172,7 +172,8 @@ def _ask(
     answered = []
     for name, cells in questions.items():
         for ask, cuts in cells:
-            scores = np.zeros((3, len(listed), len(cuts)))  # right by gain, right by log-probability, margin
+            # Right by gain, right by log-probability, margin.
+            scores = np.zeros((3, len(listed), len(cuts)))
             for number, question in enumerate(cuts):
                 item, right = question.item, question.item.right
                 alone = control(pieces, item, np.random.default_rng([seed, number]))

@@ -101,7 +101,8 @@ def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: lis
 def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, Tensor]:
     """Share of the visible far keys that lie in each bucket, [P, n, C] per cell; zeros where there are none."""
     counts = {}
-    plain = int(block.visible.sum()) == int((block.rows + 1).sum())  # all keys up to each query: no sliding window
+    # All keys up to each query: no sliding window.
+    plain = int(block.visible.sum()) == int((block.rows + 1).sum())
     for partition, of_partition in _by_partition(cells).items():
         member = view.member[partition]
         if plain:

@@ -200,7 +200,8 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
     in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
     pairs, view = defaultdict(list), {}
-    cells = [cell for cell in fitted.routers if cell.partition == RAW]  # own partitions learn nothing from masses
+    # Own partitions learn nothing from masses.
+    cells = [cell for cell in fitted.routers if cell.partition == RAW]
     raw = fitted.partitions[RAW]
     chosen = {}
 

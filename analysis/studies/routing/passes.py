@@ -24,7 +24,8 @@ class Tap(Method):
     """Dense attention that hands over each layer's queries [H, T, D] and keys [G, T, D], un-rotated, in float32."""
 
     dense: ClassVar[bool] = True
-    block_bytes: ClassVar[int | None] = 8 << 20  # random buckets are drawn block by block: other blocks, other draws
+    # Random buckets are drawn block by block: other blocks, other draws.
+    block_bytes: ClassVar[int | None] = 8 << 20
 
     take: Callable[[int, Tensor, Tensor], None] | None = None
     rotated: list[bool] | None = None
@@ -73,7 +74,8 @@ def rotated_layers(model: Model) -> list[bool]:
         forward(model, np.full(PROBE, int(model.lm.config.get_text_config().vocab_size) // 2))
     rotates = []
     for layer, spreads in sorted(spreads_of.items()):
-        if _spread(entered[layer]) > CLOSE:  # absolute positions entered here: there is nothing to compare
+        # Absolute positions entered here: there is nothing to compare.
+        if _spread(entered[layer]) > CLOSE:
             rotates.append(len(spreads) == 2)
             continue
         best = int(np.argmin(spreads))

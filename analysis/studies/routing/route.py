@@ -60,7 +60,8 @@ def route(request: Route, *, context: Context) -> Routed:
     needed = tokens_needed(request.min_distance, request.sinks)
     calibration, test = (prompts_of(lm, side, length, request.prompts, needed) for side in sides)
     rotated = rotated_layers(lm)
-    parts = Parts()  # where learned routers are kept while the run goes on
+    # Where learned routers are kept while the run goes on.
+    parts = Parts()
     if request.work:
         make_folder(Path(request.work))
         decides = (

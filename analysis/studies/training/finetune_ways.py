@@ -91,7 +91,8 @@ class Baselines(PhaseTrainer):
     def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
         router, reads = self.router(name, plan), {}
-        self.done -= 1  # the router and its reading are one unit
+        # The router and its reading are one unit.
+        self.done -= 1
         for read, reading_name in READ.items():
             arm = trained_arm(read, router, plan.window)
             reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {reading_name}")

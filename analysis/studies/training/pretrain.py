@@ -62,7 +62,8 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
         **SIZES[request.family],
     )
     device = context.torch_device()
-    training_method(recipe, device)  # an unknown method is refused before minutes of tokenising
+    # An unknown method is refused before minutes of tokenising.
+    training_method(recipe, device)
     path = Path(request.output)
     work = Path(request.work or f"{path}.work")
     with one_training(path, work):

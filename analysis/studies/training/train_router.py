@@ -119,10 +119,12 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     if context.browser and request.output:
         raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
     source = corpus_folder(context.store, request.corpus) if context.browser else Path(request.corpus)
-    processes = team(context.device)  # before a model is loaded, so that each process has a GPU of its own
+    # Before a model is loaded, so that each process has a GPU of its own.
+    processes = team(context.device)
     lm = context.model(request.model)
     name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
-    path = router_path(context, lm, name)  # refuses a name that cannot be
+    # Refuses a name that cannot be.
+    path = router_path(context, lm, name)
     start = None
     if request.phase == 2:
         start = trained_router(context, lm, name)
@@ -158,7 +160,8 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
                 lm, start, train_ids, plan, checkpoint, progress=progress, watch=watch
             )
         if not processes.is_main_process:
-            raise SystemExit(0)  # the first process measures and stores
+            # The first process measures and stores.
+            raise SystemExit(0)
         if start is not None:
             earlier["before"] = {"model": lm.name, "router": name}
             lm = _store(tuned, place, context)
@@ -186,7 +189,8 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
         made_with = protocol("train-router", lm, about["corpus_hash"], windows.size, **settings)
         notes = save(context, lm, router, control, path, **about, protocol=made_with)
         for finished in path.parent.glob(f"{path.stem}.*checkpoint"):
-            clear(finished)  # it would stand in the way of a run with other settings
+            # It would stand in the way of a run with other settings.
+            clear(finished)
     tables = log_tables(log)
     return TrainedRouter(**vars(measures), **earlier, **tables, path=str(place), notes=notes, protocol=made_with)
 
