@@ -1,8 +1,19 @@
 """What a bucket router is: scores of every bucket for every query, from which the best l are visited."""
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from analysis.errors import NotFitted
+
+
+class RoutedText(NamedTuple):
+    """What a router may look at beside the queries; see `Router.scores`."""
+
+    positions: Tensor | None
+    labels: Tensor | None
+    mass: Tensor | None
+    min_distance: int
 
 
 class Router:
@@ -37,6 +48,9 @@ class Router:
         `positions` [n] of the queries and `labels` [..., T], the bucket of each key of this text (-1: none), for
         recency, which looks at keys at least `min_distance` back; `mass` [..., n, C] for the oracle.
         """
+        return self._scores(queries, RoutedText(positions, labels, mass, min_distance))
+
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting
-from analysis.routers.base import Router
+from analysis.routers.base import RoutedText, Router
 
 _ODD = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # of splitmix64, as int64
 
@@ -20,15 +20,9 @@ class Chance(Router):
         super().__init__(centroids, seed)
         self._draw = torch.Generator().manual_seed(seed)
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         shape = (*queries.shape[:-1], self.buckets)
+        positions = text.positions
         if positions is None:
             return torch.rand(shape, generator=self._draw).to(queries.device)
         heads = queries.shape[:-2].numel()
@@ -44,17 +38,10 @@ class Recency(Router):
     kind = "recency"
     reads = frozenset({"positions", "labels"})
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
-        if positions is None or labels is None:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
+        if text.positions is None or text.labels is None:
             raise BadSetting("Recency needs the places of the queries and the bucket of each key of this text.")
-        newest = newest_key(labels, positions, self.buckets, min_distance).float()  # [..., n, C]
+        newest = newest_key(text.labels, text.positions, self.buckets, text.min_distance).float()
         return newest.expand(*queries.shape[:-1], self.buckets)
 
 
@@ -64,17 +51,10 @@ class Oracle(Router):
     kind = "oracle"
     reads = frozenset({"mass"})
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
-        if mass is None:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
+        if text.mass is None:
             raise BadSetting("The oracle needs the mass of every bucket for every query.")
-        return mass
+        return text.mass
 
 
 def _mixed(number: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting, NotFitted
-from analysis.routers.base import Router
+from analysis.routers.base import RoutedText, Router
 
 EPS = 1e-4  # of the ridge, in multiples of trace(Q^T Q) / D
 
@@ -65,14 +65,7 @@ class GWRLinear(Router):
             matrix[..., -1, -1] = matrix[..., -1, -1].clamp(min=1.0)
         return torch.cholesky_solve(self._cross, torch.linalg.cholesky(matrix))
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         weights = self.weights_.to(queries)
         if not self.intercept:
             return queries @ weights
@@ -112,14 +105,7 @@ class StaticPrior(Router):
             raise NotFitted("The static prior was not fitted: give it calibration queries first.")
         return (self._sum / torch.as_tensor(self._count).clamp(min=1)).float()
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         return self.prior_.unsqueeze(-2).expand(*queries.shape[:-1], self.buckets)
 
 

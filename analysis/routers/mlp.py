@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from analysis.errors import BadSetting
-from analysis.routers.base import Router
+from analysis.routers.base import RoutedText, Router
 
 MOST = 1 << 16  # queries a head is trained on
 HELD_OUT = 8  # every eighth of them decides when to stop
@@ -65,14 +65,7 @@ class SaapMLP(Router):
             for name, shape in shapes.items()
         }
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         return _forward({name: self.fitted(name).to(queries) for name in self.NAMES}, queries)
 
 

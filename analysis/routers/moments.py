@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.routers.base import Router
+from analysis.routers.base import RoutedText, Router
 
 SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
 
@@ -59,14 +59,7 @@ class SymmetricKMeans(Router):
 
     kind = "kmeans"
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         return queries @ self.centroids.to(queries).mT
 
 
@@ -76,14 +69,7 @@ class _Turned(Router):
 
     NAMES = ("of_queries", "of_keys")
 
-    def scores(
-        self,
-        queries: Tensor,
-        positions: Tensor | None = None,
-        labels: Tensor | None = None,
-        mass: Tensor | None = None,
-        min_distance: int = 0,
-    ) -> Tensor:
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         turned = F.normalize(self.centroids.to(queries) @ self.fitted("of_keys").to(queries), dim=-1)
         return queries @ self.fitted("of_queries").to(queries) @ turned.mT
 
