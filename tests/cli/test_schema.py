@@ -16,7 +16,7 @@ from analysis.studies.registry import STORED
 from tests.made.answers import ASKED, home, printed
 
 # They need a network, folders of their own, hours or other runs, or change what they are asked about.
-NEVER_ASKED = set("fetch finetune study spread stress pitfalls mcp".split())
+NEVER_ASKED = set("fetch finetune study spread stress mcp".split())
 NEVER_ASKED |= set("take bundle-out bundle-in".split())
 
 

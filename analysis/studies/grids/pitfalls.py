@@ -1,12 +1,13 @@
 """Two pitfalls on a model's own heads: putting sums of exponentials together, and how many hash tables a key needs."""
 
 import math
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
+from analysis.answer import Answer, doc, record
 from analysis.commandline import commandline
 from analysis.commands.probes import Pitfalls
 from analysis.errors import BadSetting
@@ -15,7 +16,6 @@ from analysis.kernels.merge import merge, merges
 from analysis.kernels.window import flash
 from analysis.methods.magicpig import SLACK, MagicPIG
 from analysis.metrics.intervals import BLOCKS, interval
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.statistics.states import States, attention_states
 from analysis.studies.context import Context, check_seed, protocol, read
@@ -29,17 +29,63 @@ RULES = (  # what is read, and how likely it was taken to be found: tables that 
 )
 
 
-@torch.no_grad()
-def pitfalls(request: Pitfalls, *, context: Context) -> Result:
-    """The first TOKENS tokens of a text: how attention over several sets of keys may be put together, and what MagicPIG
-    finds when one hash table is enough and when two must agree.
+@record
+class Merged:
+    """How attention over several sets of keys comes out when it is put together one way."""
 
-    numbers: `merges`, per way of `kernels.merge.merges` with the router's groups, the model's queries and keys and
-    unit-normal values (`cosine` mean over layers, `lowest` of a row, `error` largest); `empty`, see `empty_row`;
-    `rows`, per rule of RULES over the pairs beyond MagicPIG's window: `found` their share, `ratio` the estimated sum of
-    exponentials by the true one, `error` its mean distance from 1, each with `_low` and `_high` over heads; `by_chance`
-    `one two`, how likely a key at a right angle to the query is found in so many tables; `sentence`.
-    table: `rows`. Errors: BadSetting, BadText.
+    cosine: float = doc("to attention over all of them, mean over layers")
+    lowest: float = doc("the lowest cosine of a row")
+    error: float = doc("largest difference of an entry")
+
+
+@record
+class EmptyRow:
+    """What torch's flash kernel of the processor says of a first token without keys in one of two parts, the other of
+    which holds the token itself."""
+
+    lse: float | None = doc("its log of the sum; None for minus infinity, as it should be")
+    wrong: bool
+    error: float = doc("of a merge that believes it")
+    error_right: float = doc("of a merge with minus infinity")
+    gradient: bool = doc("whether the sum has one")
+    upper_left: bool = doc("whether the causal mask of fewer queries than keys begins at the first key")
+
+
+@record
+class HashRule:
+    """One rule of hash tables over the pairs beyond MagicPIG's window; intervals over heads."""
+
+    rule: str
+    heads: int
+    found: float | None = doc("share of the pairs that are found")
+    found_low: float | None
+    found_high: float | None
+    ratio: float | None = doc("estimated by true sum of exponentials")
+    ratio_low: float | None
+    ratio_high: float | None
+    error: float | None = doc("mean distance of that from 1")
+    error_low: float | None
+    error_high: float | None
+
+
+@record
+class PitfallsShown(Answer):
+    """Two pitfalls on a model's own heads."""
+
+    merges: dict[str, Merged] = doc("way of `kernels.merge.merges` -> how it comes out")
+    empty: EmptyRow = doc("a row that reads nothing")
+    rows: list[HashRule] = doc("one per rule of RULES", row=HashRule)
+    by_chance: dict[str, float] = doc("one or two tables -> how likely a key at a right angle to the query is found")
+    router: dict[str, Any] = doc("the router's name, sizes and how it was made")
+    notes: list[str] = doc("how much of the text was read")
+    sentence: str = doc("both in words")
+
+
+@torch.no_grad()
+def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
+    """The first TOKENS tokens of a text: how attention over several sets of keys may be put together, with the
+    router's groups, the model's queries and keys and unit-normal values; and what MagicPIG finds when one hash table
+    is enough and when two must agree. Errors: BadSetting, BadText.
     """
     check_seed(request.seed)
     lm = context.model(request.model)
@@ -53,74 +99,69 @@ def pitfalls(request: Pitfalls, *, context: Context) -> Result:
     states = attention_states(lm, ids)
     members = memberships(focus_router, attention_inputs(lm, [ids], make=focus_router.project))[1]  # [L, T, K]
     draw = torch.Generator().manual_seed(request.seed)
-    ways, rules = [], {name: [] for name, _, _ in RULES}
     pig = MagicPIG(seed=request.seed)
-    for layer, layer_states in states.items():
+    ways: list[dict[str, dict[str, float]]] = []
+    heads: dict[str, list[tuple]] = {name: [] for name, _, _ in RULES}
+    for layer, of_layer in states.items():
         context.progress(layer / len(states), f"layer {layer + 1} of {len(states)}")
-        ways.append(_merged(layer_states, members[layer].to(layer_states.query.device), focus_router.window, draw))
-        for name, values in _found(layer_states, pig, draw).items():
-            rules[name] += values
-    table = [_rule(name, rules[name]) for name, _, _ in RULES]
-    numbers = {
-        "merges": {
-            name: {
-                "cosine": float(np.mean([way[name]["cosine"] for way in ways])),
-                "lowest": min(way[name]["lowest"] for way in ways),
-                "error": max(way[name]["error"] for way in ways),
-            }
-            for name in ways[0]
-        },
-        "empty": empty_row(request.seed),
-        "rows": table,
-        "by_chance": by_chance(),
-        "router": router_facts(request.router, focus_router),
-        "notes": [f"The first {len(ids):,} tokens of the text."],
-        "protocol": protocol(
-            "pitfalls",
-            lm,
-            request.text,
-            len(ids),
-            window=len(ids),
-            seed=request.seed,
-            router=request.router,
-            kernel=f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits",
-            command=commandline(
-                "pitfalls", {"text": "TEXT", "model": lm.name, "router": request.router, "seed": request.seed}
-            ),
-        ),
+        query, key = of_layer.query[None], of_layer.key[None]
+        value = torch.randn(key.shape, generator=draw).to(key)
+        in_groups = members[layer].to(key.device)[None]
+        ways.append(merges(query, key, value, in_groups, focus_router.window, of_layer.scaling))
+        for name, values in _found(of_layer, pig, draw).items():
+            heads[name] += values
+    rows = [_rule(name, heads[name]) for name, _, _ in RULES]
+    merged = {
+        name: Merged(
+            cosine=float(np.mean([way[name]["cosine"] for way in ways])),
+            lowest=min(way[name]["lowest"] for way in ways),
+            error=max(way[name]["error"] for way in ways),
+        )
+        for name in ways[0]
     }
-    numbers["sentence"] = sentence(numbers)
-    return Result(numbers, {"rows": pd.DataFrame(table)})
+    empty, chance = empty_row(request.seed), by_chance()
+    settings = {"window": len(ids), "seed": request.seed, "router": request.router}
+    settings["kernel"] = f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits"
+    settings["command"] = commandline("pitfalls", request.arguments | {"text": "TEXT", "model": lm.name})
+    return PitfallsShown(
+        merges=merged,
+        empty=empty,
+        rows=rows,
+        by_chance=chance,
+        router=router_facts(request.router, focus_router),
+        notes=[f"The first {len(ids):,} tokens of the text."],
+        sentence=sentence(empty, merged, rows, chance),
+        protocol=protocol("pitfalls", lm, request.text, len(ids), **settings),
+    )
 
 
-def empty_row(seed: int = 0) -> dict:
-    """What torch's flash kernel of the processor says of a first token without keys in one of two parts, the other of
-    which holds the token itself: its sum `lse` (None where it is minus infinity, as it should be), `error` of a merge
-    that believes it, `error_right` of one with minus infinity; whether the sum has a `gradient`, and whether the causal
-    mask of fewer queries than keys begins at the first key (`upper_left`)."""
+def empty_row(seed: int = 0) -> EmptyRow:
+    """An empty row, made and merged."""
     draw = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         q, k, v = (torch.randn(1, 1, 8, 16, generator=draw).requires_grad_() for _ in range(3))
         bias = torch.zeros(1, 1, 8, 8).masked_fill(torch.arange(8)[:, None] == 0, -math.inf)
         out, lse = flash(q, k, v, 0.0, False, attn_mask=bias)
     q, k, v, out, flash_lse = (x.detach() for x in (q, k, v, out, lse))
-    causal_out, whole_lse = flash(q, k, v, 0.0, True)
+    causal_out, causal_lse = flash(q, k, v, 0.0, True)
     right = flash_lse.clone()
     right[..., 0] = -math.inf
     truth = causal_out[..., 0, :]
-    errors = {
-        name: float((merge(out.nan_to_num(0.0), sums, causal_out, whole_lse)[0][..., 0, :] - truth).abs().max())
-        for name, sums in (("error", flash_lse), ("error_right", right))
-    }
+
+    def error(sums: Tensor) -> float:
+        merged = merge(out.nan_to_num(0.0), sums, causal_out, causal_lse)[0]
+        return float((merged[..., 0, :] - truth).abs().max())
+
     fewer = flash(q[:, :, :2], k, v, 0.0, True)[0]
     first = float(flash_lse[..., 0])
-    return {
-        "lse": first if math.isfinite(first) else None,
-        "wrong": math.isfinite(first),
-        **errors,
-        "gradient": bool(lse.requires_grad),
-        "upper_left": bool(torch.allclose(fewer[..., 0, :], v[..., 0, :], atol=1e-5)),
-    }
+    return EmptyRow(
+        lse=first if math.isfinite(first) else None,
+        wrong=math.isfinite(first),
+        error=error(flash_lse),
+        error_right=error(right),
+        gradient=bool(lse.requires_grad),
+        upper_left=bool(torch.allclose(fewer[..., 0, :], v[..., 0, :], atol=1e-5)),
+    )
 
 
 def by_chance() -> dict[str, float]:
@@ -128,12 +169,6 @@ def by_chance() -> dict[str, float]:
     enough and where `two` must agree."""
     unlike = torch.zeros((), dtype=torch.float64)
     return {name: float(MagicPIG(variant=kind).chance(unlike)) for name, kind in (("one", "hub"), ("two", "paper"))}
-
-
-def _merged(states: States, members: Tensor, window: int, draw: torch.Generator) -> dict:
-    query, key = states.query[None], states.key[None]
-    value = torch.randn(key.shape, generator=draw).to(key)
-    return merges(query, key, value, members[None], window, states.scaling)
 
 
 def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, list[tuple]]:
@@ -151,7 +186,7 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
     unit = [torch.nn.functional.normalize(x, dim=-1) for x in (states.query, key.repeat_interleave(repeat, 0))]
     cosine = (unit[0] @ unit[1].mT)[:, with_far_keys]
     chance = {2: pig.chance(cosine), 1: MagicPIG(variant="hub").chance(cosine)}
-    read_far = {count: (collide(*codes, count)[0] & far)[:, with_far_keys] for count in (1, 2)}
+    read_far = {count: (collide(codes[0], codes[1], count)[0] & far)[:, with_far_keys] for count in (1, 2)}
     by_rule = {}
     for name, enough, weighed in RULES:
         collided = read_far[enough]
@@ -163,25 +198,27 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
     return by_rule
 
 
-def _rule(name: str, heads: list[tuple]) -> dict:
-    row = {"rule": name, "heads": len(heads)}
+def _rule(name: str, heads: list[tuple]) -> HashRule:
+    numbers: dict[str, float | None] = {}
     for measure, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
-        # Heads of one model on one text.
+        # Heads of one model on one text are as many blocks of it.
         over = interval(values, fewest=BLOCKS)
-        row |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
-    return row
+        numbers |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
+    return HashRule(rule=name, heads=len(heads), **numbers)
 
 
-def sentence(numbers: dict) -> str:
+def sentence(empty: EmptyRow, merged: dict[str, Merged], rows: list[HashRule], chance: dict[str, float]) -> str:
     """Both pitfalls in two sentences."""
-    empty, two_tables, one_table = numbers["empty"], *numbers["rows"][:2]
-    text = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
-    if empty["wrong"]:
-        text = f"torch's flash kernel says {empty['lse']:g} for a row that reads nothing, where minus infinity is right"
-        text += f": a merge that believes it is wrong by {empty['error']:.2f}."
-    cosine = numbers["merges"]["subtraction"]["cosine"]
-    text += f" Taking the overlap away gives a cosine of {cosine:.3f} to the definition, disjoint parts "
-    text += f"{numbers['merges']['disjoint']['cosine']:.6f}."
-    text += f" One hash table finds {one_table['found']:.0%} of the far pairs and two find {two_tables['found']:.0%}"
-    chance = {name: f"{value:.1%}" for name, value in numbers["by_chance"].items()}
-    return f"{text}; at cosine 0, by chance alone, one finds {chance['one']} and two find {chance['two']}."
+    two_tables, one_table = rows[:2]
+    kernel = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
+    if empty.wrong:
+        kernel = (
+            f"torch's flash kernel says {empty.lse:g} for a row that reads nothing, where minus infinity is right: a "
+            f"merge that believes it is wrong by {empty.error:.2f}."
+        )
+    return (
+        f"{kernel} Taking the overlap away gives a cosine of {merged['subtraction'].cosine:.3f} to the definition, "
+        f"disjoint parts {merged['disjoint'].cosine:.6f}. One hash table finds {one_table.found:.0%} of the far pairs "
+        f"and two find {two_tables.found:.0%}; at cosine 0, by chance alone, one finds {chance['one']:.1%} and two "
+        f"find {chance['two']:.1%}."
+    )
