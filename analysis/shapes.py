@@ -10,13 +10,14 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from analysis.answer import Answer, doc, record
 from analysis.costs import KNOWN, read_config, read_shape
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.files import draft, move, write_json, write_text
 from analysis.models import RANDOM, refuse_family
 from analysis.places import CACHE, explained
 from analysis.runs.price import spell_bytes
-from analysis.runs.run import Result, without_model
+from analysis.runs.run import without_model
 from analysis.seam.layers import draw_weights
 
 KIND = torch.bfloat16
@@ -24,12 +25,22 @@ SHARD = 1 << 30  # bytes of one file of weights, and of main memory that writing
 LEFT = 1 << 30  # bytes of the disk that stay free
 
 
-def make_shape(shape: str, output: str, progress: Callable[[float, str], None] | None = None) -> Result:
+@record
+class ShapeMade(Answer):
+    """A checkpoint of a real model's shape."""
+
+    path: str = doc("its folder")
+    parameters: int
+    bytes: int = doc("of the weights")
+    files: int = doc("of weights")
+    said: str = doc("what it is good for")
+
+
+def make_shape(shape: str, output: str, progress: Callable[[float, str], None] | None = None) -> ShapeMade:
     """Write a checkpoint with random weights: bfloat16 safetensors in shards, the bundled model's byte-level tokenizer.
 
     `shape`: a config.json, or a known model such as `Qwen2.5-0.5B`, with or without its owner. `output`: a folder that
     is not there yet. The weights are drawn as the family draws them before training, one module at a time.
-    numbers: `path`, `parameters`, `bytes` (of the weights), `files`, `said` (what it is good for).
     Errors: BadSetting (no such shape, the folder is there), BadModel (a shape that cannot be made), TooLarge (what it
     would take is not free on the disk or in memory).
     """
@@ -65,8 +76,10 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
         vocabulary.save_pretrained(part)
         write_text(part / "README.md", _readme(name, parameters))
         move(part, out)
-    numbers = {"path": str(out), "parameters": parameters, "bytes": sum(sizes), "files": files, "said": RANDOM}
-    return without_model("make-shape", numbers)
+    protocol = without_model("make-shape", {}).numbers["protocol"]
+    return ShapeMade(
+        path=str(out), parameters=parameters, bytes=sum(sizes), files=files, said=RANDOM, protocol=protocol
+    )
 
 
 def _told(shape: str) -> tuple[str, dict]:
