@@ -122,9 +122,13 @@ def returned(function: Any) -> type[Answer] | None:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    from pandas import DataFrame  # answers are declared where pandas is imported for type checking only, too
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        # It has a table, and its module imports pandas for type checking only.
+        from pandas import DataFrame
 
-    return get_type_hints(kind, localns={"DataFrame": DataFrame})
+        return get_type_hints(kind, localns={"DataFrame": DataFrame})
 
 
 def _part(hint: Any) -> str:
