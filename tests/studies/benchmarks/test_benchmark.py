@@ -170,7 +170,7 @@ def test_refusals_are_one_sentence(run, tmp_path, monkeypatch):
         run(tmp_path, "hellaswag")
     with pytest.raises(BadSetting, match="PIQA has 2 documents to draw examples from and 2 were asked for"):
         run(piqa(tmp_path), "piqa", shots=2)
-    with pytest.raises(BadSetting, match="sparse .set-up A. or dense"):
+    with pytest.raises(BadSetting, match="must be one of sparse, dense"):
         run(tmp_path, "piqa", question="half")
     with pytest.raises(BadSetting, match="number of items is 0"):
         run(tmp_path, "piqa", items=0)

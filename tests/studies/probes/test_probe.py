@@ -144,7 +144,7 @@ def test_cells_that_cannot_be_are_left_out_and_said(run):
         ({"choices": 1}, "candidates is 1 and must lie between 2"),
         ({"probes": ["haystack"]}, "no task 'haystack'; there are: uuid_needle"),
         ({"probes": []}, "there are: uuid_needle"),
-        ({"items": 0}, "items is 0"),
+        ({"items": 0}, "items of probe is 0"),
         ({"lengths": [3]}, "must be at least 16"),
         ({"lengths": []}, "No length"),
         ({"examples": [0]}, "at least 1"),
