@@ -37,33 +37,35 @@ def measure(run: Setting) -> dict:
     The numbers are those of `route`. Errors: as `route`.
     """
     sizes = run.sizes
-    given = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
-    request = Route(model=sizes.model, **given, store=True, work=str(run.work))
+    options = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
+    request = Route(model=sizes.model, **options, store=True, work=str(run.work))
     result = route(request, context=run.context)
     numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
-    told = {key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")}
-    return _rounded(numbers) | {"protocol": told}
+    protocol = {
+        key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")
+    }
+    return _rounded(numbers) | {"protocol": protocol}
 
 
 def shown(numbers: dict) -> dict:
     """How the curve is told: at as many buckets, and where k-means reads about as many keys."""
     rows, documents = [MeanRow(**row) for row in numbers["means"]], numbers["protocol"]["documents"][-1]
-    best, said = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
+    best, parts = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
     low = [row for row in numbers["curve"] if row["router"] == LOW != best.router]
     if low:
         near = min(low, key=lambda row: abs(row["selectivity"] - best.selectivity))
-        said.append(
+        parts.append(
             f"As many buckets are not as many keys: visiting {near['l']:g}, {NAMES[LOW]} finds {near['recall']:.1%}, "
             f"reading {near['selectivity']:.1%}."
         )
-    said.append("What is learned was trained once: all of it is said of these routers.")
-    return {"sentence": " ".join(said), "columns": columns("routing")}
+    parts.append("What is learned was trained once: all of it is said of these routers.")
+    return {"sentence": " ".join(parts), "columns": columns("routing")}
 
 
 def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Mean recall of the stored routers on the bundled story."""
-    lm, told = run.lm, numbers["protocol"]
-    cell = Cell(told["min_distance"], told["sinks"])
+    lm, protocol = run.lm, numbers["protocol"]
+    cell = Cell(protocol["min_distance"], protocol["sinks"])
     fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
     ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
     curves, _, _ = score_routers(run.context, lm, [Prompt(0, ids)], fitted)
@@ -75,14 +77,14 @@ def sample(run: Setting, numbers: dict) -> dict[str, float]:
 
 def part(run: Setting, numbers: dict) -> dict:
     """The stored routers of the first setting on the held-out prompts, at every number of buckets."""
-    lm, told = run.lm, numbers["protocol"]
-    cell = Cell(told["min_distance"], told["sinks"])
+    lm, protocol = run.lm, numbers["protocol"]
+    cell = Cell(protocol["min_distance"], protocol["sinks"])
     fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
     needed = tokens_needed(cell.min_distance, cell.sinks)
     held_out = sides_of(run.context, [], run.sizes.corpus)[1]
-    test = prompts_of(lm, held_out, told["window"], run.sizes.prompts, needed)
-    found = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
-    return _rounded({name: found[name] for name in ("means", "curve", "closures")})
+    test = prompts_of(lm, held_out, protocol["window"], run.sizes.prompts, needed)
+    values = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
+    return _rounded({name: values[name] for name in ("means", "curve", "closures")})
 
 
 def _rounded(value: Any) -> Any:

@@ -51,11 +51,11 @@ def measure(run: Setting) -> dict:
     cells = []
     for place, (name, size) in enumerate(places_of):
         context = run.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
-        own, tokens = replace(run, context=context), sizes.windows * sizes.length
-        most = tokens, tokens, reporting(sizes.windows, sizes.length, size, len(texts[name][1]))
-        decides = [lm.revision, str(lm.dtype), corpus_hash(texts[name][0] + texts[name][1]), size, most, sizes.seed]
+        part_run, tokens = replace(run, context=context), sizes.windows * sizes.length
+        limits = tokens, tokens, reporting(sizes.windows, sizes.length, size, len(texts[name][1]))
+        decides = [lm.revision, str(lm.dtype), corpus_hash(texts[name][0] + texts[name][1]), size, limits, sizes.seed]
         decides += [BETAS, CAPS, TOLERANCE, TOLERANCE_BIN]
-        make = partial(_made, own, name, texts[name], size, most)
+        make = partial(_made, part_run, name, texts[name], size, limits)
         place = f"calibration-{text_hash(name)[:6]}-{size}"
         cells.append(context.part(run.work, place, decides, lambda _, make=make: make()))
     rows = [cell["row"] for cell in cells]
@@ -99,15 +99,15 @@ def part(run: Setting, numbers: dict) -> dict:
     return {"ranks": [{"corpus": name, "context": length, "ranks": ranks.tolist()}], "protocol": {"text": every}}
 
 
-def _made(run: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
+def _made(run: Setting, name: str, texts: tuple[list[str], list[str]], size: int, limits: tuple[int, int, int]) -> dict:
     """The cell, measured on at most so many tokens that calibrate, that choose and that report."""
-    lm, sides = run.lm, zip(split(*texts), most, strict=True)
+    lm, sides = run.lm, zip(split(*texts), limits, strict=True)
     learn, *others = (document_windows(lm, side, size, count, f"corpus {name}") for side, count in sides)
     windows, documents = (np.concatenate(both) for both in zip(*others, strict=True))
     report = np.arange(len(windows)) >= len(others[0][0])
     documents = documents + len(texts[0]) * report  # of both sides, told apart
-    told = Progress(run.context, (0.0, 0.3), len(learn[0]))
-    ranks = measure_ranks(lm, learn[0], MASS, lambda done, stage: told(stage)).mean()
+    progress = Progress(run.context, (0.0, 0.3), len(learn[0]))
+    ranks = measure_ranks(lm, learn[0], MASS, lambda done, stage: progress(stage)).mean()
     sweeps, chosen = [], None
     for turn, beta in enumerate(BETAS):
         span = 0.3 + 0.7 * turn / len(BETAS), 0.3 + 0.7 * (turn + 1) / len(BETAS)
@@ -124,12 +124,12 @@ def _made(run: Setting, name: str, texts: tuple[list[str], list[str]], size: int
     return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
 
 
-def _verdict(found: dict) -> str:
+def _verdict(row: dict) -> str:
     """What the limits say of a row of a sweep: of the chosen one on the texts that report, else on those that chose."""
-    side = found["report"] if found["passes"] else found["select"]
+    side = row["report"] if row["passes"] else row["select"]
     if None in (side["upper"], side["worst_bin_upper"]):
         return UNJUDGED
-    return PASSES if found["passes"] and found["holds"] else FAILS
+    return PASSES if row["passes"] and row["holds"] else FAILS
 
 
 def _where(cell: dict) -> dict:
@@ -138,14 +138,16 @@ def _where(cell: dict) -> dict:
 
 def _correlations(cells: list[dict]) -> list[dict]:
     """Pearson correlation of the logarithms of the ranks of two corpora in the same context."""
-    found = []
-    for at, one in enumerate(cells):
+    pairs = []
+    for at, cell in enumerate(cells):
         for other in cells[at + 1 :]:
-            if one["row"]["context"] == other["row"]["context"]:
-                logs = np.log([np.ravel(one["ranks"]), np.ravel(other["ranks"])])
-                names = {"corpus": one["row"]["corpus"], "other": other["row"]["corpus"]}
-                found.append({**names, "context": one["row"]["context"], "pearson_log": float(np.corrcoef(logs)[0, 1])})
-    return found
+            if cell["row"]["context"] == other["row"]["context"]:
+                logs = np.log([np.ravel(cell["ranks"]), np.ravel(other["ranks"])])
+                names = {"corpus": cell["row"]["corpus"], "other": other["row"]["corpus"]}
+                pairs.append(
+                    {**names, "context": cell["row"]["context"], "pearson_log": float(np.corrcoef(logs)[0, 1])}
+                )
+    return pairs
 
 
 def shown(numbers: dict) -> dict:
@@ -155,16 +157,16 @@ def shown(numbers: dict) -> dict:
     sentence = f"No cap is shown to pass in {len(rows)} corpora and contexts."
     if passing:
         reads = [row["reads_causal"] for row in passing]
-        least, most = min(row["reads_kv_least"] for row in passing), max(row["reads_kv_most"] for row in passing)
+        lowest, highest = min(row["reads_kv_least"] for row in passing), max(row["reads_kv_most"] for row in passing)
         sentence = (
             f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of a "
-            f"query head's causal reads, and between {least:.1%} and {most:.1%} of a key-value head's: perplexity "
+            f"query head's causal reads, and between {lowest:.1%} and {highest:.1%} of a key-value head's: perplexity "
             f"within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at every stretch of positions, by "
             "one-sided 95% limits on texts that chose nothing."
         )
     sentence += f" In {len(unjudged)} there are too few documents to judge." if unjudged else ""
     unit = rows[0]["unit"] if rows[0]["unit"] == "documents" else f"units of {rows[0]['unit']}"
-    named = [one | {"label": unit} if one["name"] == "units" else one for one in columns("calibration")]
+    named = [about | {"label": unit} if about["name"] == "units" else about for about in columns("calibration")]
     return {"sentence": sentence, "columns": named}
 
 

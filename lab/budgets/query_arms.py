@@ -41,8 +41,8 @@ class Routed(Counting):
         parts = zip(*(x.split(1 << 15) for x in (queries, cell, place)), strict=True)
         wanted = torch.cat([self.router(*part, self.ask) for part in parts])
         counts = keys_of(wanted, self.factor, self.cap).view(batch, heads, length).to(call.query.device)
-        out, kept = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
-        self.note(call, kept)
+        out, mask = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
+        self.note(call, mask)
         return Attended(out, "top-k of all scores", "Each query has a budget of its own.")
 
 
@@ -95,29 +95,29 @@ def equal_rows(
     budgets; `span` of the progress.
     """
     seeds = len(trained[True])
-    told = Progress(context, span, (1 + len(caps) * (1 + seeds * len(ARMS) * 2)) * len(ids))
+    progress = Progress(context, span, (1 + len(caps) * (1 + seeds * len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]
-    dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")[None]  # [seeds, n, T - 1]
+    dense = window_losses(lm, ids, METHODS["dense"](), progress, "dense")[None]  # [seeds, n, T - 1]
     rows = [_row("dense", None, dense, dense, dense, documents) | reads([[length]], None, length)]
     for cap in caps:
         methods = {"static": [static(budgets, cap)]}
         for name, asked in ARMS.items():
             methods[name] = []
-            for made in trained[asked]:
+            for network in trained[asked]:
                 ask = name == "with the query"
-                factor = equal_factor(made.router, ask, tuning, budgets, cap)
-                methods[name].append(static(budgets, cap, Routed, router=made.router, ask=ask, factor=factor))
-                _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, methods[name][-1], told, f"{name}, cap {cap}")
+                factor = equal_factor(network.router, ask, tuning, budgets, cap)
+                methods[name].append(static(budgets, cap, Routed, router=network.router, ask=ask, factor=factor))
+                _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, methods[name][-1], progress, f"{name}, cap {cap}")
         plain = None
         for name, each in methods.items():
-            losses = np.stack([window_losses(lm, ids, method, told, f"{name}, cap {cap}") for method in each])
+            losses = np.stack([window_losses(lm, ids, method, progress, f"{name}, cap {cap}") for method in each])
             plain = losses if plain is None else plain
             counted = counted_reads(each, lm.num_kv_heads, *ids.shape)
             rows.append(_row(name, cap, losses, dense, plain, documents) | counted)
     return rows
 
 
-def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, told: Progress, name: str) -> None:
+def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, progress: Progress, name: str) -> None:
     """Adjust the factor of an arm until it reads as many keys of some windows [n, T] as the static budgets do.
 
     Only reads are looked at, no loss: queries of other texts, and of sparse passes, ask for more or fewer keys.
@@ -125,7 +125,7 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, t
     wanted = read_pairs(budgets, method.cap, ids.shape[1]) * len(ids)
     for _ in range(ROUNDS):
         method.restart()
-        window_losses(lm, ids, method, told, f"equal keys: {name}")
+        window_losses(lm, ids, method, progress, f"equal keys: {name}")
         if abs(method.read / wanted - 1) < CLOSE:
             break
         method.factor *= wanted / method.read
@@ -138,12 +138,12 @@ def _row(
     """Losses [seeds, n, T - 1]; `difference` and `against_static` of perplexity, as shares."""
     row = {"cap": cap, "arm": name, "perplexity": float(np.exp(losses.mean()))}
     units = {"units": len(np.unique(documents)), "unit": "documents"}
-    change, against = (_change(losses, other, documents) for other in (dense, plain))
+    change, against = (_change(losses, reference, documents) for reference in (dense, plain))
     row |= dict(zip(("difference", "low", "high"), change, strict=True)) | units
     return row | dict(zip(("against_static", "against_low", "against_high"), against, strict=True))
 
 
-def _change(losses: np.ndarray, other: np.ndarray, documents: np.ndarray) -> list[float | None]:
+def _change(losses: np.ndarray, reference: np.ndarray, documents: np.ndarray) -> list[float | None]:
     """The change of perplexity with the ends of its interval."""
-    found = over_seeds((losses - other).astype(np.float64).mean(-1), documents)[0]
-    return [None if value is None else math.expm1(value) for value in (found.mean, found.low, found.high)]
+    interval = over_seeds((losses - reference).astype(np.float64).mean(-1), documents)[0]
+    return [None if value is None else math.expm1(value) for value in (interval.mean, interval.low, interval.high)]

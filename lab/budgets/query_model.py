@@ -43,9 +43,9 @@ class QueryRouter(nn.Module):
 
     def forward(self, q: Tensor, cell: Tensor, place: Tensor, ask: bool = True) -> Tensor:
         """log k* [N]."""
-        asked = torch.cat([q / self.unit, q.norm(dim=1, keepdim=True) / self.norm], 1) * float(ask)
-        known = place[:, None].float() / self.length
-        return self.layers(torch.cat([asked, known, self.cell(cell)], 1))[:, 0] + self.middle
+        inputs = torch.cat([q / self.unit, q.norm(dim=1, keepdim=True) / self.norm], 1) * float(ask)
+        position = place[:, None].float() / self.length
+        return self.layers(torch.cat([inputs, position, self.cell(cell)], 1))[:, 0] + self.middle
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ def correlations(guess: Tensor, samples: Samples) -> dict:
     """Pearson correlation of a prediction with log k*: `pooled`, `within_head` and `within_head_and_position` (both
     with the means of their groups taken off, so that nothing is left of which head or place it is; None where the
     prediction has no spread there), and the `error`, the mean square in nats."""
-    found = {"pooled": _pearson(guess, samples.log_k)}
+    values = {"pooled": _pearson(guess, samples.log_k)}
     for name, bins in {"within_head": 1, "within_head_and_position": BINS}.items():
         groups = _groups(samples, bins)
-        found[name] = _pearson(_demeaned(guess, groups), _demeaned(samples.log_k, groups))
-    return found | {"error": float((guess - samples.log_k).square().mean())}
+        values[name] = _pearson(_demeaned(guess, groups), _demeaned(samples.log_k, groups))
+    return values | {"error": float((guess - samples.log_k).square().mean())}
 
 
 def _groups(samples: Samples, bins: int) -> Tensor:

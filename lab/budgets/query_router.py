@@ -86,30 +86,32 @@ def measure(run: Setting) -> dict:
         report = _part(run.context, "train", place / len(turns), (place + 1) / len(turns)).progress
         given = parts["fitting"], parts["tuning"], cells, ask, RATES, sizes.steps, one
         trained[ask].append(train(*given, partial(report, stage=stage)))
-    found = []
-    for name, asked in ARMS.items():
-        guesses = [predict(made.router, parts["held-out"], ask=name == "with the query") for made in trained[asked]]
-        found.append({"arm": name, **mean_of([correlations(guess, parts["held-out"]) for guess in guesses])})
+    scores = []
+    for name, with_query in ARMS.items():
+        guesses = [
+            predict(network.router, parts["held-out"], ask=name == "with the query") for network in trained[with_query]
+        ]
+        scores.append({"arm": name, **mean_of([correlations(guess, parts["held-out"]) for guess in guesses])})
     for name, bins in {"a table of heads": 1, "a table of heads and positions": BINS}.items():
         means = table_means(parts["fitting"], parts["held-out"], bins)
-        found.append({"arm": name, **correlations(means, parts["held-out"])})
+        scores.append({"arm": name, **correlations(means, parts["held-out"])})
     ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(run.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     every = 2 if len(ids["held-out"]) > 2 else 1
     measured, units = (one[::every] for one in cut["held-out"])
-    told = TOLD["perplexity"]
-    rows = equal_rows(run.context, lm, measured, units, budgets, caps, trained, parts["tuning"], told)
+    span = TOLD["perplexity"]
+    rows = equal_rows(run.context, lm, measured, units, budgets, caps, trained, parts["tuning"], span)
     return {
         "parameters": sum(value.numel() for value in trained[True][0].router.parameters()),
-        "correlations": found,
+        "correlations": scores,
         "rows": rows,
         "curves": [
             {"arm": name, "seed": seed + place, **one}
             for ask, name in NAMES.items()
-            for place, made in enumerate(trained[ask])
-            for one in made.curves
+            for place, network in enumerate(trained[ask])
+            for one in network.curves
         ],
-        "rates": {name: [made.rate for made in trained[ask]] for ask, name in NAMES.items()},
+        "rates": {name: [network.rate for network in trained[ask]] for ask, name in NAMES.items()},
         "samples": {name: len(part) for name, part in parts.items()},
         "budgets": budgets.tolist(),
         "caps": caps,
@@ -136,12 +138,12 @@ def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     lm, ids = run.lm, sample_windows(run.lm, numbers["length"])
     noted = sample_queries(lm, ids, MASS, run.sizes.seed)
     layers = noted.cell // lm.num_heads
-    found = {"mean log k*": [float(noted.log_k[layers == layer].mean()) for layer in range(lm.num_layers)]}
-    budgets, told = np.array(numbers["budgets"]), Progress(run.context, (0.99, 1.0), 4)
+    values = {"mean log k*": [float(noted.log_k[layers == layer].mean()) for layer in range(lm.num_layers)]}
+    budgets, progress = np.array(numbers["budgets"]), Progress(run.context, (0.99, 1.0), 4)
     for cap in (min(numbers["caps"]), max(numbers["caps"])):
-        losses = window_losses(lm, ids, static(budgets, cap), told, f"samples, cap {cap}")
-        found[f"losses, cap {cap}"] = losses.mean(1).tolist()
-    return found
+        losses = window_losses(lm, ids, static(budgets, cap), progress, f"samples, cap {cap}")
+        values[f"losses, cap {cap}"] = losses.mean(1).tolist()
+    return values
 
 
 def part(run: Setting, numbers: dict) -> dict:
@@ -149,9 +151,9 @@ def part(run: Setting, numbers: dict) -> dict:
     held_out = [("", text) for text in run.texts[1]]
     tokens = run.sizes.windows * run.sizes.length
     ids = document_windows(run.lm, held_out, run.sizes.length, tokens, "held-out text")[0][::2]
-    cap, told = min(numbers["caps"]), Progress(run.context, (0.0, 1.0), 2 * len(ids))
+    cap, progress = min(numbers["caps"]), Progress(run.context, (0.0, 1.0), 2 * len(ids))
     methods = {(None, "dense"): METHODS["dense"](), (cap, "static"): static(np.array(numbers["budgets"]), cap)}
-    losses = {key: window_losses(run.lm, ids, method, told, key[1]).mean() for key, method in methods.items()}
+    losses = {key: window_losses(run.lm, ids, method, progress, key[1]).mean() for key, method in methods.items()}
     rows = [{"cap": cap, "arm": arm, "perplexity": float(np.exp(loss))} for (cap, arm), loss in losses.items()]
     return {"rows": rows, "protocol": {"text": ids_hash(ids)}}
 

@@ -42,12 +42,12 @@ def measure(run: Setting) -> dict:
     `_high` and `_p` over documents). Errors: BadSetting, BadText.
     """
     prefix = run.sizes.length - run.sizes.continuation
-    every = [one for name in chosen(run.sizes.rows, RULES, "rule") for one in _at_ratios(run, name)]
+    rules = [rule for name in chosen(run.sizes.rows, RULES, "rule") for rule in _at_ratios(run, name)]
     dense = _part(run, candidates(run.context, run.lm, [{"name": "dense"}])[0], 0.0)
     rows = []
-    for place, one in enumerate(every):
-        found = _part(run, one, (1 + place) / (1 + len(every)))
-        rows.append(_row(run, one, found, dense))
+    for place, rule in enumerate(rules):
+        after = _part(run, rule, (1 + place) / (1 + len(rules)))
+        rows.append(_row(run, rule, after, dense))
     about = {"prefix": prefix, "continuation": run.sizes.continuation, "kernel": "compacted KV cache"}
     return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": run.about(run.windows, **about)}
 
@@ -61,42 +61,42 @@ def sample(run: Setting, numbers: dict) -> dict:
 
 def part(run: Setting, numbers: dict) -> dict:
     """KeyDiff at half of the keys, beside dense attention, on all held-out windows."""
-    one = next(one for one in _at_ratios(run, "keydiff") if one.settings["ratio"] == 0.5)
+    rule = next(rule for rule in _at_ratios(run, "keydiff") if rule.settings["ratio"] == 0.5)
     dense = _part(run, candidates(run.context, run.lm, [{"name": "dense"}])[0], 0.0)
-    row = _row(run, one, _part(run, one, 0.5), dense)
-    found = {"rows": [row], "dense": float(np.exp(np.mean(dense["losses"])))}
-    return found | {"protocol": {"text": ids_hash(run.windows)}}
+    row = _row(run, rule, _part(run, rule, 0.5), dense)
+    values = {"rows": [row], "dense": float(np.exp(np.mean(dense["losses"])))}
+    return values | {"protocol": {"text": ids_hash(run.windows)}}
 
 
-def _row(run: Setting, one: Candidate, found: dict, dense: dict) -> dict:
+def _row(run: Setting, rule: Candidate, after: dict, dense: dict) -> dict:
     """A rule at a ratio against dense attention."""
-    losses, control = (np.array(side["losses"]) for side in (found, dense))
-    row = {"method": one.name, "title": one.method.title, "ratio": one.settings["ratio"]}
-    row |= {"kept_keys": found["keys"], "kv_bytes": found["bytes"], "kv_share": found["bytes"] / dense["bytes"]}
+    losses, control = (np.array(side["losses"]) for side in (after, dense))
+    row = {"method": rule.name, "title": rule.method.title, "ratio": rule.settings["ratio"]}
+    row |= {"kept_keys": after["keys"], "kv_bytes": after["bytes"], "kv_share": after["bytes"] / dense["bytes"]}
     row |= {"perplexity": float(np.exp(losses.mean()))}
     return row | difference("against_dense", losses, control, run.documents)
 
 
 def _at_ratios(run: Setting, name: str) -> list[Candidate]:
     """A rule at every ratio."""
-    asked = [{"name": name, "settings": {"ratio": ratio}} for ratio in RATIOS]
-    return candidates(run.context, run.lm, asked, ("memory",))
+    settings = [{"name": name, "settings": {"ratio": ratio}} for ratio in RATIOS]
+    return candidates(run.context, run.lm, settings, ("memory",))
 
 
-def _part(run: Setting, one: Candidate, done: float) -> dict:
+def _part(run: Setting, rule: Candidate, done: float) -> dict:
     """`losses` [n], the mean of each window in nats, with `keys` and `bytes` held when the prompt was read."""
     prefix = run.sizes.length - run.sizes.continuation
 
     def make(_: Path | None) -> dict:
-        run.context.progress(done, one.label)
-        found = [follow(run.lm, one.method, torch.as_tensor(window), prefix, NOTHING) for window in run.windows]
-        if any(part.masked for part in found):
-            raise BadSetting(f"{run.lm.name} runs {one.label} masked, so no memory is saved: choose another model.")
-        kept = {"keys": float(np.mean([part.keys for part in found])), "bytes": found[0].kv_bytes}
-        return {"losses": [float(part.losses.mean()) for part in found], **kept}
+        run.context.progress(done, rule.label)
+        followed = [follow(run.lm, rule.method, torch.as_tensor(window), prefix, NOTHING) for window in run.windows]
+        if any(part.masked for part in followed):
+            raise BadSetting(f"{run.lm.name} runs {rule.label} masked, so no memory is saved: choose another model.")
+        cache = {"keys": float(np.mean([part.keys for part in followed])), "bytes": followed[0].kv_bytes}
+        return {"losses": [float(part.losses.mean()) for part in followed], **cache}
 
-    decides = [run.lm.revision, str(run.lm.dtype), one.label, prefix, run.windows.tolist()]
-    return run.context.part(run.work, f"eviction-{one.name}", decides, make)
+    decides = [run.lm.revision, str(run.lm.dtype), rule.label, prefix, run.windows.tolist()]
+    return run.context.part(run.work, f"eviction-{rule.name}", decides, make)
 
 
 def shown(numbers: dict) -> dict:

@@ -66,8 +66,8 @@ def measure(run: Setting) -> dict:
     windows, documents = held_out_windows(run.lm, run.texts[1], longest, run.sizes.windows)
     rows = []
     for place, length in enumerate(run.sizes.prompts):
-        found = _round(run, names, windows, length, place / len(run.sizes.prompts))
-        rows += [_row(name, length, found[name], found["dense"], documents) for name in names]
+        reads = _round(run, names, windows, length, place / len(run.sizes.prompts))
+        rows += [_row(name, length, reads[name], reads["dense"], documents) for name in names]
     points = _calibration(run, windows[0]) if "skip_softmax" in names else []
     about = {"continuation": run.sizes.continuation, "kernel": "kept blocks", "dense_kernel": "torch dense"}
     numbers = {"rows": rows, "calibration": points, "law": law_of(points)}
@@ -77,20 +77,22 @@ def measure(run: Setting) -> dict:
 def law_of(points: list[dict]) -> dict | None:
     """`a b error` of scale = a exp(b skipped) over points `scale skipped` that do not saturate; `error`: the largest
     factor by which one of them is off. None with fewer than two different points."""
-    inside = [one for one in points if FEW <= one["skipped"] <= MANY]
-    scales, skipped = (np.array([one[key] for one in inside]) for key in ("scale", "skipped"))
-    made = fit_scale(scales, skipped, (FEW, MANY), 2)
-    if made is None:
+    inside = [point for point in points if FEW <= point["skipped"] <= MANY]
+    scales, skipped = (np.array([point[key] for point in inside]) for key in ("scale", "skipped"))
+    fitted = fit_scale(scales, skipped, (FEW, MANY), 2)
+    if fitted is None:
         return None
-    a, b = made
+    a, b = fitted
     return {"a": a, "b": b, "error": float(np.exp(np.abs(np.log(a) + b * skipped - np.log(scales)).max()))}
 
 
 def sample(run: Setting, numbers: dict) -> dict:
     """What follows half a window of the samples whose blocks XAttention chose, and the share of them that it read."""
     window = torch.as_tensor(sample_windows(run.lm, min(256, run.lm.max_positions))[0])
-    found = follow(run.lm, METHODS["xattention"](block=8, stride=4, threshold=0.3), window, len(window) // 2, NOTHING)
-    return {"xattention": float(found.losses.mean()), "read": found.blocks}
+    followed = follow(
+        run.lm, METHODS["xattention"](block=8, stride=4, threshold=0.3), window, len(window) // 2, NOTHING
+    )
+    return {"xattention": float(followed.losses.mean()), "read": followed.blocks}
 
 
 def part(run: Setting, numbers: dict) -> dict:
@@ -98,17 +100,17 @@ def part(run: Setting, numbers: dict) -> dict:
     name = numbers["rows"][0]["method"]
     shortest, longest = run.sizes.prompts[0], run.sizes.prompts[-1] + run.sizes.continuation
     windows, documents = held_out_windows(run.lm, run.texts[1], longest, run.sizes.windows)
-    found = _round(run, [name], windows, shortest, 0.0)
-    row = _row(name, shortest, found[name], found["dense"], documents)
+    reads = _round(run, [name], windows, shortest, 0.0)
+    row = _row(name, shortest, reads[name], reads["dense"], documents)
     timed = ("dense_ms", "prompt_ms", "speedup", "speedup_low", "speedup_high")
-    kept = {key: value for key, value in row.items() if key not in timed}
-    return {"rows": [kept], "protocol": {"text": ids_hash(windows)}}
+    untimed = {key: value for key, value in row.items() if key not in timed}
+    return {"rows": [untimed], "protocol": {"text": ids_hash(windows)}}
 
 
-def _row(name: str, length: int, own: dict, dense: dict, documents: np.ndarray) -> dict:
-    seconds, control = (np.array(side["seconds"]) for side in (own, dense))
-    losses, baseline = (np.array(side["losses"]) for side in (own, dense))
-    ratio, read = control / seconds, float(np.mean(own["read"]))
+def _row(name: str, length: int, rule: dict, dense: dict, documents: np.ndarray) -> dict:
+    seconds, control = (np.array(side["seconds"]) for side in (rule, dense))
+    losses, baseline = (np.array(side["losses"]) for side in (rule, dense))
+    ratio, read = control / seconds, float(np.mean(rule["read"]))
     row = {"method": name, "title": METHODS[name].title, "length": length, "read": read, "skipped": 1 - read}
     row |= {"dense_ms": float(np.median(control)) * 1e3, "prompt_ms": float(np.median(seconds)) * 1e3}
     row |= {"speedup": float(np.median(ratio)), "speedup_low": float(ratio.min()), "speedup_high": float(ratio.max())}
@@ -121,16 +123,16 @@ def _round(run: Setting, names: list[str], windows: np.ndarray, length: int, don
 
     def make(_: Path | None) -> dict:
         methods = {"dense": METHODS["dense"](), **{name: _plain(run, name).method for name in names}}
-        found = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
+        reads = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
         _follow(run, methods["dense"], windows[0], min(length, 256))  # the first pass of a process is slower
         for number, window in enumerate(windows):
             for name, method in methods.items():
                 run.context.progress(done, f"{length:,} tokens, {name}, {number + 1} of {len(windows)}")
-                one = _follow(run, method, window, length)
-                values = {"losses": float(one.losses.mean()), "seconds": one.seconds, "read": one.blocks}
+                followed = _follow(run, method, window, length)
+                values = {"losses": float(followed.losses.mean()), "seconds": followed.seconds, "read": followed.blocks}
                 for key, value in values.items():
-                    found[name][key].append(value)
-        return found
+                    reads[name][key].append(value)
+        return reads
 
     decides = [run.lm.revision, str(run.lm.dtype), names, length, run.sizes.continuation, ids_hash(windows)]
     return run.context.part(run.work, f"prefill-{length}", decides, make)
@@ -161,9 +163,9 @@ def _plain(run: Setting, name: str) -> Candidate:
 
 
 def _follow(run: Setting, method: Method, window: np.ndarray, length: int) -> Followed:
-    whole = length + run.sizes.continuation
-    with _stretched(run, whole):
-        return follow(run.lm, method, torch.as_tensor(window[:whole]), length, NOTHING)
+    total = length + run.sizes.continuation
+    with _stretched(run, total):
+        return follow(run.lm, method, torch.as_tensor(window[:total]), length, NOTHING)
 
 
 def _stretched(run: Setting, length: int) -> AbstractContextManager:
@@ -189,7 +191,7 @@ def shown(numbers: dict) -> dict:
         name += " {skipped:.0%} of the blocks skipped"
         sentence = concluded(lead, faster, {"against_dense": ""}, name.format_map)
     if law:
-        inside = [one["skipped"] for one in numbers["calibration"] if FEW <= one["skipped"] <= MANY]
+        inside = [point["skipped"] for point in numbers["calibration"] if FEW <= point["skipped"] <= MANY]
         verdict = "" if law["error"] < FAR_OFF else ": no law, the scale must be measured for each length"
         sentence += (
             f" On the one text it was fitted to, at {min(inside):.0%} to {max(inside):.0%} of the blocks skipped, the "

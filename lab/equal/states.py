@@ -45,8 +45,8 @@ class States:
             return None
         key = method, clusters
         if key not in self._fitted:
-            made = METHODS[method](**({} if clusters is None else {"clusters": clusters, "seed": self.seed}))
-            self._fitted[key] = made.fit(self.lm, torch.as_tensor(self.windows)).fitted
+            fitted_method = METHODS[method](**({} if clusters is None else {"clusters": clusters, "seed": self.seed}))
+            self._fitted[key] = fitted_method.fit(self.lm, torch.as_tensor(self.windows)).fitted
         return self._fitted[key]
 
     @property
@@ -65,13 +65,13 @@ class States:
         `calibration_tokens`."""
         if method == "focus":
             about = (self.control if control else self.of("focus")).about
-            said = f"{self.router}, {about.get('kind', 'not trained')}"
-            return {"calibrated": said, "calibration_texts": None, "calibration_tokens": int(about.get("tokens") or 0)}
+            name = f"{self.router}, {about.get('kind', 'not trained')}"
+            return {"calibrated": name, "calibration_texts": None, "calibration_tokens": int(about.get("tokens") or 0)}
         if not METHODS[method].needs:
             return {"calibrated": "nothing", "calibration_texts": 0, "calibration_tokens": 0}
         texts = len(set(self.documents.tolist()))
-        said = f"{texts} texts of the corpus"
-        return {"calibrated": said, "calibration_texts": texts, "calibration_tokens": int(self.windows.size)}
+        name = f"{texts} texts of the corpus"
+        return {"calibrated": name, "calibration_texts": texts, "calibration_tokens": int(self.windows.size)}
 
     @property
     def buckets(self) -> int:

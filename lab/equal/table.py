@@ -66,16 +66,16 @@ def measure(run: Setting) -> dict:
     """
     lm, sizes = run.lm, run.sizes
     cells, contexts, windows = _cells(run)
-    found, began = [], {}
+    rows, began = [], {}
     able = [entry for entry in ENTRIES if not entry.rotary or has_rotary(lm.lm)]
     for place, cell in enumerate(cells):
         entries = [entry for entry in able if not entry.short or cell.ids.shape[1] == contexts[0]]
         for turn, entry in enumerate(entries):
             part = (place + turn / len(entries)) / len(cells)
-            found += cell.rows(entry, began, (part, 1 / len(cells) / len(entries)))
+            rows += cell.rows(entry, began, (part, 1 / len(cells) / len(entries)))
     return {
-        "means": means(found),
-        "rows": found,
+        "means": means(rows),
+        "rows": rows,
         "protocol": {
             "text": ids_hash(np.concatenate([cell.ids.ravel() for cell in cells])),
             "tokens": sum(cell.ids.size for cell in cells),
@@ -96,17 +96,19 @@ def _cells(run: Setting) -> tuple[list["Cell"], list[int], np.ndarray]:
     lm, sizes = run.lm, run.sizes
     texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, run.context).items()}
     contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
-    mine = -(-sizes.calibrate // len(texts))
-    learned = [document_windows(lm, calibrate, sizes.length, mine * sizes.length) for calibrate, _, _ in texts.values()]
+    count = -(-sizes.calibrate // len(texts))
+    learned = [
+        document_windows(lm, calibrate, sizes.length, count * sizes.length) for calibrate, _, _ in texts.values()
+    ]
     numbers = [1000 * place + documents for place, (_, documents) in enumerate(learned)]  # of all domains, told apart
     windows = np.concatenate([ids for ids, _ in learned])[: sizes.calibrate]
     states = States(run.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
     cells = []
     for size in contexts:
-        for name, (_, choose, held) in texts.items():
+        for name, (_, choose, held_out) in texts.items():
             chosen, _ = document_windows(lm, choose, size, max(size, sizes.select * sizes.length))
-            report = reporting(sizes.windows, sizes.length, size, len(held))
-            cells.append(Cell(run, states, name, chosen, *document_windows(lm, held, size, report)))
+            report = reporting(sizes.windows, sizes.length, size, len(held_out))
+            cells.append(Cell(run, states, name, chosen, *document_windows(lm, held_out, size, report)))
     return cells, contexts, windows
 
 
@@ -119,19 +121,19 @@ def shown(numbers: dict) -> dict:
 
 def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Loss and keys of a query of two methods without anything fitted, on a little of the bundled samples."""
-    ids, found = sample_windows(run.lm, min(256, run.lm.max_positions), 1), {}
+    ids, values = sample_windows(run.lm, min(256, run.lm.max_positions), 1), {}
     for name, settings in {"streaming_llm": {"window": 24}, "sparq": {"k": 24, "local": 6}}.items():
         reading = Pass(run.lm, METHODS[name](**settings), ids)
         reading.on(1)
-        found[name] = [float(np.mean(reading.losses)), reading.reads().attended]
-    return found
+        values[name] = [float(np.mean(reading.losses)), reading.reads().attended]
+    return values
 
 
 def part(run: Setting, numbers: dict) -> dict:
     """StreamingLLM at every share, on the first domain in the shorter context."""
     cells, _, _ = _cells(run)
-    every = ids_hash(np.concatenate([cell.ids.ravel() for cell in cells]))
-    return {"rows": cells[0].rows(ENTRIES[0], {}, (0.0, 1.0)), "protocol": {"text": every}}
+    text = ids_hash(np.concatenate([cell.ids.ravel() for cell in cells]))
+    return {"rows": cells[0].rows(ENTRIES[0], {}, (0.0, 1.0)), "protocol": {"text": text}}
 
 
 class Pass:
@@ -167,31 +169,31 @@ class Cell:
 
     def rows(self, entry: Entry, began: dict, span: tuple[float, float]) -> list[dict]:
         """The rows of a method, one for every share; `began`: where a search in this context ended before."""
-        found, length = [], self.ids.shape[1]
+        rows, length = [], self.ids.shape[1]
         for turn, share in enumerate(SHARES):
             budget = Budget(share * (length + 1) / 2, share, self.states.buckets)
             decides = [self.lm.revision, str(self.lm.dtype), self.router, self.seed, share, entry.free(budget)]
-            decides += [ids_hash(one) for one in (self.ids, self.select, self.states.windows)]
+            decides += [ids_hash(ids) for ids in (self.ids, self.select, self.states.windows)]
             name = f"{entry.label} {self.domain}".replace(",", "").replace(" ", "-")
-            said = f"{self.domain}, {length:,} tokens, {share:.0%}: {entry.label}"
-            told = partial(self._tell, span[0] + span[1] * turn / len(SHARES), said)
-            make = partial(self._row, entry, budget, began, told)
+            label = f"{self.domain}, {length:,} tokens, {share:.0%}: {entry.label}"
+            report = partial(self._tell, span[0] + span[1] * turn / len(SHARES), label)
+            make = partial(self._row, entry, budget, began, report)
             row = self.context.part(self.work, f"equal-{name}-{length}", decides, lambda doing, make=make: make())
             began[entry.label, length, share, str(row["settings"])] = row["value"]
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
-    def _tell(self, fraction: float, said: str, more: str) -> None:
-        self.context.progress(min(1.0, fraction), said + more)
+    def _tell(self, fraction: float, label: str, detail: str) -> None:
+        self.context.progress(min(1.0, fraction), label + detail)
 
     def _met(
-        self, entry: Entry, settings: dict, ids: np.ndarray, budget: Budget, start: int | None, told: Callable
+        self, entry: Entry, settings: dict, ids: np.ndarray, budget: Budget, start: int | None, report: Callable
     ) -> tuple[int, Pass]:
         """The value of the field that meets the budget on the first window, and the method's pass over it."""
         passes: dict[int, Pass] = {}
 
         def read(value: int) -> float:
-            told(f", {entry.field} {value:,}")
+            report(f", {entry.field} {value:,}")
             method = entry.make(self.states, settings | {entry.field: value}, self.seed)
             passes[value] = Pass(self.lm, method, ids).on(1)
             return passes[value].reads().attended
@@ -200,33 +202,33 @@ class Cell:
         value = nearest(read, low, high, budget.target, guess if start is None else start)
         return value, passes[value]
 
-    def _chosen(self, entry: Entry, budget: Budget, began: dict, told: Callable) -> tuple[dict, int]:
+    def _chosen(self, entry: Entry, budget: Budget, began: dict, report: Callable) -> tuple[dict, int]:
         """The free settings with the smallest loss on the selection windows, among those that meet the budget there,
         and the value of the field; of settings that all miss it, those that come nearest."""
         tried = []
         for settings in entry.free(budget):
             start = began.get((entry.label, self.ids.shape[1], budget.share, str(settings)))
-            value, found = self._met(entry, settings, self.select, budget, start, told)
-            off = abs(found.reads().attended / budget.target - 1)
-            loss = float(np.mean(found.on(len(self.select)).losses)) if off <= REACHED else np.inf
+            value, reading = self._met(entry, settings, self.select, budget, start, report)
+            off = abs(reading.reads().attended / budget.target - 1)
+            loss = float(np.mean(reading.on(len(self.select)).losses)) if off <= REACHED else np.inf
             tried.append((loss, max(0.0, off - REACHED), len(tried), settings, value))
-        *_, settings, value = min(tried, key=lambda one: one[:3])
+        *_, settings, value = min(tried, key=lambda trial: trial[:3])
         return settings, value
 
-    def _row(self, entry: Entry, budget: Budget, began: dict, told: Callable[[str], None]) -> dict:
-        settings, start = self._chosen(entry, budget, began, told)
-        value, first = self._met(entry, settings, self.ids, budget, start, told)
+    def _row(self, entry: Entry, budget: Budget, began: dict, report: Callable[[str], None]) -> dict:
+        settings, start = self._chosen(entry, budget, began, report)
+        value, first = self._met(entry, settings, self.ids, budget, start, report)
         target = budget.target
         reached = abs(first.reads().attended / target - 1) <= REACHED
         passes = [first]
-        for more in range(1, entry.seeds if reached else 1):
-            method = entry.make(self.states, settings | {entry.field: value}, self.seed + more)
+        for draw in range(1, entry.seeds if reached else 1):
+            method = entry.make(self.states, settings | {entry.field: value}, self.seed + draw)
             passes.append(Pass(self.lm, method, self.ids))
         for until in range(1, len(self.ids) + 1 if reached else 0):
-            told(f", window {until} of {len(self.ids)}")
+            report(f", window {until} of {len(self.ids)}")
             for one in passes:
                 one.on(until)
-        reads, dense = [one.reads() for one in passes], self._dense_losses(told) if reached else None
+        reads, dense = [one.reads() for one in passes], self._dense_losses(report) if reached else None
         counted = {name: float(np.mean([getattr(one, name) for one in reads])) for name in READS}
         row = {"domain": self.domain, "context": self.ids.shape[1], "share": budget.share, "target": target}
         row |= {"method": entry.method, "label": entry.label, "field": entry.field, "value": value}
@@ -243,12 +245,12 @@ class Cell:
         row |= dict(zip(names, (*values, change.change, change.low, change.high), strict=True))
         return row | {"units": change.units, "unit": change.unit, "points": list(change.points)}
 
-    def _dense_losses(self, told: Callable[[str], None]) -> np.ndarray:
+    def _dense_losses(self, report: Callable[[str], None]) -> np.ndarray:
         """Losses under dense attention [n, T - 1], through the same path."""
         if self._dense is None:
             reading = Pass(self.lm, METHODS["dense"](), self.ids)
             for until in range(1, len(self.ids) + 1):
-                told(f", dense, window {until} of {len(self.ids)}")
+                report(f", dense, window {until} of {len(self.ids)}")
                 reading.on(until)
             self._dense = np.stack(reading.losses)
         return self._dense

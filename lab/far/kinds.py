@@ -90,13 +90,13 @@ QUESTIONS = (
 def facts(writer: Writer) -> None:
     """Sentences that tell a made-up property of a made-up thing, and the same words or a question again."""
     rng = writer.rng
-    what = writer.words.draw("word", rng)
+    noun = writer.words.draw("word", rng)
     tell = FACTS[rng.integers(len(FACTS) - 1)]  # the last one has its key behind the value: it is told, never asked
     tell = FACTS[-1] if rng.random() < 0.1 else tell
     asks = [tell] if tell != FACTS[-1] else [FACTS[0]]
     if rng.random() < 0.4:
         asks += [QUESTIONS[rng.integers(len(QUESTIONS))]]
-    fill = [text.replace("{what}", what) for text in (tell, *asks)]
+    fill = [text.replace("{what}", noun) for text in (tell, *asks)]
     lookups(writer, fill[0], fill[1:], rng.choice(KEYS), rng.choice(STYLES))
 
 
@@ -132,10 +132,10 @@ def labels(writer: Writer) -> None:
     count, pool = int(rng.integers(2, 4 + min(9, writer.length // 128))), int(rng.integers(1, 5))
     names = [writer.words.fresh("word", rng, writer.taken) for _ in range(count)]
     items = [[writer.words.fresh(style, rng, writer.taken) for _ in range(pool)] for _ in names]
-    shown, seen = int(rng.integers(1, min(2, pool) + 1)), set()
+    count_shown, seen = int(rng.integers(1, min(2, pool) + 1)), set()
     while not writer.full:
         label = rng.integers(count)
-        drawn = [items[label][i] for i in rng.permutation(pool)[:shown]]
+        drawn = [items[label][i] for i in rng.permutation(pool)[:count_shown]]
         writer.say("\n" + "".join(f" {item}" for item in drawn) + arrow)
         writer.say(f" {names[label]}", answer=not seen.isdisjoint(drawn))
         seen.update(drawn)
@@ -144,18 +144,18 @@ def labels(writer: Writer) -> None:
 
 def marks(writer: Writer) -> None:
     """Passages of one text with a mark behind each; then the end of one and its mark."""
-    rng, known = writer.rng, []
+    rng, passages = writer.rng, []
     size, quote, end = int(rng.integers(12, 41)), 12, writer.length * rng.uniform(0.4, 0.7)
-    said = f" {writer.words.draw('word', rng).capitalize()}:"
+    lead = f" {writer.words.draw('word', rng).capitalize()}:"
     while not writer.full:
-        if writer.written < end or not known:
-            known.append((writer.more(size), writer.words.fresh("word", rng, writer.taken)))
-            passage, mark = known[-1]
+        if writer.written < end or not passages:
+            passages.append((writer.more(size), writer.words.fresh("word", rng, writer.taken)))
+            passage, mark = passages[-1]
         else:
-            passage, mark = known[rng.integers(len(known))]
+            passage, mark = passages[rng.integers(len(passages))]
         asking = writer.written >= end
         writer.add(passage[-quote:] if asking else passage)
-        writer.say(said)
+        writer.say(lead)
         writer.say(f" {mark}", answer=asking)
         writer.say("\n")
 
@@ -190,16 +190,16 @@ def register(writer: Writer) -> None:
     rng, words, people = writer.rng, writer.words, []
     columns = [words.fresh("word", rng, writer.taken) for _ in range(3)]
     styles = rng.choice(("word", "number", "name", "made"), 3)
-    told, asked = RECORDS[rng.integers(len(RECORDS))]
+    line_form, question_form = RECORDS[rng.integers(len(RECORDS))]
     for name, column in zip("abc", columns, strict=True):
-        told = told.replace(f"{{{name}}}", column)
+        line_form = line_form.replace(f"{{{name}}}", column)
     end = writer.length * rng.uniform(0.3, 0.6)
     while not writer.full:
         if writer.written < end or not people:
             key = words.fresh("name", rng, writer.taken)
             values = [words.fresh(style, rng, writer.taken) for style in styles]
             people.append((key, values))
-            line = told.replace("{key}", key)
+            line = line_form.replace("{key}", key)
             for n, value in enumerate(values):
                 before, line = line.split(f"{{{n}}}")
                 writer.say(before.removesuffix(" "))
@@ -209,7 +209,7 @@ def register(writer: Writer) -> None:
         else:
             key, values = people[rng.integers(len(people))]
             n = int(rng.integers(3))
-            question = asked.replace("{what}", columns[n]).replace("{key}", key)
+            question = question_form.replace("{what}", columns[n]).replace("{key}", key)
             writer.line(question, f"{key}/{columns[n]}", values[n], ask=True)
         writer.rest()
 
@@ -232,12 +232,12 @@ def document(
     """The recall document of a row: exactly `length` tokens, of `kind` or of one drawn by its share, usual or `own`."""
     rng = np.random.default_rng([seed, row, length])
     names = list(own or KINDS)
-    usual = {name: made.short if length <= SHORT else made.share for name, made in KINDS.items()}
+    usual = {name: kind_made.short if length <= SHORT else kind_made.share for name, kind_made in KINDS.items()}
     shares = np.array(list((own or usual).values()))
     drawn = names[rng.choice(len(names), p=shares / shares.sum())]
-    made = KINDS[kind or drawn]
+    kind_made = KINDS[kind or drawn]
     natural = [name for name in source.tokens if name != source.code] or [source.code]
-    domain = source.code if made.code and source.code in source.tokens else natural[rng.integers(len(natural))]
+    domain = source.code if kind_made.code and source.code in source.tokens else natural[rng.integers(len(natural))]
     writer = Writer(source, length, rng, domain, thin=rng.random() < thinness(length))
-    made.write(writer)
+    kind_made.write(writer)
     return writer.document(kind or drawn)

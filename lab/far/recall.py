@@ -137,19 +137,19 @@ def spread(rng: np.random.Generator, low: int, high: int) -> int:
 def lookups(writer: Writer, tell: str, asks: list[str], keys: str, values: str) -> None:
     """Tell values of keys and ask for them again until the document is full: first a list and then look-ups in another
     order, or told and asked in turn, old ones as likely as new ones by the logarithm of their age."""
-    rng, known = writer.rng, []
+    rng, pairs = writer.rng, []
     listed = rng.random() < 0.5
     end = writer.length * rng.uniform(0.25, 0.6)
-    most = spread(rng, 2, 12) if writer.thin else 10_000
+    limit = spread(rng, 2, 12) if writer.thin else 10_000
     while not writer.full:
         telling = writer.written < end if listed else rng.random() < 0.4
-        if not known or telling and len(known) < most:
+        if not pairs or telling and len(pairs) < limit:
             key, value = (writer.words.fresh(style, rng, writer.taken) for style in (keys, values))
-            known.append((key, value))
+            pairs.append((key, value))
             writer.line(tell, key, value, ask=False)
         else:
-            back = rng.integers(len(known)) if listed else spread(rng, 1, len(known)) - 1
-            writer.line(asks[rng.integers(len(asks))], *known[-1 - min(back, len(known) - 1)], ask=True)
+            back = rng.integers(len(pairs)) if listed else spread(rng, 1, len(pairs)) - 1
+            writer.line(asks[rng.integers(len(asks))], *pairs[-1 - min(back, len(pairs) - 1)], ask=True)
         writer.rest()
 
 

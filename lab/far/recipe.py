@@ -70,23 +70,23 @@ class FarRecipe(Recipe):
         object.__setattr__(self, "heads_asked", tuple(Asked(*one) for one in self.heads_asked))
         object.__setattr__(self, "kinds", tuple((name, share) for name, share in self.kinds))
         for part in self.marks:
-            made = part.recall + part.repeats
+            generated = part.recall + part.repeats
             asked_of_text = part.asked and not part.repeats
-            if part.tokens % part.length or part.length > self.context or not 0 <= made <= 1 or asked_of_text:
+            if part.tokens % part.length or part.length > self.context or not 0 <= generated <= 1 or asked_of_text:
                 raise BadSetting(f"This phase cannot be trained: {part}.")
         object.__setattr__(self, "steps", self.phases()[-1][1])
         super().__post_init__()
 
     def phases(self) -> list[tuple[int, int, int, int]]:
         """(first step, end step, sequence length, tokens of a step)."""
-        made, first, seen = [], 0, 0
+        spans, first, tokens_read = [], 0, 0
         for upto, length, size, *_ in self.marks:
-            end = first + max(0, (self.tokens if upto is None else min(upto, self.tokens)) - seen) // size
+            end = first + max(0, (self.tokens if upto is None else min(upto, self.tokens)) - tokens_read) // size
             if end > first:
-                made.append((first, end, length, size))
-            seen += (end - first) * size
+                spans.append((first, end, length, size))
+            tokens_read += (end - first) * size
             first = end
-        return made
+        return spans
 
     def told(self) -> str:
         """How it was trained, for the model card."""

@@ -50,15 +50,15 @@ class Rows:
         """Of every row of a phase: domain, whether it is a recall document, whether it repeats, number among the
         natural rows of its domain; each [rows]. What a longer run would read first, a shorter one reads as well."""
         first, end, length, size = self.recipe.phases()[phase]
-        count, each = end - first, size // length
-        drawn = [np.random.default_rng([self.recipe.seed, phase, n]).random(count * each) for n in range(2)]
+        count, per_step = end - first, size // length
+        drawn = [np.random.default_rng([self.recipe.seed, phase, n]).random(count * per_step) for n in range(2)]
         domain = np.searchsorted(np.cumsum(list(self.shares.values()))[:-1], drawn[0], "right")
-        shares = np.array([self.recipe.shares(step) for step in range(first, end)]).repeat(each, 0).cumsum(1)
+        shares = np.array([self.recipe.shares(step) for step in range(first, end)]).repeat(per_step, 0).cumsum(1)
         recall, repeats = drawn[1] < shares[:, 0], (drawn[1] >= shares[:, 0]) & (drawn[1] < shares[:, 1])
-        number = np.zeros(count * each, np.int64)
+        number = np.zeros(count * per_step, np.int64)
         for n in range(len(self.shares)):
-            mine = (domain == n) & ~recall & ~repeats
-            number[mine] = np.arange(mine.sum())
+            natural = (domain == n) & ~recall & ~repeats
+            number[natural] = np.arange(natural.sum())
         return domain, recall, repeats, number
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -67,18 +67,18 @@ class Rows:
         phase = self.recipe.phase(step)
         first, _, length, size = self.recipe.phases()[phase]
         domain, recall, repeats, number = self._plan(phase)
-        ids, answer, each = [], [], size // length
-        here = slice((step - first) * each, (step - first + 1) * each)
-        for row in range(here.start, here.stop):
+        ids, answer, per_step = [], [], size // length
+        rows_here = slice((step - first) * per_step, (step - first + 1) * per_step)
+        for row in range(rows_here.start, rows_here.stop):
             if recall[row] or repeats[row]:
                 kind = "repeats" if repeats[row] else None
                 number_of = row + 1_000_000 * phase
-                made = document(self.source, self.recipe.seed, number_of, length + 1, kind, dict(self.recipe.kinds))
-                ids.append(made.ids), answer.append(made.answer)
+                row_text = document(self.source, self.recipe.seed, number_of, length + 1, kind, dict(self.recipe.kinds))
+                ids.append(row_text.ids), answer.append(row_text.answer)
             else:
                 ids.append(self.natural(list(self.shares)[domain[row]], length, int(number[row])))
                 answer.append(np.zeros(length + 1, bool))
-        return np.stack(ids), np.stack(answer), recall[here], repeats[here]
+        return np.stack(ids), np.stack(answer), recall[rows_here], repeats[rows_here]
 
     def natural(self, domain: str, length: int, number: int) -> np.ndarray:
         """Natural row `number` of a domain, int64 [length + 1]: every row of an epoch once before the next epoch."""

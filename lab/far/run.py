@@ -53,52 +53,52 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="branch off: the Hugging Face folder")
     parser.add_argument("--measure", type=Path, help="measure this finished folder, and train nothing")
     parser.add_argument("--no-dear", action="store_true", help="measure no needles and no gain of context")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     bundled = CACHE / "demo" / "tokenizer.json"
-    about = build(asked.corpus, asked.work / "tokens", tokenizer=bundled)
-    shards = {split: read_shards(asked.work / "tokens", about, split) for split in ("train", "valid")}
-    if asked.measure:
-        kept = json.loads((asked.measure / "pretrain.json").read_text(encoding="utf-8"))["recipe"]
-        measure(asked.measure, recipe_from(kept), about, shards["valid"])
+    about = build(args.corpus, args.work / "tokens", tokenizer=bundled)
+    shards = {split: read_shards(args.work / "tokens", about, split) for split in ("train", "valid")}
+    if args.measure:
+        stored = json.loads((args.measure / "pretrain.json").read_text(encoding="utf-8"))["recipe"]
+        measure(args.measure, recipe_from(stored), about, shards["valid"])
         return
-    source = Source(known(asked.work / "tokens" / "tokenizer.json"), shards["train"])
+    source = Source(known(args.work / "tokens" / "tokenizer.json"), shards["train"])
     text = sample_texts()["story"][1]
     measures = Measures(shards["valid"], about, AutoTokenizer.from_pretrained(CACHE / "demo"), text)
-    measures.dear_every = 10**9 if asked.no_dear else measures.dear_every
-    recipe, work, start = FarRecipe(tokens=asked.tokens), asked.work, None
-    if asked.begin:
-        start = AutoModelForCausalLM.from_pretrained(asked.begin, dtype=torch.float32)
-        before = json.loads((asked.begin / "pretrain.json").read_text(encoding="utf-8"))
-        if asked.more:
-            recipe = reading_on(asked.more, before)
+    measures.dear_every = 10**9 if args.no_dear else measures.dear_every
+    recipe, work, start = FarRecipe(tokens=args.tokens), args.work, None
+    if args.begin:
+        start = AutoModelForCausalLM.from_pretrained(args.begin, dtype=torch.float32)
+        before = json.loads((args.begin / "pretrain.json").read_text(encoding="utf-8"))
+        if args.more:
+            recipe = reading_on(args.more, before)
         else:
             start = without_norms(start, usual(shards["train"]))
             recipe = replace(recipe, read_before=before["tokens"])
-    if asked.decay:
-        checkpoint = asked.checkpoint or work / "checkpoint.safetensors"
+    if args.decay:
+        checkpoint = args.checkpoint or work / "checkpoint.safetensors"
         recipe = recipe_of(checkpoint)
-        tokens, work = work / "tokens", Path(f"{asked.output}.work")
+        tokens, work = work / "tokens", Path(f"{args.output}.work")
         if (work / "checkpoint.safetensors").exists():
             recipe = recipe_of(work / "checkpoint.safetensors")
         else:
-            recipe = branch(checkpoint, work, recipe, asked.decay)
+            recipe = branch(checkpoint, work, recipe, args.decay)
             (work / "tokens").symlink_to(tokens.resolve())
-    keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
-    every = 40 if asked.more else 200
-    with one_training(work, *filter(None, [asked.output])):
-        model = train_far(recipe, source, about, work, "cpu", start, measures, every, keep_at=keep, report=tell)
-        if asked.output:
-            finish(model, recipe, about, shards["valid"], work, asked.output)
+    keep = tuple(1_000_000 * n for n in KEEP) if not args.decay else ()
+    every_steps = 40 if args.more else 200
+    with one_training(work, *filter(None, [args.output])):
+        model = train_far(recipe, source, about, work, "cpu", start, measures, every_steps, keep_at=keep, report=tell)
+        if args.output:
+            finish(model, recipe, about, shards["valid"], work, args.output)
 
 
 def reading_on(tokens: int, before: dict) -> FarRecipe:
     """The recipe with which a model that is done reads on; `before` is its folder's pretrain.json."""
-    made = {"seed": before["recipe"]["seed"] + 1, "warm_up": 10, "tokens": tokens, "decay": tokens * 9 // 10}
-    made |= {"marks": MORE, "last_share": MORE[-1].recall, "kinds": tuple(MORE_OF.items())}
+    settings = {"seed": before["recipe"]["seed"] + 1, "warm_up": 10, "tokens": tokens, "decay": tokens * 9 // 10}
+    settings |= {"marks": MORE, "last_share": MORE[-1].recall, "kinds": tuple(MORE_OF.items())}
     recipe = recipe_from(before["recipe"])
     read = {"read_before": before["tokens"], "natural_before": recipe.natural(), "told_before": recipe.told()}
-    return FarRecipe(**made, **read)
+    return FarRecipe(**settings, **read)
 
 
 def usual(train: dict) -> torch.Tensor:
@@ -139,8 +139,8 @@ def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
     }
     numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
     write_text(folder / "README.md", card(recipe, about, log, numbers, targets(numbers)))
-    made = {"recipe": asdict(recipe), "mixture": about} | numbers
-    write_text(folder / "pretrain.json", json.dumps(made, indent=1) + "\n")
+    report = {"recipe": asdict(recipe), "mixture": about} | numbers
+    write_text(folder / "pretrain.json", json.dumps(report, indent=1) + "\n")
     return numbers
 
 
@@ -150,9 +150,9 @@ def recipe_of(checkpoint: Path) -> FarRecipe:
         return recipe_from(json.loads(file.metadata()["recipe"]))
 
 
-def recipe_from(kept: dict) -> FarRecipe:
+def recipe_from(stored: dict) -> FarRecipe:
     """A recipe as a checkpoint and pretrain.json keep it."""
-    return FarRecipe(**{name: value for name, value in kept.items() if name != "steps"})
+    return FarRecipe(**{name: value for name, value in stored.items() if name != "steps"})
 
 
 def tell(fraction: float, stage: str) -> None:

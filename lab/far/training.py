@@ -88,11 +88,11 @@ def train_far(
     parameters = trained(model, None)
     opts = optimisers(parameters, recipe)
     log, checkpoint = work / LOG, work / "checkpoint.safetensors"
-    step, seconds, made = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
+    step, seconds, stored_recipe = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
     if checkpoint.exists():
-        step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
-    kept = [entry for entry in read_log(work) if entry["step"] <= step]
-    write_text(log, lines(kept))
+        step, seconds = load_checkpoint(checkpoint, parameters, opts, stored_recipe)[0].values()
+    entries = [entry for entry in read_log(work) if entry["step"] <= step]
+    write_text(log, lines(entries))
     rows = Rows(recipe, source, {name: part["share"] for name, part in about["domains"].items()})
     losses, usual, saved = [], [], time.monotonic()
     while step < min(recipe.steps, stop_at or recipe.steps):
@@ -118,7 +118,7 @@ def train_far(
             report(recipe.seen(step) / recipe.tokens, json.dumps(entry))
         past = [mark for mark in keep_at if recipe.seen(step - 1) < mark <= recipe.seen(step)]
         if past or time.monotonic() - saved > checkpoint_seconds or step in (recipe.steps, stop_at):
-            save_checkpoint(checkpoint, parameters, opts, made, step=step, seconds=seconds)
+            save_checkpoint(checkpoint, parameters, opts, stored_recipe, step=step, seconds=seconds)
             saved = time.monotonic()
         if past:
             keep(checkpoint, work / "kept" / f"{past[-1]}.safetensors")
@@ -141,17 +141,17 @@ def one_step(
         weights = 1 + (recipe.answer_weight - 1) * torch.from_numpy(answer[at : at + per_pass, 1:]).to(device)
         second = answer[at : at + per_pass].argmax(1)  # its first token is no answer
         periods = {int(row): int(second[row]) - 1 for row in np.flatnonzero(repeats[at : at + per_pass])}
-        loss, each = weighted_loss(model, some, weights, part.asked, periods, recipe.heads_asked, opts[0].products)
+        loss, of_tokens = weighted_loss(model, some, weights, part.asked, periods, recipe.heads_asked, opts[0].products)
         (loss * (len(some) / len(ids))).backward()
-        nats.append(each.float().cpu().numpy())
+        nats.append(of_tokens.float().cpu().numpy())
     nats, answer = np.concatenate(nats), answer[:, 1:]
     if not np.isfinite(nats).all():
         raise BadSetting(f"The loss is no number at step {step:,}; lower the rates.")
     torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
     for opt in opts:
         opt.step()
-    known = answer & ~repeats[:, None]
-    parts = {"loss": nats[~recall & ~repeats], "recall": nats[recall], "answers": nats[known]}
+    answers = answer & ~repeats[:, None]
+    parts = {"loss": nats[~recall & ~repeats], "recall": nats[recall], "answers": nats[answers]}
     parts["repeats"] = nats[answer & repeats[:, None]]
     return {name: float(values.mean()) if values.size else None for name, values in parts.items()}
 
@@ -169,9 +169,9 @@ def branch(checkpoint: Path, work: Path, recipe: FarRecipe, decay: int) -> FarRe
     with safe_open(checkpoint, "pt") as file:
         notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     step = json.loads(notes["about"])["step"]
-    made = replace(recipe, tokens=recipe.seen(step) + decay, decay=decay)
+    branched = replace(recipe, tokens=recipe.seen(step) + decay, decay=decay)
     work = Path(work)
     work.mkdir(parents=True, exist_ok=True)
     with write_whole(work / "checkpoint.safetensors") as place:
-        save_file(tensors, place, notes | {"recipe": json.dumps(asdict(made))})
-    return made
+        save_file(tensors, place, notes | {"recipe": json.dumps(asdict(branched))})
+    return branched

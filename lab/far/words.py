@@ -19,8 +19,8 @@ class Words:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        known = (re.fullmatch(r"Ġ([a-z]{3,12})", token) for token in tokenizer.get_vocab())
-        self.plain = sorted(found[1] for found in known if found)
+        words = (re.fullmatch(r"Ġ([a-z]{3,12})", token) for token in tokenizer.get_vocab())
+        self.plain = sorted(word[1] for word in words if word)
 
     def draw(self, style: str, rng: np.random.Generator) -> str:
         """One value: `word` of the vocabulary, `words` two of them, `made` two to four syllables, `name` first and last
@@ -45,11 +45,11 @@ class Words:
         assert style == "code", style
         return "".join("ABCDEFGHJKLMNPRSTUVWXYZ"[i] for i in rng.integers(23, size=2)) + f"-{rng.integers(10, 10_000)}"
 
-    def fresh(self, style: str, rng: np.random.Generator, taken: set[str]) -> str:
+    def fresh(self, style: str, rng: np.random.Generator, used: set[str]) -> str:
         """One that is not in `taken` yet, which it is added to."""
-        while (drawn := self.draw(style, rng)) in taken:
+        while (drawn := self.draw(style, rng)) in used:
             pass
-        taken.add(drawn)
+        used.add(drawn)
         return drawn
 
 

@@ -102,7 +102,7 @@ class Arm:
 
 
 def trained_to(
-    lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, told: Callable | None = None
+    lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, report: Callable | None = None
 ) -> tuple:
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
     size = {"tokens": recipe.context, "bytes": recipe.context}
@@ -110,7 +110,7 @@ def trained_to(
     return train(
         recipe, {"text": ids}, {"text": ids[: recipe.context]}, about, folder, str(lm.device),
         evaluate_every=recipe.steps, checkpoint_seconds=KEPT_EVERY, stop_at=stop,
-        report=(lambda done, stage: told(done, "training")) if told else lambda done, stage: None,
+        report=(lambda done, stage: report(done, "training")) if report else lambda done, stage: None,
         made_with=arm.method,
     )  # fmt: skip
 
@@ -131,8 +131,10 @@ def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> t
 def gains(model: torch.nn.Module) -> float | None:
     """What the norms of queries and keys multiply the scores with, mean over layers and dimensions; it begins at 1."""
     named = dict(model.named_parameters())
-    found = [p * named[name.replace("q_norm", "k_norm")] for name, p in named.items() if name.endswith("q_norm.weight")]
-    return float(torch.stack(found).detach().mean()) if found else None
+    products = [
+        p * named[name.replace("q_norm", "k_norm")] for name, p in named.items() if name.endswith("q_norm.weight")
+    ]
+    return float(torch.stack(products).detach().mean()) if products else None
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,8 @@ class Pooled:
 
     def mean(self, name: str) -> float | None:
         """The mean over seeds, and layers, of what a part holds under this name; None where it has none."""
-        found = [part[name] for part in self.parts if part[name] is not None]
-        return float(np.mean(found)) if found else None
+        values = [part[name] for part in self.parts if part[name] is not None]
+        return float(np.mean(values)) if values else None
 
 
 @dataclass(frozen=True)
@@ -190,13 +192,13 @@ class ArmTrainer(Trainer):
         sizes, longest = run.sizes, max(arm.context or 0 for arm in arms)
         for arm in arms:
             arm.recipe(sizes.steps, sizes.tokens_per_step, sizes.length, sizes.seed)
-        given = {"lm": run.lm, "documents": run.texts[0], "windows": run.windows, "units": run.documents}
-        given |= {"work": run.work, "context": run.context}
-        given |= {"steps": sizes.steps, "tokens_per_step": sizes.tokens_per_step, "longer": None}
+        about = {"lm": run.lm, "documents": run.texts[0], "windows": run.windows, "units": run.documents}
+        about |= {"work": run.work, "context": run.context}
+        about |= {"steps": sizes.steps, "tokens_per_step": sizes.tokens_per_step, "longer": None}
         if longest > sizes.length:
             count = max(2, sizes.windows * sizes.length // longest)
-            given["longer"] = held_out_windows(run.lm, run.texts[1], longest, count)
-        return cls(**given, expected=len(arms) * sizes.seeds)
+            about["longer"] = held_out_windows(run.lm, run.texts[1], longest, count)
+        return cls(**about, expected=len(arms) * sizes.seeds)
 
     def recipe(self, arm: Arm, seed: int) -> Fixed:
         """How an arm is trained here."""
@@ -320,12 +322,12 @@ def part(run: Setting, numbers: dict) -> dict:
 
 def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean training loss of the first steps of the stored arms on the bundled samples."""
-    found = {}
+    losses = {}
     for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
         arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
         ids = np.append(sample_windows(run.lm, recipe["context"], 4).reshape(-1), 0)
         few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
             trained_to(run.lm, arm, few, ids, Path(folder), CHECKED)
-            found[arm.name] = [read_log(Path(folder))[-1]["loss"]]
-    return found
+            losses[arm.name] = [read_log(Path(folder))[-1]["loss"]]
+    return losses

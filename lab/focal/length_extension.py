@@ -68,32 +68,32 @@ def measure(run: Setting) -> dict:
     untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
     found, alone, curves, plans = {}, {}, {}, {}
     for name, (way, trained) in WAYS.items():
-        base, each, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
+        base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
         for seed in seeds[name]:
-            used, part, said = lm, trainer.done / trainer.expected, name
+            used, part, label = lm, trainer.done / trainer.expected, name
             if trained:
-                said = name if sizes.seeds == 1 else f"{name}, seed {seed}"
+                label = name if sizes.seeds == 1 else f"{name}, seed {seed}"
                 plan = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=seed)
-                place, told = run.work / f"length-{way}-{seed}.safetensors", trainer.told(said, 0.9)
-                used, log = extend(lm, trainer.ids, plan, place, told, trainer.texts)
+                place, report = run.work / f"length-{way}-{seed}.safetensors", trainer.told(label, 0.9)
+                used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts)
                 plans.setdefault(name, plan)
                 logs.append(log)
-                near.append(_losses(trainer, used, second, base, f"{said}, the second half alone", part))
-            each.append(_losses(trainer, used, ids, base, said, part))
+                near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part))
+            of_seed.append(_losses(trainer, used, ids, base, label, part))
             trainer.done += 1
-        found[name], alone[name] = np.stack(each), np.stack(near or [untrained])
+        found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
         if trained:
             curves[name] = np.mean(logs, axis=0).tolist()
     width = (length - 1) // BINS  # what is left over at the end is dropped
     parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
-    told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts, "seeds": sizes.seeds}
-    told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
+    report = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts, "seeds": sizes.seeds}
+    report["plans"] = {name: asdict(plan) for name, plan in plans.items()}
     return {
         "rows": _rows(found, alone, lm.max_positions, units),
         "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
         "curves": curves,
         "windows": len(ids),
-        "protocol": run.about(ids, units, **told),
+        "protocol": run.about(ids, units, **report),
     }
 
 
@@ -130,11 +130,11 @@ def part(run: Setting, numbers: dict) -> dict:
 
 def _losses(trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float) -> np.ndarray:
     """Nats per target token [windows, length - 1]."""
-    found = []
+    losses = []
     for at, window in enumerate(ids):
         trainer.context.progress(part, f"{name}, window {at + 1} of {len(ids)}")
-        found.append(_read(lm, window, base))
-    return np.stack(found)
+        losses.append(_read(lm, window, base))
+    return np.stack(losses)
 
 
 @torch.no_grad()
@@ -150,14 +150,14 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
     """Losses `found` [seeds, windows, length - 1]; `alone` of the second half by itself [seeds, windows, context - 1],
     which are of the same tokens as the long window's from `context` on. Early there it has almost nothing before it, so
     only its own second half is compared."""
-    own, half = found["own positions"][..., : context - 1].mean(-1), context // 2
+    base, half = found["own positions"][..., : context - 1].mean(-1), context // 2
     rows = []
     for name, losses in found.items():
         within, beyond = losses[..., : context - 1], losses[..., context:]
         last, near = beyond[..., half:].mean(-1), alone[name][..., half:].mean(-1)
         row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
         row |= {"last": float(last.mean())} | difference("against_alone", last, near, units)
-        rows.append(row | difference("against_own", within.mean(-1), own, units))
+        rows.append(row | difference("against_own", within.mean(-1), base, units))
     return rows
 
 
@@ -166,12 +166,12 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
     firsts = [1 + (length - 1) // BINS * at for at in range(BINS)]
     lines = [series(name, losses) for name, losses in bins.items()]
     steps = len(next(iter(curves.values())))
-    shown = [round(at) for at in np.linspace(0, steps - 1, min(steps, 60))]
-    trained = [series(name, [losses[at] for at in shown]) for name, losses in curves.items()]
+    steps_shown = [round(at) for at in np.linspace(0, steps - 1, min(steps, 60))]
+    trained = [series(name, [losses[at] for at in steps_shown]) for name, losses in curves.items()]
     loss = "nats per token"
     return [
         panel("Loss by position", "first", "first token of the bin", firsts, loss, lines),
-        panel("Loss while fine-tuning", "step", "step", [at + 1 for at in shown], loss, trained),
+        panel("Loss while fine-tuning", "step", "step", [at + 1 for at in steps_shown], loss, trained),
     ]
 
 

@@ -50,8 +50,8 @@ def shown(numbers: dict) -> dict:
     table, protocol = numbers["rows"], numbers["protocol"]
     learned = sorted((row for row in table if row["tau_min"] is not None), key=lambda row: row["tau_min"])
     lowest, highest = (list(dict.fromkeys(row[name] for row in learned)) for name in ("tau_min", "tau_max"))
-    at = {(row["tau_min"], row["tau_max"]): row for row in learned}
-    named = {f"tau_max {high:g}": [at.get((low, high)) for low in lowest] for high in highest}
+    by_limits = {(row["tau_min"], row["tau_max"]): row for row in learned}
+    named = {f"tau_max {high:g}": [by_limits.get((low, high)) for low in lowest] for high in highest}
     sentence, panels = "Without dense training, or without a learned temperature, there is nothing to compare.", []
     if compared := [row for row in learned if rows.against(row)]:
         best = min(compared, key=lambda row: row["loss"])

@@ -48,13 +48,13 @@ def numbers(trained: dict[Arm, Pooled], length: int, windows: int) -> dict:
     loss in `parameters` and `tokens`."""
     table, points, named = rows.of_arms(trained), [], {}
     pooled = {}
-    for row, (arm, one) in zip(table, trained.items(), strict=True):
+    for row, (arm, trained_arm) in zip(table, trained.items(), strict=True):
         row["context"] = row["context"] or length
-        pooled[_place(row)] = one
-        named[replace(arm, name=f"{arm.name}, width {arm.width}, context {row['context']}")] = one
+        pooled[_place(row)] = trained_arm
+        named[replace(arm, name=f"{arm.name}, width {arm.width}, context {row['context']}")] = trained_arm
         for at, share in enumerate(SHARES):
             point = {"arm": row["arm"], "width": row["width"], "context": row["context"], "share": share}
-            points.append(point | {"tokens": one.tokens(at), "loss": float(one.means(at).mean())})
+            points.append(point | {"tokens": trained_arm.tokens(at), "loss": float(trained_arm.means(at).mean())})
     here = [row for row in table if row["context"] == length]
     sharp = [row for row in here if row["arm"] != "dense" and rows.against(row)]
     dense = [row for row in here if row["arm"] == "dense"]
@@ -95,21 +95,21 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
     """Figures 2, 3 and 4: loss by parameters, by tokens at the middle width, and against dense by context."""
     at = {_place(row): row for row in table}
     widths, contexts = (sorted({row[name] for row in table}) for name in ("width", "context"))
-    made = []
+    charts = []
     if len(widths) > 1:
         sizes = [at["dense", width, length]["parameters"] for width in widths]
         lines = [series(way, [at[way, width, length]["loss"] for width in widths]) for way in WAYS]
-        made.append(panel("By size (figure 2)", "parameters", "parameters", sizes, "nats per token", lines))
-    mine = {way: [row for row in points if _place(row) == (way, WIDTH, length)] for way in WAYS}
-    seen = [row["tokens"] for row in mine["dense"]]
-    lines = [series(way, [row["loss"] for row in listed]) for way, listed in mine.items()]
-    made.append(panel("By tokens (figure 3)", "tokens", "training tokens", seen, "nats per token", lines))
+        charts.append(panel("By size (figure 2)", "parameters", "parameters", sizes, "nats per token", lines))
+    by_way = {way: [row for row in points if _place(row) == (way, WIDTH, length)] for way in WAYS}
+    counts = [row["tokens"] for row in by_way["dense"]]
+    lines = [series(way, [row["loss"] for row in listed]) for way, listed in by_way.items()]
+    charts.append(panel("By tokens (figure 3)", "tokens", "training tokens", counts, "nats per token", lines))
     for name, title, x in (("width", "by width", widths), ("context", "by context (figure 4)", contexts)):
         if len(x) > 1:
             places = [(one, length) if name == "width" else (WIDTH, one) for one in x]
             named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
-            made.append(rows.compared(f"Against dense, {title}", name, name, x, named))
-    return made
+            charts.append(rows.compared(f"Against dense, {title}", name, name, x, named))
+    return charts
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:
@@ -134,18 +134,18 @@ def tokens(row: dict, trained: Pooled, dense: Pooled) -> dict:
     """After how many tokens a model with a temperature is where dense training ends. `arm width tokens matched saved
     verdict`."""
     places = range(len(trained.parts[0]["checkpoints"]))
-    seen, losses = [trained.tokens(at) for at in places], [float(trained.means(at).mean()) for at in places]
-    return _matched(row, "tokens", row["tokens"], reached(seen, losses, float(dense.means().mean())))
+    counts, losses = [trained.tokens(at) for at in places], [float(trained.means(at).mean()) for at in places]
+    return _matched(row, "tokens", row["tokens"], reached(counts, losses, float(dense.means().mean())))
 
 
-def _matched(row: dict, what: str, own: int, found: float | None) -> dict:
+def _matched(row: dict, quantity: str, amount: int, match: float | None) -> dict:
     """What is saved: of parameters the match is dense training's, which needs more; of tokens it is the row's own,
     which needs fewer."""
-    ratio = None if found is None else own / found if what == "parameters" else found / own
+    ratio = None if match is None else amount / match if quantity == "parameters" else match / amount
     verdict = NO_GAIN if rows.sure(row) >= 0 else OUTSIDE if ratio is None or ratio > 1 else GAIN
-    known = verdict == GAIN
-    about = {"arm": row["arm"], "width": row["width"], what: own, "verdict": verdict}
-    return about | {"matched": found if known else None, "saved": 1 - ratio if known else None}
+    gained = verdict == GAIN
+    about = {"arm": row["arm"], "width": row["width"], quantity: amount, "verdict": verdict}
+    return about | {"matched": match if gained else None, "saved": 1 - ratio if gained else None}
 
 
 def in_words(listed: list[dict]) -> str:
@@ -154,10 +154,10 @@ def in_words(listed: list[dict]) -> str:
     outside = [row for row in listed if row["verdict"] == OUTSIDE]
     if not gains and not outside:
         return NO_GAIN
-    said = [f"{row['saved']:.0%} fewer ({row['arm']}, width {row['width']})" for row in gains]
-    said += [f"a gain {OUTSIDE} ({row['arm']}, width {row['width']})" for row in outside]
-    rest = len(listed) - len(said)
-    return ", ".join(said) + (f"; {NO_GAIN} in {rest} of {len(listed)}" if rest else "")
+    parts = [f"{row['saved']:.0%} fewer ({row['arm']}, width {row['width']})" for row in gains]
+    parts += [f"a gain {OUTSIDE} ({row['arm']}, width {row['width']})" for row in outside]
+    left = len(listed) - len(parts)
+    return ", ".join(parts) + (f"; {NO_GAIN} in {left} of {len(listed)}" if left else "")
 
 
 TABLES = ("rows", "curves", "points", "parameters", "tokens")

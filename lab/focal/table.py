@@ -41,23 +41,23 @@ def measure(run: Setting) -> dict:
     parts = _domains(run)
     by_layer = _judged(parts)
     windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
-    told = counter(run.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
-    found, bins = [], []
+    report = counter(run.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
+    rows, bins = [], []
     for name, (ids, documents) in parts.items():
-        curve = Curve(lm, ids, sizes.seed, told, documents)
+        curve = Curve(lm, ids, sizes.seed, report, documents)
         table, its_bins = curve_of(curve, list(ALL_LAYERS))
-        mine = [{"domain": name, "layer": None, **row} for row in table]
+        of_domain = [{"domain": name, "layer": None, **row} for row in table]
         if name == by_layer:
             one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
-            mine += [{"domain": name, **row} for row in one_by_one]
-        for row in mine:
+            of_domain += [{"domain": name, **row} for row in one_by_one]
+        for row in of_domain:
             edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
-            found.append(row | edges | {"tokens": int(ids.size)})
+            rows.append(row | edges | {"tokens": int(ids.size)})
         bins += [{"domain": name, **row} for row in its_bins]
     tokens = np.concatenate([ids.ravel() for ids, _ in parts.values()])
     corpus = Path(sizes.corpus).name if sizes.corpus else "bundled samples"
     about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": sizes.length}
-    return {"rows": found, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
+    return {"rows": rows, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
 
 
 def shown(numbers: dict) -> dict:
@@ -65,9 +65,11 @@ def shown(numbers: dict) -> dict:
     rows = numbers["rows"]
     names = list(dict.fromkeys(row["domain"] for row in rows))
     alone = [row for row in rows if row["layer"] is not None]
-    said = [sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names]
+    sentences = [
+        sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names
+    ]
     return {
-        "sentence": " ".join(said),
+        "sentence": " ".join(sentences),
         "columns": columns("temperature"),
         "panels": _panels(rows, numbers["bins"], names, alone),
         "notes": [UNTRAINED, *_best_layer(alone)],
@@ -95,8 +97,10 @@ def _domains(run: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     sample, which is one text."""
     lm, sizes = run.lm, run.sizes
     if sizes.corpus:
-        found = domains(sizes.corpus, sizes.rows, run.context)
-        return {name: held_out_windows(lm, held, sizes.length, sizes.windows) for name, (_, held) in found.items()}
+        corpora = domains(sizes.corpus, sizes.rows, run.context)
+        return {
+            name: held_out_windows(lm, held_out, sizes.length, sizes.windows) for name, (_, held_out) in corpora.items()
+        }
     samples, parts = natural_samples(), {}
     for name in chosen(sizes.rows, list(samples), "domain"):
         ids = tokenize(lm.tokenizer, samples[name], lm.max_positions).ids
@@ -119,14 +123,14 @@ def _best_layer(rows: list[dict]) -> list[str]:
         return []
     at = min(range(len(alone)), key=lambda place: alone[place]["difference"])
     best, adjusted = alone[at], float(holm([_p(row) for row in alone])[at])
-    told = adjusted < SIGNIFICANCE and best["difference"] < 0
-    said = f"{best['domain']}, one layer at a time, {len(alone)} comparisons: "
-    said += f"layer {best['layer']} at {best['t']:g} is lowest ({best['difference']:+.2%}), "
-    if told:
-        return [f"{said}and significantly below dense attention after Holm's correction (p = {adjusted:.2g})."]
+    significant = adjusted < SIGNIFICANCE and best["difference"] < 0
+    text = f"{best['domain']}, one layer at a time, {len(alone)} comparisons: "
+    text += f"layer {best['layer']} at {best['t']:g} is lowest ({best['difference']:+.2%}), "
+    if significant:
+        return [f"{text}and significantly below dense attention after Holm's correction (p = {adjusted:.2g})."]
     limit = Comparison.of(best, "difference", unit="fine change").detectable
     return [
-        f"{said}and after Holm's correction not significantly different from dense attention (p = {adjusted:.2g}); "
+        f"{text}and after Holm's correction not significantly different from dense attention (p = {adjusted:.2g}); "
         f"judged alone, {limit}."
     ]
 
@@ -138,17 +142,17 @@ def _p(row: dict) -> float:
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], alone: list[dict]) -> list[dict]:
     """Change against temperature by domain; by position in each domain; layer by layer in one, of the rows `alone`."""
-    whole = [row for row in rows if row["layer"] is None]
-    lines = [of_rows(name, [row for row in whole if row["domain"] == name], "difference") for name in names]
+    all_layers = [row for row in rows if row["layer"] is None]
+    lines = [of_rows(name, [row for row in all_layers if row["domain"] == name], "difference") for name in names]
     change = "change of perplexity"
-    made = [panel("All layers at one temperature", "t", "temperature", ALL_LAYERS, change, lines, share=True)]
+    charts = [panel("All layers at one temperature", "t", "temperature", ALL_LAYERS, change, lines, share=True)]
     for name in names:
-        there = [row for row in bins if row["domain"] == name]
-        places, title = sorted({row["first"] for row in there}), f"By position in the window, {name}"
-        made.append(panel(title, "first", "position", places, change, _by_t(there, SHOWN), share=True))
+        points = [row for row in bins if row["domain"] == name]
+        places, title = sorted({row["first"] for row in points}), f"By position in the window, {name}"
+        charts.append(panel(title, "first", "position", places, change, _by_t(points, SHOWN), share=True))
     title, lines = f"One layer at a time, {alone[0]['domain']}", _by_t(alone, ONE_LAYER)
     layers = 1 + max(row["layer"] for row in alone)
-    return [*made, panel(title, "layer", "layer", range(layers), change, lines, share=True)]
+    return [*charts, panel(title, "layer", "layer", range(layers), change, lines, share=True)]
 
 
 def _by_t(rows: list[dict], temperatures: tuple[float, ...]) -> list[dict]:

@@ -61,31 +61,31 @@ def measure(run: Setting) -> dict:
     generated tasks, each as it was trained. Errors: BadSetting, BadText.
     """
     lm, sizes = run.lm, run.sizes
-    asked = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
-    if not any(asked.values()):
+    prompts = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
+    if not any(prompts.values()):
         raise BadSetting("No task fits prompts so short: choose longer ones.")
     arms = {CONTROL: None, f"t {sizes.temperature:g}, further": METHODS["focal"](t=sizes.temperature)}
     trainer = Trainer.of(run, expected=len(arms) * sizes.seeds + 1)
-    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {run: list(one) for run, one in asked.items()}]
+    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {run: list(one) for run, one in prompts.items()}]
     decides += [sizes.items, sizes.seed]
-    own = trainer.part("focal-tasks", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
-    found = {"as it is": [own]}
+    own = trainer.part("focal-tasks", decides, lambda _: read(trainer, lm, None, prompts, "the model as it is"))
+    copies = {"as it is": [own]}
     for name, method in arms.items():
         plans = [_plan(sizes, seed) for seed in sizes.every_seed]
-        found[name] = [
+        copies[name] = [
             trainer.part(
-                "focal-tasks", [*decides, name, asdict(plan)], partial(_one, trainer, name, method, plan, asked)
+                "focal-tasks", [*decides, name, asdict(plan)], partial(_one, trainer, name, method, plan, prompts)
             )
             for plan in plans
         ]
-    told = {"steps": sizes.steps, "rate": sizes.rate, "seeds": sizes.seeds, "training_text": trainer.texts}
-    told |= {"kernel": "torch dense on sharpened queries", "plan": asdict(_plan(sizes, sizes.seed))}
+    about = {"steps": sizes.steps, "rate": sizes.rate, "seeds": sizes.seeds, "training_text": trainer.texts}
+    about |= {"kernel": "torch dense on sharpened queries", "plan": asdict(_plan(sizes, sizes.seed))}
     return {
-        "rows": task_rows(found, CONTROL, list(asked), KEY),
-        "cells": [{"length": length} | row for length in asked for row in task_rows(found, CONTROL, [length], KEY)],
-        "texts": [text_row(parts, found[CONTROL], name, trainer.units, KEY) for name, parts in found.items()],
+        "rows": task_rows(copies, CONTROL, list(prompts), KEY),
+        "cells": [{"length": length} | row for length in prompts for row in task_rows(copies, CONTROL, [length], KEY)],
+        "texts": [text_row(parts, copies[CONTROL], name, trainer.units, KEY) for name, parts in copies.items()],
         "temperature": sizes.temperature,
-        "protocol": run.about(trainer.windows, **told),
+        "protocol": run.about(trainer.windows, **about),
     }
 
 
@@ -126,12 +126,12 @@ def _plan(sizes: Sizes, seed: int) -> Extension:
     return Extension(sizes.length, None, sizes.steps, sizes.tokens_per_step, sizes.rate, warm_up, seed=seed)
 
 
-def _one(trainer: Trainer, name: str, method: Method | None, plan: Extension, asked: dict, doing: Path) -> dict:
+def _one(trainer: Trainer, name: str, method: Method | None, plan: Extension, prompts: dict, doing: Path) -> dict:
     """Train one copy and read it."""
-    said, place = f"{name}, seed {plan.seed}", doing / "training.checkpoint"
-    told = trainer.told(said, TRAINED)
-    own, _ = extend(trainer.lm, trainer.ids, plan, place, told, trainer.texts, method)
-    return read(trainer, own, method, asked, said, TRAINED)
+    label, place = f"{name}, seed {plan.seed}", doing / "training.checkpoint"
+    report = trainer.told(label, TRAINED)
+    copy, _ = extend(trainer.lm, trainer.ids, plan, place, report, trainer.texts, method)
+    return read(trainer, copy, method, prompts, label, TRAINED)
 
 
 focal_tasks = Study(

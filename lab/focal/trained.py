@@ -38,26 +38,26 @@ def arms_of(wanted: str | None) -> list[Arm]:
     """The arms that `rows` names. Errors: BadSetting."""
     words = [word.strip() for word in wanted.split(",")] if wanted else ["dense", *map(str, CONSTANT)]
     words += [] if wanted else ["learned", "literal", "adapted", "plain"]
-    found = [arm for word in words for arm in _arms(word)]
-    return list({arm.key: arm for arm in found}.values())
+    arms = [arm for word in words for arm in _arms(word)]
+    return list({arm.key: arm for arm in arms}.values())
 
 
 def _arms(word: str) -> list[Arm]:
     sharp = f"t {BEST:g}"
-    known = {
+    by_word = {
         "dense": [Arm("dense")],
         "learned": [Arm("learned", limits=PAPER_LIMITS)],
         "literal": [Arm(FUTURE, limits=PAPER_LIMITS, mean="literal")],
         "adapted": [Arm("dense, further", further=True), Arm(f"{sharp}, adapted", t=BEST, further=True)],
         "plain": [Arm("dense, no norm", norm=False), Arm(f"{sharp}, no norm", t=BEST, norm=False)],
     }
-    if word in known:
-        return known[word]
+    if word in by_word:
+        return by_word[word]
     try:
         t = float(word)
     except ValueError:
         raise BadSetting(
-            f"There is no row {word[:40]!r}: the rows are {', '.join(known)} and temperatures such as 0.4."
+            f"There is no row {word[:40]!r}: the rows are {', '.join(by_word)} and temperatures such as 0.4."
         ) from None
     return [Arm("dense")] if t == 1 else [Arm(f"t {t:g}", t=t)]
 

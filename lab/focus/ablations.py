@@ -209,8 +209,8 @@ def shown(numbers: dict) -> dict:
     if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
         note = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
         notes.append(f"{note}: nothing is left to the groups.")
-    told = presented("ablations", sentence, panels(rows), *notes)
-    return told | {"columns": [column for column in told["columns"] if column["name"] in rows[0]]}
+    summary = presented("ablations", sentence, panels(rows), *notes)
+    return summary | {"columns": [column for column in summary["columns"] if column["name"] in rows[0]]}
 
 
 def panels(rows: list[dict]) -> list[dict]:

@@ -52,34 +52,36 @@ def measure(run: Setting) -> dict:
     All arms read the same held-out windows with the same window and sinks. Errors: BadSetting, BadText.
     """
     lm, sizes, ids = run.lm, run.sizes, run.windows
-    made = trained_router(run.context, lm, sizes.router)
-    n_sink, length = always(sizes, made)[1], ids.shape[1]
-    bench = Bench(lm, made, ids, n_sink, run.work, run.context)
-    found = {arm.name: bench.measure(arm) for arm in (DENSE, *map(window_arm, WINDOWS))}
-    alone = {one: found[f"window {one}"].means for one in CHOICES}
-    chosen = sizes.window or choose_window(alone, found["dense"].means) or min(CHOICES)
-    found |= {name: bench.measure(trained_arm(name, made, chosen)) for name in READINGS}
-    equal = equal_pairs_window(found["trained"].mean_pairs, length, n_sink)
-    seeds = [sizes.seed + more for more in range(DRAWS)]
-    untrained = untrained_routers(run.context, lm, made, run.texts[0], length, seeds, run.work)
-    controls = [window_arm(chosen), window_arm(equal), *drawn_arms(made, chosen, sizes.seed)]
+    router = trained_router(run.context, lm, sizes.router)
+    n_sink, length = always(sizes, router)[1], ids.shape[1]
+    bench = Bench(lm, router, ids, n_sink, run.work, run.context)
+    measured = {arm.name: bench.measure(arm) for arm in (DENSE, *map(window_arm, WINDOWS))}
+    alone = {one: measured[f"window {one}"].means for one in CHOICES}
+    chosen = sizes.window or choose_window(alone, measured["dense"].means) or min(CHOICES)
+    measured |= {name: bench.measure(trained_arm(name, router, chosen)) for name in READINGS}
+    equal = equal_pairs_window(measured["trained"].mean_pairs, length, n_sink)
+    seeds = [sizes.seed + offset for offset in range(DRAWS)]
+    untrained = untrained_routers(run.context, lm, router, run.texts[0], length, seeds, run.work)
+    controls = [window_arm(chosen), window_arm(equal), *drawn_arms(router, chosen, sizes.seed)]
     controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]
-    found |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in found}
+    measured |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in measured}
     warnings = []
-    if made.about.get("corpus_hash") != corpus_hash(run.texts[0]):
+    if router.about.get("corpus_hash") != corpus_hash(run.texts[0]):
         warnings.append("The router was trained on other texts than this folder's: whether it saw these is not known.")
     if len(ids) < sizes.windows:
         warnings.append(f"The held-out texts give {len(ids)} windows, and {sizes.windows} were asked for.")
-    if made.window != chosen:
-        warnings.append(f"The router was trained with a window of {made.window}, and every arm reads one of {chosen}.")
-    return summary(found, chosen, equal, made.K, run.documents) | {
+    if router.window != chosen:
+        warnings.append(
+            f"The router was trained with a window of {router.window}, and every arm reads one of {chosen}."
+        )
+    return summary(measured, chosen, equal, router.K, run.documents) | {
         "router": sizes.router,
         "n_sink": n_sink,
         "windows": len(ids),
         "length": length,
         "warnings": warnings,
-        "losses": {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()},
-        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
+        "losses": {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in measured.items()},
+        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
     }
 
 
@@ -104,25 +106,25 @@ def panels(rows: list[dict]) -> list[dict]:
 
 def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
     """Mean loss of two windows of the bundled samples in some arms."""
-    made, chosen = trained_router(run.context, run.lm, numbers["router"]), numbers["window"]
+    router, chosen = trained_router(run.context, run.lm, numbers["router"]), numbers["window"]
     ids = sample_windows(run.lm, numbers["length"])
-    bench = Bench(run.lm, made, ids, numbers["n_sink"], None, run.context, expected=4)
+    bench = Bench(run.lm, router, ids, numbers["n_sink"], None, run.context, expected=4)
     arms = (
         DENSE,
         window_arm(chosen),
-        trained_arm("trained", made, chosen),
-        drawn_arms(made, chosen, run.sizes.seed)[0],
+        trained_arm("trained", router, chosen),
+        drawn_arms(router, chosen, run.sizes.seed)[0],
     )
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
 def part(run: Setting, numbers: dict) -> dict:
     """Dense attention and the trained groups, hard, on all held-out windows."""
-    made = trained_router(run.context, run.lm, numbers["router"])
-    bench = Bench(run.lm, made, run.windows, numbers["n_sink"], None, run.context, expected=2)
-    found = {arm.name: bench.measure(arm) for arm in (DENSE, trained_arm("trained", made, numbers["window"]))}
-    losses = {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()}
-    rows = [arm.row(name) for name, arm in found.items()]
+    router = trained_router(run.context, run.lm, numbers["router"])
+    bench = Bench(run.lm, router, run.windows, numbers["n_sink"], None, run.context, expected=2)
+    measured = {arm.name: bench.measure(arm) for arm in (DENSE, trained_arm("trained", router, numbers["window"]))}
+    losses = {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in measured.items()}
+    rows = [arm.row(name) for name, arm in measured.items()]
     return {"rows": rows, "losses": losses, "protocol": {"text": bench.text}}
 
 

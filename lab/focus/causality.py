@@ -43,8 +43,8 @@ def measure(run: Setting) -> dict:
     rows, differences, some = [], [], ids[:SAMPLE]
     for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
         run.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
-        whole = measured[gate, reading, membership].row(arm.name)
-        row = {name: whole[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
+        read = measured[gate, reading, membership].row(arm.name)
+        row = {name: read[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
         row |= {"gate": gate, "reading": reading, "membership": membership}
         method = Learning.build(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
         rows.append(row | _gates(lm, method, some) | foresight(lm, method, some))
@@ -97,10 +97,10 @@ def _arms(router: FocusRouter, window: int) -> dict[tuple, Arm]:
     names = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
     arms = {}
     for reading, gate in (("hard", None), *(("soft", gate) for gate in GATES)):
-        own = gate in (None, router.settings.gate)
+        its_gate = gate in (None, router.settings.gate)
         for membership in MEMBERSHIPS:
-            arm = trained_arm(names[reading, membership], router if own else router.variant(gate=gate), window)
-            arms[gate, reading, membership] = arm if own else replace(arm, name=f"{arm.name}, {gate} gate")
+            arm = trained_arm(names[reading, membership], router if its_gate else router.variant(gate=gate), window)
+            arms[gate, reading, membership] = arm if its_gate else replace(arm, name=f"{arm.name}, {gate} gate")
     arms[None, "hard", "prefix"] = Arm("trained, prefix", {"window": window, "membership": "prefix"}, router)
     return arms
 
@@ -124,8 +124,8 @@ def _gates(lm: Model, method: Method, ids: np.ndarray) -> dict:
 
 def far_gates(method: Focus, groups: torch.Tensor) -> torch.Tensor:
     """The gates of all far pairs of tokens with memberships [T, K], [pairs]: beyond the window and the sinks."""
-    at = torch.arange(len(groups), device=groups.device)
-    far = (at[:, None] - at >= method.window) & (at >= method.n_sink)
+    place = torch.arange(len(groups), device=groups.device)
+    far = (place[:, None] - place >= method.window) & (place >= method.n_sink)
     affinity = group_affinity(groups.float(), groups.float())[far]
     if method.reading == "hard":
         return (affinity > 0.5).float()
@@ -165,14 +165,14 @@ def group_agreement(router: FocusRouter, inputs: list[torch.Tensor], length: int
 @torch.no_grad()
 def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, ids: np.ndarray) -> float:
     """Share of tokens whose likeliest next token is the same with literal as with causal groups, both hard."""
-    same = []
-    for one in ids:
+    agreed = []
+    for window_ids in ids:
         logits = []
         for membership in MEMBERSHIPS:
             with apply(lm, Focus.build(router, window=window, n_sink=n_sink, membership=membership), kernels=True):
-                logits.append(_logits(lm, one))
-        same.append(float(same_top1(*logits).float().mean()))
-    return float(np.mean(same))
+                logits.append(_logits(lm, window_ids))
+        agreed.append(float(same_top1(*logits).float().mean()))
+    return float(np.mean(agreed))
 
 
 def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:

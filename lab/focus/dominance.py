@@ -85,11 +85,13 @@ def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) 
     places = [doing / f"phase{plan.phase}.checkpoint" for plan in plans]
     router, _, log = train_router(lm, ids, plans[0], places[0], trainer.told(name, 0.5), escape_paths)
     first, labels = _end(lm, router, windows)
-    own, router, _, more = finetune(lm, router, ids, plans[1], places[1], trainer.told(name, 0.5, 0.5), escape_paths)
-    second, now = _end(own, router, windows)
+    tuned, router, _, second_log = finetune(
+        lm, router, ids, plans[1], places[1], trainer.told(name, 0.5, 0.5), escape_paths
+    )
+    second, now = _end(tuned, router, windows)
     second["stability"] = float(np.mean([stability(a, b, router.K)[0] for a, b in zip(labels, now, strict=True)]))
     ends, past, collapsed_at = {}, 0, None
-    for phase, (end, rows) in enumerate(((first, log), (second, more)), 1):
+    for phase, (end, rows) in enumerate(((first, log), (second, second_log)), 1):
         last = next(row for row in reversed(rows) if "shares" in row)
         end = {"stability": last["stability"]} | end | {path: float(np.mean(last[path])) for path in PATHS}
         ends |= {f"{key}_{phase}": value for key, value in end.items()}
@@ -97,19 +99,19 @@ def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) 
             if collapsed_at is None and row.get("largest_share", 0) >= COLLAPSED:
                 collapsed_at = row["step"] + 1 + past
         past += len(rows)
-    return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(more, 2)]}
+    return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(second_log, 2)]}
 
 
 def together(parts: list[dict]) -> dict:
     """What the trainings of a row found, one of each seed, as one."""
     ends = {name: [part["ends"][name] for part in parts] for name in parts[0]["ends"]}
-    at = [step for step in ends.pop("collapsed_at") if step is not None]
+    steps = [step for step in ends.pop("collapsed_at") if step is not None]
     mean = {name: float(np.mean(values)) for name, values in ends.items()}
     curve = [
         points[0] | {name: round(float(np.mean([point[name] for point in points])), 5) for name in ("share", *PATHS)}
         for points in zip(*(part["curve"] for part in parts), strict=True)
     ]
-    return {"ends": mean | {"collapsed_at": min(at, default=None), "collapsed": len(at)}, "curve": curve}
+    return {"ends": mean | {"collapsed_at": min(steps, default=None), "collapsed": len(steps)}, "curve": curve}
 
 
 def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.ndarray]:

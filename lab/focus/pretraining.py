@@ -74,11 +74,11 @@ def measure(run: Setting) -> dict:
             recipe = replace(base, attention=ROWS[name], seed=seed)
             decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), name, asdict(recipe)]
             place = f"pretraining-{name.replace(' ', '-')}"
-            kept = trainer.part(place, decides, partial(_one, trainer, name, recipe))
+            stored = trainer.part(place, decides, partial(_one, trainer, name, recipe))
             for reading in SAID:
-                if reading in kept["readings"]:
-                    reads.setdefault((name, reading), []).append(Read.kept(kept["readings"][reading]))
-            curves += [{"trained": name, "seed": seed, **point} for point in kept["curve"]]
+                if reading in stored["readings"]:
+                    reads.setdefault((name, reading), []).append(Read.kept(stored["readings"][reading]))
+            curves += [{"trained": name, "seed": seed, **point} for point in stored["curve"]]
     rows = []
     for (name, reading), several in reads.items():
         mean = Read.pool(several)
@@ -138,22 +138,22 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
     trained, method = _train(
         lm, name, recipe, trainer.ids, valid.reshape(-1), work, lambda done, _: report(0.9 * done, "training")
     )
-    own = load_model(trained.eval().requires_grad_(False), tokenizer=lm.tokenizer)
+    small = load_model(trained.eval().requires_grad_(False), tokenizer=lm.tokenizer)
     length, window = recipe.context, recipe.context // 16
     report(0.9, "freezing the balance")
     calibration = list(spread_windows(trainer.ids, length, CALIBRATION).reshape(-1, length))
     if name == "focus":
         router = method.router.requires_grad_(False)
-        with apply(own, method, kernels=True):
-            inputs = attention_inputs(own, calibration)
+        with apply(small, method, kernels=True):
+            inputs = attention_inputs(small, calibration)
         router.cpu().fit_potential(inputs)
         groups = [trained_arm(reading, router, window) for reading in READINGS]
     else:
-        router = fit_without_training(attention_inputs(own, calibration), groups=8, window=window, seed=recipe.seed)
+        router = fit_without_training(attention_inputs(small, calibration), groups=8, window=window, seed=recipe.seed)
         groups = [Arm("k-means", {"window": window}, router)] if name == "dense" else []
     chance = drawn_arms(router, window, recipe.seed)
     arms = [DENSE, window_arm(window), *groups, *chance]
-    bench = Bench(own, router, valid, 0, None, trainer.within(label, 0.1, 0.9), expected=len(arms) + 1)
+    bench = Bench(small, router, valid, 0, None, trainer.within(label, 0.1, 0.9), expected=len(arms) + 1)
     reads = {arm.name: Read.of(bench.measure(arm)) for arm in arms}
     reads["random groups"] = Read.pool([reads.pop(arm.name) for arm in chance])
     reads["window"] = reads.pop(f"window {window}")
@@ -195,8 +195,8 @@ def shown(numbers: dict) -> dict:
         judged = []
         for way in ways:
             if way in table:  # against random groups the trained ones alone are judged
-                kept = {key: one for key, one in table[way].items() if not key.startswith("against_random")}
-                judged.append(table[way] if way == ways[0] else kept)
+                without_random = {key: one for key, one in table[way].items() if not key.startswith("against_random")}
+                judged.append(table[way] if way == ways[0] else without_random)
         dense = table["dense", "dense"]["perplexity"]
         lead = f"Held-out loss (dense training read dense has a perplexity of {dense:.2f}): "
         names = "trained with {trained} and read with {reading}".format_map

@@ -38,10 +38,10 @@ def block_sums(probabilities: Tensor, values: Tensor, keep: Tensor) -> Tensor:
     left = read.sum(-1)  # [H, n]
     entropy = torch.special.entr(read).sum(-1) / left.clamp_min(1e-30) + left.clamp_min(1e-30).log()
     out, part = probabilities @ values, read @ values  # [H, n, D]
-    whole = _norm(out).clamp_min(1e-12)
+    norms = _norm(out).clamp_min(1e-12)
     parts = (
         *(entropy.mean(0), keep.sum(-1), (1 - left).clamp_min(0).mean(0)),
-        *(_norm(out - part) / whole, _norm(part / left.clamp_min(1e-30)[..., None] - out) / whole),
+        *(_norm(out - part) / norms, _norm(part / left.clamp_min(1e-30)[..., None] - out) / norms),
     )
     return torch.stack([p.double().sum() for p in parts])
 
@@ -140,16 +140,16 @@ class LayerBench(Bench):
             return super().method(arm, index)
         layers = self.model.num_layers
         dealt = None if arm.chance is None else seeds(arm.chance, index, layers)
-        given = {"given": arm.given(index, self.ids.shape[1], layers), "only": arm.layer, "dealt": dealt}
-        return OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
+        given_groups = {"given": arm.given(index, self.ids.shape[1], layers), "only": arm.layer, "dealt": dealt}
+        return OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given_groups)
 
     def looks(self, window: int, wide: list[int], seed: int) -> np.ndarray:
         """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes. Errors: BadSetting."""
         lm, n_sink = self.model, self.n_sink
         decides = [lm.revision, str(lm.dtype), self.text, router_hash(self.stand_in), window, n_sink, wide, seed]
         part = self.work and self.work / f"pruned-{text_hash(repr(decides))}.json"
-        seen = (part and read_json(part) or {}).get("windows", [])
-        for index in range(len(seen), len(self.ids)):
+        windows_seen = (part and read_json(part) or {}).get("windows", [])
+        for index in range(len(windows_seen), len(self.ids)):
             self.tell("what is pruned", index)
             chance = seeds(seed, index, lm.num_layers)
             one = look(lm, self.stand_in, self.ids[index], window, n_sink, wide, chance)
@@ -158,7 +158,7 @@ class LayerBench(Bench):
                     f"{lm.name} has sliding windows or soft-capped scores, and this study reads attention where there "
                     "is neither: choose another model."
                 )
-            seen.append(one.tolist())
+            windows_seen.append(one.tolist())
             if part and self.due(index):
-                write_json(part, {"windows": seen})
-        return np.array(seen)
+                write_json(part, {"windows": windows_seen})
+        return np.array(windows_seen)

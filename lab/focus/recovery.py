@@ -48,10 +48,14 @@ def compare(
     trained ones predict better), `difference_points` of each document where they are too few for an interval, and
     `points points_low points_high`, the same in points of recovery above the control.
     """
-    found = difference("difference", trained, control, documents)
-    row = {"difference": found["difference"], "low": found["difference_low"], "high": found["difference_high"]}
-    row |= {"p": found["difference_p"], "units": len(np.unique(documents))}
-    row |= {"difference_points": found["difference_points"]}
+    apart = difference("difference", trained, control, documents)
+    row = {
+        "difference": apart["difference"],
+        "low": apart["difference_low"],
+        "high": apart["difference_high"],
+    }
+    row |= {"p": apart["difference_p"], "units": len(np.unique(documents))}
+    row |= {"difference_points": apart["difference_points"]}
     points = Interval(None, None, None, 0)
     if np.mean(window) > np.mean(dense):
         points = over_units(100 * (control - trained), documents, below=window - dense)[0]
@@ -114,7 +118,7 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
         signs[name] = Comparison(row["difference"], row["low"], row["high"], p_holm=row.get("holm")).direction
     verdicts = {name: {-1: True, 0: None, 1: False}[sign] for name, sign in signs.items()}
     points, limit = comparisons["random tokens"]["points"], max(0.25, 2 / groups)
-    found = {
+    verdict = {
         "headroom": headroom,
         "beats": {name: verdicts[name] for name in CONTROLS},
         "points": points,
@@ -125,7 +129,7 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
         "balanced": max(shares) <= limit,
     }
     better = all(verdicts[name] is True for name in CONTROLS)
-    return found | {"holds": better and found["points_reached"] and found["balanced"] and headroom}
+    return verdict | {"holds": better and verdict["points_reached"] and verdict["balanced"] and headroom}
 
 
 def sentence(numbers: dict) -> str:

@@ -47,23 +47,23 @@ def measure(at: Setting) -> dict:
     lm, sizes = at.lm, at.sizes
     plan = {"window": sizes.window, "n_sink": sizes.n_sink, "length": sizes.length, "tokens_per_step": sizes.length}
     plan |= {"seed": sizes.seed, "calibration_windows": 1, "check_windows": 0}
-    own = copy_of(lm)
-    steps = _steps(own, plan, at.work)
+    copy = copy_of(lm)
+    steps = _steps(copy, plan, at.work)
     times = clock(steps, sizes.repeats, at.context.progress)
     rows = []
     for name, run in steps.items():
         gate, _, phase = name.partition(", phase ")
-        mine, ratio, size = times[name], times[name].over(times["dense"]), peak_bytes(run, own.device)
+        time, ratio, size = times[name], times[name].over(times["dense"]), peak_bytes(run, copy.device)
         row = {"step": name, "gate": gate if phase else None, "phase": int(phase) if phase else None}
-        row |= {"seconds": mine.median, "low": mine.low, "high": mine.high}
+        row |= {"seconds": time.median, "low": time.low, "high": time.high}
         row |= {"times": ratio.median, "times_low": ratio.low, "times_high": ratio.high, "bytes": size}
         dense = rows[0]["bytes"] if rows else size
         rows.append(row | {"memory_times": size / dense if size and dense else None})
-    most = _most(rows)
+    highest = _most(rows)
     about = {"text": corpus_hash(_texts()), "tokens": sizes.length, "window": sizes.length, "repeats": sizes.repeats}
     about |= {"kernel": "gate on the scores", "dense_kernel": lm.stock_attention, "dtype": "float32"}
     about |= {"processor": processor(str(lm.device)), "training": plan}
-    met = {name: most[name] <= target for name, target in TARGETS.items()}
+    met = {name: highest[name] <= target for name, target in TARGETS.items()}
     return {"rows": rows, "targets": TARGETS, "met": met, "protocol": about}
 
 
@@ -71,23 +71,23 @@ def shown(numbers: dict) -> dict:
     """How the cost is told."""
     rows, length = numbers["rows"], numbers["protocol"]["window"]
     gates = ", ".join(f"the {gate} gate {_slower(rows, gate)}" for gate in ("log", "literal"))
-    said = (
+    sentence = (
         f"On the machine named below, at {length:,} tokens, in its slower phase a step takes, of a dense one: {gates}; "
         f"up to {_most(rows)['memory']:.2f} times the memory."
     )
     rounds = numbers["protocol"]["repeats"]
     note = f"Times a dense step are medians of {rounds} rounds, with the lowest and the highest round in brackets."
-    return {"sentence": said, "columns": columns("step-cost"), "notes": [note]}
+    return {"sentence": sentence, "columns": columns("step-cost"), "notes": [note]}
 
 
 def sample(run: Setting, numbers: dict) -> dict[str, int | None]:
     """Memory of two steps, which unlike their time should come again."""
     steps = _steps(copy_of(run.lm), numbers["protocol"]["training"], Path())
-    found = {}
+    peaks = {}
     for name in ("dense", "log, phase 1"):
         steps[name]()
-        found[name] = peak_bytes(steps[name], torch.device(numbers["protocol"]["device"]))
-    return found
+        peaks[name] = peak_bytes(steps[name], torch.device(numbers["protocol"]["device"]))
+    return peaks
 
 
 def _most(rows: list[dict]) -> dict[str, float]:
@@ -106,15 +106,15 @@ def _texts() -> list[str]:
     return list(natural_samples().values())
 
 
-def _steps(own: Model, sizes: dict, folder: Path) -> dict[str, Callable]:
+def _steps(model_copy: Model, sizes: dict, folder: Path) -> dict[str, Callable]:
     """Step by name: dense, then every form of the gate in both phases."""
     length = sizes["length"]
-    ids = np.resize(token_stream(own.tokenizer, _texts()), 4 * length)
-    steps = {"dense": _dense(own, ids[:length], sizes)}
+    ids = np.resize(token_stream(model_copy.tokenizer, _texts()), 4 * length)
+    steps = {"dense": _dense(model_copy, ids[:length], sizes)}
     for gate in GATES:
         for phase in (1, 2):
             plan = RouterTraining(**sizes, gate=gate, phase=phase)
-            steps[f"{gate}, phase {phase}"] = _focus(own, ids, plan, folder / "no checkpoint")
+            steps[f"{gate}, phase {phase}"] = _focus(model_copy, ids, plan, folder / "no checkpoint")
     return steps
 
 

@@ -42,13 +42,13 @@ def measure(run: Setting) -> dict:
         place = run.work / domain
         make_folder(place)
         ids, units = held_out_windows(run.lm, held_out, sizes.length, sizes.windows)
-        more = {"documents": train, "windows": ids, "units": units, "work": place}
-        more["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
-        trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * sizes.seeds, **more)
+        texts_of_domain = {"documents": train, "windows": ids, "units": units, "work": place}
+        texts_of_domain["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
+        trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * sizes.seeds, **texts_of_domain)
         trainings = [_train(trainer, replace(plan, seed=seed), sizes) for seed in sizes.every_seed]
         plans = trainings[0]["plans"]
         for arm in ARMS:
-            tuned, base, seen, known, literal = (
+            tuned, base, seen, base_seen, literal = (
                 [training[kind][arm] for training in trainings]
                 for kind in ("tuned", "base", "tuned on", "base on", "literal")
             )
@@ -61,7 +61,7 @@ def measure(run: Setting) -> dict:
                 "before": Read.pool(base).perplexity,
                 "train": Read.pool(seen).loss,
                 "gap": now.loss - Read.pool(seen).loss,
-                "gap_before": Read.pool(base).loss - Read.pool(known).loss,
+                "gap_before": Read.pool(base).loss - Read.pool(base_seen).loss,
                 "pairs_share": pairs_share(now.pairs, sizes.length),
                 "largest_share": None,
                 "perplexity_literal": None,

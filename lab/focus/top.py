@@ -94,8 +94,8 @@ def measure(run: Setting) -> dict:
 
 
 def _arm(name: str, router: FocusRouter, k: int, window: int, **more: Any) -> Arm:
-    said = "".join(f", {value}" for value in more.values())
-    return Arm(f"{name} with top {k}{said}", {"window": window, "top": k, **more}, router)
+    suffix = "".join(f", {value}" for value in more.values())
+    return Arm(f"{name} with top {k}{suffix}", {"window": window, "top": k, **more}, router)
 
 
 def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -129,13 +129,13 @@ def shown(numbers: dict) -> dict:
         reads = f"reads {row['pairs_share']:.0%} of the pairs (random tokens {row['random_pairs_share']:.0%})"
         return f"k = {row['k']}{own} {reads}"
 
-    whole = [row for row in rows if row["router"] == first and 2 * row["k"] > numbers["groups"]]
-    equal = all(row["equals_dense"] for row in whole)
+    all_pairs = [row for row in rows if row["router"] == first and 2 * row["k"] > numbers["groups"]]
+    equal = all(row["equals_dense"] for row in all_pairs)
     verdict = "equal it" if equal else "differ from dense attention, which indicates a bug"
-    furthest = max(row["furthest"] for row in whole)
+    furthest = max(row["furthest"] for row in all_pairs)
     sentence = (
-        f"{concluded(lead, paired, CONTROLS, subject)} From k = {whole[0]['k']} on all pairs are read: these rows are "
-        f"dense attention and {verdict} (largest change of a token's loss {furthest:.1e} nats)."
+        f"{concluded(lead, paired, CONTROLS, subject)} From k = {all_pairs[0]['k']} on all pairs are read: these rows "
+        f"are dense attention and {verdict} (largest change of a token's loss {furthest:.1e} nats)."
     )
     return presented("top", sentence, panels(numbers), interval_caveat(numbers["protocol"]))
 
@@ -145,7 +145,7 @@ def panels(numbers: dict) -> list[dict]:
     ks, dense = list(range(1, numbers["groups"] + 1)), numbers["dense"]["perplexity"]
     one = [row for row in numbers["rows"] if row["router"] == numbers["router"]]
     own = {row["k"]: row for row in numbers["rows"] if row["router"] != numbers["router"]}
-    others = [own.get(k, {}) for k in ks]
+    own_rows = [own.get(k, {}) for k in ks]
 
     def ratio(rows: list[dict], key: str = "perplexity") -> list:
         return [row[key] / dense if row.get(key) else None for row in rows]
@@ -160,8 +160,8 @@ def panels(numbers: dict) -> list[dict]:
     ratios = [series("one router, read with k", ratio(one))]
     above = [of_rows("one router, read with k", one, "against_dense")]
     if own:
-        ratios.append(series("routers trained for k", ratio(others)))
-        above.append(of_rows("routers trained for k", others, "against_dense"))
+        ratios.append(series("routers trained for k", ratio(own_rows)))
+        above.append(of_rows("routers trained for k", own_rows, "against_dense"))
     for name, key in {"random tokens": "random", "window of equal pairs": "window"}.items():
         ratios.append(series(name, ratio(one, f"perplexity_{key}")))
         above.append(of_rows(name, one, f"{key}_against_dense"))

@@ -47,16 +47,16 @@ def remeasure(
     wanted = [name for name in chosen(only, list(stored), "stored study") if not stale or reasons(stored[name], lm)]
     wanted.sort(key=lambda name: stored[name]["protocol"].get("seconds") or float("inf"))
     rows = [_row(name, stored[name], lm) for name in wanted]
-    said = takes(rows)
-    context.progress(0.0, said)
+    sentence = takes(rows)
+    context.progress(0.0, sentence)
     end = None if minutes is None else time.monotonic() + 60 * minutes
     for place, row in enumerate(rows):
         if end is not None and time.monotonic() >= end:
             break
-        own = copy.copy(context)
-        own.progress = _told(context, row["name"], place / len(rows), 1 / len(rows), end)
+        watched = copy.copy(context)
+        watched.progress = _told(context, row["name"], place / len(rows), 1 / len(rows), end)
         try:
-            _again(stored[row["name"]], lm, corpus, own)
+            _again(stored[row["name"]], lm, corpus, watched)
             row["state"] = "measured"
         except OutOfTime:
             row["state"] = STOPPED
@@ -64,41 +64,41 @@ def remeasure(
             raise
         except AnalysisError as error:
             row["state"] = str(error)
-    numbers = {"sentence": said, "rows": rows, "protocol": protocol("remeasure", lm)}
+    numbers = {"sentence": sentence, "rows": rows, "protocol": protocol("remeasure", lm)}
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
 def stored_studies(context: Context, lm: Model) -> dict[str, dict]:
     """Name of the file -> what is stored, of every stored study of a model; where two folders hold one, the first."""
     files = study_files([folder / "studies" for folder in context.state_dirs(lm)])
-    found = {path.stem: read_json(path) for path in files}
-    return {name: one for name, one in found.items() if one and _study(one)}
+    studies = {path.stem: read_json(path) for path in files}
+    return {name: numbers for name, numbers in studies.items() if numbers and _study(numbers)}
 
 
 def reasons(stored: dict, lm: Model) -> list[str]:
     """Why a stored study is out of date; empty where it is not."""
-    told, study = stored["protocol"], _study(stored)
-    now = dataclasses.asdict(study.sizes(**told.get("asked", {})))
-    changed = told.get("sizes") != {name: now[name] for name in study.defaults}
-    found = {
-        "other weights": StudyProtocol.of(told).other_weights(lm.revision),
-        "other version": StudyProtocol.of(told).other_version,
+    protocol, study = stored["protocol"], _study(stored)
+    now = dataclasses.asdict(study.sizes(**protocol.get("asked", {})))
+    changed = protocol.get("sizes") != {name: now[name] for name in study.defaults}
+    checks = {
+        "other weights": StudyProtocol.of(protocol).other_weights(lm.revision),
+        "other version": StudyProtocol.of(protocol).other_version,
         "other sizes": changed,
     }
-    return [reason for reason, holds in found.items() if holds]
+    return [reason for reason, holds in checks.items() if holds]
 
 
 def takes(rows: list[dict]) -> str:
     """What measuring these rows will take, in words."""
     if not rows:
         return "No stored study is out of date or was asked for: nothing is measured."
-    said = f"To be measured again: {', '.join(row['name'] for row in rows)}."
-    known = [row["seconds"] for row in rows if row["seconds"]]
-    if not known:
-        return f"{said} How long that took before is not stored."
-    unknown = len(rows) - len(known)
+    text = f"To be measured again: {', '.join(row['name'] for row in rows)}."
+    seconds = [row["seconds"] for row in rows if row["seconds"]]
+    if not seconds:
+        return f"{text} How long that took before is not stored."
+    unknown = len(rows) - len(seconds)
     without = f", without {unknown} of them, whose time is not stored" if unknown else ""
-    return f"{said} Before, that took about {sum(known) / 3600:.1f} hours{without}."
+    return f"{text} Before, that took about {sum(seconds) / 3600:.1f} hours{without}."
 
 
 def _study(stored: dict) -> Study | None:
@@ -107,19 +107,21 @@ def _study(stored: dict) -> Study | None:
 
 
 def _row(name: str, stored: dict, lm: Model) -> dict:
-    told = stored["protocol"]
+    protocol = stored["protocol"]
     about = {"name": name, "study": _study(stored).name, "why": ", ".join(reasons(stored, lm)) or "asked for"}
-    return about | {"seconds": told.get("seconds"), "state": "to be measured", "command": told["command"]}
+    return about | {"seconds": protocol.get("seconds"), "state": "to be measured", "command": protocol["command"]}
 
 
 def _again(stored: dict, lm: Model, corpus: str, context: Context) -> None:
     """Measure a stored study with what was asked for when it was stored. Errors: BadSetting, and those of the study."""
-    told, study = stored["protocol"], _study(stored)
-    given = {"model": lm.name, "seed": told["seed"]} | told.get("asked", {})
-    if "folder" in told:
+    protocol, study = stored["protocol"], _study(stored)
+    given = {"model": lm.name, "seed": protocol["seed"]} | protocol.get("asked", {})
+    if "folder" in protocol:
         if not corpus:
-            raise BadSetting(f"It reads the folder {told['folder']}: name that, or the one it lies in, as the corpus.")
-        inner = Path(corpus) / told["folder"]
+            raise BadSetting(
+                f"It reads the folder {protocol['folder']}: name that, or the one it lies in, as the corpus."
+            )
+        inner = Path(corpus) / protocol["folder"]
         given["corpus"] = str(inner if inner.is_dir() else corpus)
     study(**given, context=context)
 

@@ -42,12 +42,12 @@ def measure(run: Setting) -> dict:
     """
     sizes = run.sizes
     lengths = [length for length in TARGETS["attention"] if length <= sizes.longest]
-    asked = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
-    asked += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
+    calls = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
+    calls += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
     caches = [length for length in CACHES if length <= sizes.longest]
-    asked += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
-    asked.append({"what": "inference", "model": sizes.model})
-    rows = [row for number, one in enumerate(asked) for row in _part(run, one, number / len(asked))]
+    calls += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
+    calls.append({"what": "inference", "model": sizes.model})
+    rows = [row for number, call in enumerate(calls) for row in _part(run, call, number / len(calls))]
     about = {"text": None, "tokens": sizes.longest, "window": AIMED["window"], "repeats": sizes.repeats}
     about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
     return {"rows": rows, "protocol": about}
@@ -61,7 +61,7 @@ def shown(numbers: dict) -> dict:
     bare = [row for row in rows if row["what"] == "attention" and row["batch"] == 1]
     longest = [row for row in bare if row["length"] == max(one["length"] for one in bare)]
     fastest = " and ".join(f"{row['speedup']:.2f} times in {row['dtype']}" for row in longest)
-    said = (
+    sentence = (
         f"On the machine named below, bare attention over {longest[0]['length']:,} tokens is {fastest} as fast as "
         f"torch's fastest dense kernel. {len(aimed) - len(missed)} of {len(aimed)} aims are reached"
         + (f"; below their aim: {', '.join(missed)}." if missed else ".")
@@ -74,7 +74,7 @@ def shown(numbers: dict) -> dict:
     about = numbers["protocol"]
     notes = [f"Ratios are medians of {about['repeats']} rounds or more, with the lowest and the highest in brackets."]
     notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []
-    return presented("kernels", said, [drawn], *notes)
+    return presented("kernels", sentence, [drawn], *notes)
 
 
 def sample(run: Setting, numbers: dict) -> dict:
@@ -99,24 +99,24 @@ def _part(run: Setting, asked: dict, done: float) -> list[dict]:
 
 def _rows(what: str, one: dict) -> list[dict]:
     """A row of `bench` as this study has them; of a whole model, one of the prompt and one of a token after it."""
-    same = {name: one[name] for name in ("dtype", "length", "batch", "dense_kernel", "kernel")}
+    about = {name: one[name] for name in ("dtype", "length", "batch", "dense_kernel", "kernel")}
     ends = {end: one[f"speedup{end}"] for end in ("", "_low", "_high")}
     if what != "inference":
-        return [_row(what, same, one["dense_ms"], one["sparse_ms"], ends, one["bound"], one["target"])]
+        return [_row(what, about, one["dense_ms"], one["sparse_ms"], ends, one["bound"], one["target"])]
     of_token = {end: one[f"speedup_per_token{end}"] for end in ends}
     prompt, token = (one[name] for name in ("prefill_ms", "ms_per_token"))
     return [
-        _row("prompt", same, prompt["dense"], prompt["sparse"], ends, one["bound"], one["target"]),
-        _row("token", same, token["dense"], token["sparse"], of_token, None, one["target"]),
+        _row("prompt", about, prompt["dense"], prompt["sparse"], ends, one["bound"], one["target"]),
+        _row("token", about, token["dense"], token["sparse"], of_token, None, one["target"]),
     ]
 
 
 def _row(
-    what: str, same: dict, dense: float, sparse: float, ends: dict, bound: float | None, target: float | None
+    what: str, about: dict, dense: float, sparse: float, ends: dict, bound: float | None, target: float | None
 ) -> dict:
     times = {"dense_ms": dense, "sparse_ms": sparse} | {f"speedup{end}": value for end, value in ends.items()}
     met = None if target is None else ends[""] >= target
-    return {"what": what, **same, **times, "bound": bound, "target": target, "met": met}
+    return {"what": what, **about, **times, "bound": bound, "target": target, "met": met}
 
 
 def _named(row: dict) -> str:

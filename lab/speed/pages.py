@@ -34,23 +34,27 @@ class Made(Sizes):
 def measure(run: Setting) -> dict:
     """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
     removed afterwards; `parameters`."""
-    sizes, own = run.sizes, copy.copy(run.context)
-    own.browser, own._model, own.kept = False, None, {}  # a folder outside of models_cache; its model goes with it
+    sizes, context = run.sizes, copy.copy(run.context)
+    context.browser, context._model, context.kept = (
+        False,
+        None,
+        {},
+    )  # a folder outside of models_cache; its model goes with it
     with tempfile.TemporaryDirectory() as folder:
         config, out = Path(folder) / "config.json", Path(folder) / "model"
         write_json(config, _config(sizes))
-        make_shape(str(config), str(out), own.progress)
-        found = bench_model(str(out), "", [sizes.length] if sizes.length else None, own).numbers
-    told = found["protocol"]
-    about = {name: told[name] for name in ("dtype", "device", "processor", "text", "window")}
-    about |= {"kernel": f"{_named(sizes)}, random weights", "tokens": found["plain"][-1]["tokens"]}
-    return {name: found[name] for name in ("rows", "plain", "parameters")} | {"protocol": about}
+        make_shape(str(config), str(out), context.progress)
+        bench = bench_model(str(out), "", [sizes.length] if sizes.length else None, context).numbers
+    protocol = bench["protocol"]
+    about = {name: protocol[name] for name in ("dtype", "device", "processor", "text", "window")}
+    about |= {"kernel": f"{_named(sizes)}, random weights", "tokens": bench["plain"][-1]["tokens"]}
+    return {name: bench[name] for name in ("rows", "plain", "parameters")} | {"protocol": about}
 
 
 def shown(numbers: dict) -> dict:
     """How the costs are told."""
-    told = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
-    name = f"{_named(Made(**told))}: {costs(numbers['rows'], numbers['plain'])}"
+    sizes = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
+    name = f"{_named(Made(**sizes))}: {costs(numbers['rows'], numbers['plain'])}"
     refused = [f"{row['page']} did not run: {row['refused']}" for row in numbers["rows"] if row["refused"]]
     return presented("pages", name, None, *refused)
 
@@ -66,8 +70,8 @@ def _config(sizes: Made) -> dict:
     named = {name.partition("/")[2].lower(): config for name, config in KNOWN.items()}
     config = named.get(sizes.shape.rpartition("/")[2].lower())
     if config is None:
-        known = ", ".join(name.partition("/")[2] for name in KNOWN)
-        raise BadSetting(f"{sizes.shape[:80]!r} is no known shape; there are: {known}.")
+        names = ", ".join(name.partition("/")[2] for name in KNOWN)
+        raise BadSetting(f"{sizes.shape[:80]!r} is no known shape; there are: {names}.")
     if sizes.layers == WHOLE:
         return dict(config)
     depth = read_shape(config).layers

@@ -21,10 +21,10 @@ class Moved(Sizes):
 
 def measure(run: Setting) -> dict:
     """`rows` as `bench_sliders` gives them. Errors: BadSetting, AnalysisError without Playwright or Chromium."""
-    found = bench_sliders(run.context).numbers
-    told = found["protocol"]
-    about = {name: told[name] for name in MACHINE} | {"text": told["text"], "tokens": told["read"]}
-    return {"rows": found["rows"], "protocol": about | {"kernel": f"the app in {told['browser']}"}}
+    bench = bench_sliders(run.context).numbers
+    protocol = bench["protocol"]
+    about = {name: protocol[name] for name in MACHINE} | {"text": protocol["text"], "tokens": protocol["read"]}
+    return {"rows": bench["rows"], "protocol": about | {"kernel": f"the app in {protocol['browser']}"}}
 
 
 def shown(numbers: dict) -> dict:
@@ -40,8 +40,8 @@ def shown(numbers: dict) -> dict:
 def sample(run: Setting, numbers: dict) -> dict:
     """How many sliders of each kind the rows name that are there today, and the tokens that are read; no browser."""
     sliders, named = tool(), {row["slider"].partition(": ")[0] for row in numbers["rows"]}
-    known = {"stored": sliders.stored(), "new": sliders.live()}
-    found = {what: sum((one.label or one.name) in named for one in those) for what, those in known.items()}
+    sliders_of = {"stored": sliders.stored(), "new": sliders.live()}
+    found = {what: sum((one.label or one.name) in named for one in those) for what, those in sliders_of.items()}
     return {what: float(count) for what, count in found.items()} | {"tokens": float(sliders.READ)}
 
 

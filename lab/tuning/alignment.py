@@ -43,8 +43,8 @@ class Sizes(Baseline):
 
     def tuning(self) -> Extension:
         """How the copy is tuned. Errors: BadSetting."""
-        more = {"warm_up": min(20, self.instruct_steps // 4), "seed": self.seed}
-        return Extension(self.length, None, self.instruct_steps, self.tokens_per_step, self.instruct_rate, **more)
+        about = {"warm_up": min(20, self.instruct_steps // 4), "seed": self.seed}
+        return Extension(self.length, None, self.instruct_steps, self.tokens_per_step, self.instruct_rate, **about)
 
 
 def measure(run: Setting) -> dict:
@@ -52,34 +52,34 @@ def measure(run: Setting) -> dict:
     of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right; `tuning`, how the copy was made.
     Errors: BadSetting, BadText, BadModel."""
     lm, sizes = run.lm, run.sizes
-    made, plan = Instructions(lm, sizes.seed), sizes.tuning()
-    ids, asked = made.stream(COPIES), made.asked(ITEMS)
+    instructions, plan = Instructions(lm, sizes.seed), sizes.tuning()
+    ids, asked = instructions.stream(COPIES), instructions.asked(ITEMS)
     named = text_hash(f"{ids_hash(ids)} {plan}")
-    told = run.context.within(0.0, 0.1, "instructions").progress
-    own, losses = extend(lm, ids, plan, run.work / f"instructions-{lm.revision}-{named}.checkpoint", told, named)
-    before = answers(lm, METHODS["dense"](), asked, lambda stage: told(0.99, stage))
+    report = run.context.within(0.0, 0.1, "instructions").progress
+    own, losses = extend(lm, ids, plan, run.work / f"instructions-{lm.revision}-{named}.checkpoint", report, named)
+    before = answers(lm, METHODS["dense"](), asked, lambda stage: report(0.99, stage))
     tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
-    found = measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
+    numbers = measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
     shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
-    found["followed"] = {"before": shares, "tuned": found["rows"][0]["scores"]}
-    found["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
-    found["protocol"] |= {"instructions": named, "items": ITEMS}
-    return found
+    numbers["followed"] = {"before": shares, "tuned": numbers["rows"][0]["scores"]}
+    numbers["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
+    numbers["protocol"] |= {"instructions": named, "items": ITEMS}
+    return numbers
 
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    rows, told, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
+    rows, protocol, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
     listed = ", ".join(f"{kind} {kinds['before'][kind]:.0%} to {kinds['tuned'][kind]:.0%}" for kind in kinds["tuned"])
     start = f"Tuning on instructions takes the share that the copy follows from and to: {listed} (chance 25%)."
-    said = f"{start} {sentence(rows, told.get('seeds', 1), 'Instructions followed')}"
+    conclusion = f"{start} {sentence(rows, protocol.get('seeds', 1), 'Instructions followed')}"
     loras = [f"+ LoRA (r=4, lr={rate})" for rate in ("1e-5", "5e-5", "1e-4")]
     names = ["Instruct baseline", "+ Centroids (K=2)", *loras]
     lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
-    drawn = panels(rows, told["rates"])[:-1]
+    drawn = panels(rows, protocol["rates"])[:-1]
     drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
-    more = [f"The new domain is {told['new_domain']}.", interval_caveat(told)]
-    return presented("alignment", said, drawn, *more)
+    notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
+    return presented("alignment", conclusion, drawn, *notes)
 
 
 def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -93,8 +93,8 @@ def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
 
 def part(run: Setting, numbers: dict) -> dict:
     """The instructions that the model follows before it is tuned; the tuned copy is not kept."""
-    asked = Instructions(run.lm, run.sizes.seed).asked(ITEMS)
-    before = answers(run.lm, METHODS["dense"](), asked, lambda stage: None)
+    questions = Instructions(run.lm, run.sizes.seed).asked(ITEMS)
+    before = answers(run.lm, METHODS["dense"](), questions, lambda stage: None)
     return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
 
 

@@ -84,8 +84,8 @@ def numbers(curves: dict[Circuit, list[dict]]) -> dict:
 def _row(arm: str, plans: list[Circuit], curves: dict[Circuit, list[dict]]) -> dict:
     """One arm over its seeds."""
     ends = [curves[plan][-1] for plan in plans]
-    known = [next((e["step"] for e in curves[plan] if e["second"] < KNOWN), None) for plan in plans]
-    steps = [step for step in known if step is not None]
+    first_known = [next((e["step"] for e in curves[plan] if e["second"] < KNOWN), None) for plan in plans]
+    steps = [step for step in first_known if step is not None]
     second = interval([end["second"] for end in ends], fewest=SEEDS)
     return {
         "arm": arm,
@@ -147,20 +147,20 @@ def _mean_curve(curves: list[dict], arm: str, steps: list[int]) -> list[float]:
 
 def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
     """Where the circuit forms and where not, whichever way it came out."""
-    said = []
+    parts = []
     for norm, name in ((False, "without the norm of queries and keys"), (True, "with it")):
-        mine = [row for row in rows if row["norm"] == norm]
-        known, of = (sum(row[key] for row in mine) for key in ("known", "trainings"))
-        steps = [row["steps"] for row in mine if row["steps"] is not None]
+        arms = [row for row in rows if row["norm"] == norm]
+        learned, of = (sum(row[key] for row in arms) for key in ("known", "trainings"))
+        steps = [row["steps"] for row in arms if row["steps"] is not None]
         when = f", after {min(steps):,.0f} to {max(steps):,.0f} steps at the median" if len(steps) > 1 else ""
         when = f", after {steps[0]:,.0f} steps at the median" if len(steps) == 1 else when
-        never = f", and {min(row['second'] for row in mine):.2f} nats is the best mean" if known < of else ""
-        said.append(f"{name} {known} of {of} trainings learn it{when}{never}")
-    asked = (
+        never = f", and {min(row['second'] for row in arms):.2f} nats is the best mean" if learned < of else ""
+        parts.append(f"{name} {learned} of {of} trainings learn it{when}{never}")
+    lead = (
         f"A second copy of random tokens costs {chance:.2f} nats a token by chance and next to 0 once a head looks back"
     )
-    most = max(row["trained"] for row in rows)
-    return f"{asked}: {'; '.join(said)} ({most:,} steps at most).{scope_of_claim(seeds, 'model')}"
+    longest = max(row["trained"] for row in rows)
+    return f"{lead}: {'; '.join(parts)} ({longest:,} steps at most).{scope_of_claim(seeds, 'model')}"
 
 
 circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)

@@ -58,10 +58,10 @@ def measure(run: Setting) -> dict:
     run.context.progress(0.0, "naming heads")
     scores = circuit_scores(lm.lm, sizes.length, 8, sizes.seed + OTHERS)[1]
     named = [tuple(map(int, cell)) for cell in np.argwhere(scores > sizes.above)]
-    others = [cell for cell in np.ndindex(scores.shape) if cell not in named]
+    unnamed = [cell for cell in np.ndindex(scores.shape) if cell not in named]
     rng = np.random.default_rng(sizes.seed)
-    few = min(len(named), len(others))
-    drawn = [[others[i] for i in rng.permutation(len(others))[:few]] for _ in range(sizes.draws)] if few else []
+    few = min(len(named), len(unnamed))
+    drawn = [[unnamed[i] for i in rng.permutation(len(unnamed))[:few]] for _ in range(sizes.draws)] if few else []
     sets = {ALL: [[]], **({NAMED: [named]} if named else {}), **({DRAWN: drawn} if drawn else {})}
     rows = []
     tasks = _tasks(lm)
@@ -92,13 +92,13 @@ def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
     """One arm: its gain over the units, and what part of all heads' mean gain that is: the whole, which has no
     interval, of all heads."""
     gains, full = (one[:, 0] - one[:, 1] for one in (read[arm], read[ALL]))
-    found = over_seeds(gains, np.arange(gains.shape[1]), fewest=2)[0] if len(gains) > 1 else interval(gains[0])
+    gain = over_seeds(gains, np.arange(gains.shape[1]), fewest=2)[0] if len(gains) > 1 else interval(gains[0])
     new, again = read[arm].mean((0, 2))
-    edges = {"low": found.low, "high": found.high}
-    known = found.low is not None and arm != ALL
-    kept = {f"kept_{name}": edge / full.mean() if known else None for name, edge in edges.items()}
-    about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": found.mean}
-    return about | edges | {"kept": found.mean / full.mean()} | kept | {"units": gains.shape[1]}
+    edges = {"low": gain.low, "high": gain.high}
+    judged = gain.low is not None and arm != ALL
+    kept = {f"kept_{name}": edge / full.mean() if judged else None for name, edge in edges.items()}
+    about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": gain.mean}
+    return about | edges | {"kept": gain.mean / full.mean()} | kept | {"units": gains.shape[1]}
 
 
 def _tasks(lm: Model) -> dict[str, Callable[[Setting, Heads], np.ndarray]]:
@@ -149,20 +149,20 @@ def part(run: Setting, numbers: dict) -> dict:
 def shown(numbers: dict) -> dict:
     """What the named heads carry, whichever way it came out."""
     rows, named, above = numbers["rows"], numbers["named"], numbers["above"]
-    at = {(row["task"], row["arm"]): row for row in rows}
+    by_arm = {(row["task"], row["arm"]): row for row in rows}
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     parts = [f"No head has an induction score above {above:g} on random tokens written twice: there is none to take"]
     if named:
         heads = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
         parts = [f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({heads})"]
         for task in tasks:
-            full, without = at[task, ALL], at[task, NAMED]
-            more = f", without as many others {at[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in at else ""
+            full, without = by_arm[task, ALL], by_arm[task, NAMED]
+            beside = f", without as many others {by_arm[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in by_arm else ""
             left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
             parts.append(
-                f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{more}"
+                f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{beside}"
             )
-    units = [f"{row['units']:,} {what}" for task, what in UNITS.items() if (row := at.get((task, ALL)))]
+    units = [f"{row['units']:,} {what}" for task, what in UNITS.items() if (row := by_arm.get((task, ALL)))]
     note = (
         f"Units are {', and '.join(units)}: brackets say how even it is there, and nothing of other texts. Those of "
         "what is left are the gain's, by the mean gain of all heads."

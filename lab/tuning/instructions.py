@@ -41,12 +41,12 @@ class Instructions:
             named, chosen = [self.names[at[right]]], [self.marks[i] for i in at]
         else:
             named = [chosen[right]] if kind == "repeat" else chosen
-        comma, asked = self.pieces.ids(","), [self.pieces.ids(f"Instruction: {KINDS[kind]}")]
+        comma, question_parts = self.pieces.ids(","), [self.pieces.ids(f"Instruction: {KINDS[kind]}")]
         for place, word in enumerate(named):
-            asked += [comma, word] if place else [word]
-        said = np.concatenate([*asked, self.pieces.ids(".")])
+            question_parts += [comma, word] if place else [word]
+        sentence = np.concatenate([*question_parts, self.pieces.ids(".")])
         question = self.pieces.ids("\nAnswer:")
-        ids = np.concatenate([self.pieces.begin, said, question]).astype(np.int64)
+        ids = np.concatenate([self.pieces.begin, sentence, question]).astype(np.int64)
         return Item(ids, np.stack(chosen), right, None, len(ids) - len(question))
 
     def stream(self, count: int) -> np.ndarray:
@@ -60,9 +60,9 @@ class Instructions:
 
     def asked(self, items: int) -> dict[str, list[Pair]]:
         """kind -> questions with words that the tuning did not use, each with its control."""
-        found = {}
+        questions = {}
         for place, kind in enumerate(KINDS):
             random = np.random.default_rng([self.seed, 2, place])
-            made = [self.one(kind, self.halves[1], random) for _ in range(items)]
-            found[kind] = [(item, control(self.pieces, item, random)) for item in made]
-        return found
+            instructions = [self.one(kind, self.halves[1], random) for _ in range(items)]
+            questions[kind] = [(item, control(self.pieces, item, random)) for item in instructions]
+        return questions

@@ -46,8 +46,8 @@ class Sizes(Seeds, Windows):
         super().check(lm)
         check_range("The tokens that each copy reads", self.tokens, 4 * LAST.tokens, 1_000_000_000)
         check_range("The number of questions", self.items, 2, 1024)
-        for one in self.every_share:
-            check_range("A share of recall documents", one, 0, 1 - LAST.repeats)
+        for share in self.every_share:
+            check_range("A share of recall documents", share, 0, 1 - LAST.repeats)
         self.recipe(lm, 0.0, self.seed)
 
     @property
@@ -59,42 +59,42 @@ class Sizes(Seeds, Windows):
         """How a copy reads on: as the model did, with this share of recall documents to the end. Errors: BadSetting for
         a model that was not trained here."""
         place = Path(lm.lm.config.name_or_path or CACHE / lm.name) / "pretrain.json"
-        kept = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
-        if "heads_asked" not in kept:
+        stored = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
+        if "heads_asked" not in stored:
             raise BadSetting(f"{lm.name} was not trained by `lab.far.run`, whose recipe is read on by.")
         part = LAST._replace(length=self.length, recall=share)
         named = {"marks": (part,), "last_share": share, "kinds": tuple(MORE_OF.items())}
         named |= {"warm_up": min(WARM_UP, self.tokens // LAST.tokens // 4)}
-        return replace(recipe_from(kept), tokens=self.tokens, decay=self.tokens * 9 // 10, seed=seed + 1, **named)
+        return replace(recipe_from(stored), tokens=self.tokens, decay=self.tokens * 9 // 10, seed=seed + 1, **named)
 
 
 def measure(run: Setting) -> dict:
     """Copies of the model that read on with different shares of recall documents, asked the generated tasks. Errors:
     BadSetting, BadText."""
     lm, sizes = run.lm, run.sizes
-    asked = {sizes.length: questions(lm, sizes.length, sizes.items, sizes.seed)}
-    if not asked[sizes.length]:
+    prompts = {sizes.length: questions(lm, sizes.length, sizes.items, sizes.seed)}
+    if not prompts[sizes.length]:
         raise BadSetting("No task fits prompts so short: choose a longer window.")
     trainer = Trainer.of(run, expected=len(sizes.every_share) * sizes.seeds + 1)
     decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), sizes.items, sizes.seed]
-    own = trainer.part("recall", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
-    found = {"as it is": [own]}
+    base = trainer.part("recall", decides, lambda _: read(trainer, lm, None, prompts, "the model as it is"))
+    copies = {"as it is": [base]}
     for share in sizes.every_share:
         recipes = [sizes.recipe(lm, share, seed) for seed in sizes.every_seed]
-        found[_named(share)] = [
-            trainer.part("recall", [*decides, asdict(one)], partial(_one, trainer, one, asked)) for one in recipes
+        copies[_named(share)] = [
+            trainer.part("recall", [*decides, asdict(one)], partial(_one, trainer, one, prompts)) for one in recipes
         ]
     none = _named(0.0)
     shares = {"as it is": None} | {_named(share): share for share in sizes.every_share}
-    told = {"read": sizes.tokens, "seeds": sizes.seeds, "training_text": trainer.texts, "kernel": "sdpa"}
+    about = {"read": sizes.tokens, "seeds": sizes.seeds, "training_text": trainer.texts, "kernel": "sdpa"}
     return {
-        "rows": task_rows(found, none, [sizes.length], KEY),
+        "rows": task_rows(copies, none, [sizes.length], KEY),
         "texts": [
-            {"share": shares[name]} | text_row(parts, found[none], name, trainer.units, KEY)
-            for name, parts in found.items()
+            {"share": shares[name]} | text_row(parts, copies[none], name, trainer.units, KEY)
+            for name, parts in copies.items()
         ],
         "recipe": asdict(sizes.recipe(lm, 0.0, sizes.seed)),
-        "protocol": run.about(trainer.windows, **told),
+        "protocol": run.about(trainer.windows, **about),
     }
 
 
@@ -114,17 +114,17 @@ def _named(share: float) -> str:
     return f"with {share:.0%} recall documents" if share else "without recall documents"
 
 
-def _one(trainer: Trainer, recipe: FarRecipe, asked: dict[int, dict], doing: Path) -> dict:
+def _one(trainer: Trainer, recipe: FarRecipe, prompts: dict[int, dict], doing: Path) -> dict:
     """Train one copy and read it."""
-    lm, said = trainer.lm, f"{_named(recipe.last_share)}, seed {recipe.seed - 1}"
-    told = trainer.told(said, TRAINED)
+    lm, label = trainer.lm, f"{_named(recipe.last_share)}, seed {recipe.seed - 1}"
+    report = trainer.told(label, TRAINED)
     source = Source(lm.tokenizer.backend_tokenizer, {NATURAL: trainer.ids.astype(np.uint16)}, NATURAL)
     about = {"vocabulary": lm.lm.config.vocab_size, "domains": {NATURAL: {"share": 1.0}}}
     model = train_far(
-        recipe, source, about, doing, str(lm.device), lm.lm, report=lambda done, _: told(done, "training")
+        recipe, source, about, doing, str(lm.device), lm.lm, report=lambda done, _: report(done, "training")
     )
-    own = replace(lm, lm=model.requires_grad_(False).eval(), name=f"{lm.name}, read on")
-    return read(trainer, own, None, asked, said, TRAINED)
+    copy = replace(lm, lm=model.requires_grad_(False).eval(), name=f"{lm.name}, read on")
+    return read(trainer, copy, None, prompts, label, TRAINED)
 
 
 def shown(numbers: dict) -> dict:
