@@ -9,6 +9,7 @@ from analysis.__main__ import main
 from analysis.costs import KNOWN
 from analysis.errors import BadSetting
 from analysis.runs import Result
+from analysis.runs.stored import Column
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.speed import bench_model as study, longer
@@ -65,7 +66,8 @@ def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
         "tiny with 2 of its layers: 1 of 1 within their target; the farthest from it is Start with 2.50"
     )
     assert said.endswith("1 of 1 took more memory than predicted, at most 2.0 times as much (Start).")
-    assert documented.table(found.numbers["columns"], found.numbers["rows"]).splitlines()[2].startswith("| Start | 8 |")
+    columns = [Column(**about) for about in found.numbers["columns"]]
+    assert documented.table(columns, found.numbers["rows"]).splitlines()[2].startswith("| Start | 8 |")
     for wrong in ({"shape": "nothing"}, {"shape": "tiny", "layers": "5"}, {"shape": "tiny", "length": 3}):
         with pytest.raises(BadSetting):
             NAMED["pages"](**wrong, context=context)
