@@ -8,7 +8,7 @@ import uuid
 import pytest
 from playwright.sync_api import expect
 
-from tests.made.browsing import PATIENCE, go, painted, settle, upload, visit
+from tests.made.browsing import PATIENCE, go, painted, read, settle, upload, visit
 from tests.made.tiny_tokenizer import save_model
 
 pytestmark = pytest.mark.browser
@@ -55,7 +55,7 @@ def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_nu
 
 def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):
     visit(page, app_server, OPENED)
-    upload(page, "ferry.txt", STORY.encode())
+    read(page, "ferry.txt", STORY.encode())
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     settle(page)
     go(page, "Token groups")
@@ -117,8 +117,8 @@ def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(ap
         page.get_by_role("button", name="Load this model").click()
         page.wait_for_url(re.compile(f"model={folder.name}"), timeout=PATIENCE)
         expect(page.get_by_role("button", name=f"Model: {folder.name}")).to_be_visible(timeout=PATIENCE)
-        expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
         settle(page)
+        expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
         expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
         page.get_by_role("button", name=f"Model: {folder.name}").click()
         page.get_by_role("combobox", name="Models on this machine").click()

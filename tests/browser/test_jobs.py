@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.made.browsing import PATIENCE, click_when_shown, go, settle, upload
+from tests.made.browsing import PATIENCE, click_when_shown, go, read, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 MASTERS = {
@@ -40,8 +40,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     page.goto(f"{app_server}/generate")
     expect(page.get_by_role("heading", name="What is still in the cache")).to_be_visible(timeout=PATIENCE)
     settle(page)
-    upload(page, "masters.txt", TEXT.encode())
-    expect(page.get_by_role("button", name="Text: masters")).to_be_visible(timeout=PATIENCE)
+    read(page, "masters.txt", TEXT.encode())
     page.wait_for_url(re.compile("job="))  # a text that is opened is answered without a click
     settle(page)
     question = page.get_by_role("textbox", name="Question behind the text")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.made.browsing import PATIENCE, choose, moved, painted, plot, settle, visit
+from tests.made.browsing import PATIENCE, answered, choose, moved, painted, plot, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
@@ -165,8 +165,7 @@ def test_sliders_over_stored_numbers_redraw_text_and_chart_within_their_limit(ap
 @pytest.mark.alone
 def test_a_moved_method_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
     page.goto(f"{app_server}/quality-vs-speed?quality_read=1024")
-    expect(page.get_by_text(re.compile("^On 1,024 tokens of this text, "))).to_be_visible(timeout=PATIENCE)
-    settle(page)
+    answered(page, page.get_by_text(re.compile("^On 1,024 tokens of this text, ")))
     thumb = page.locator(".st-key-quality_card_streaming_llm").get_by_role("slider", name="Window, tokens")
     row = page.get_by_role("region", name="Methods and their numbers").locator("tr", has_text="StreamingLLM")
     before = row.inner_text()
@@ -190,8 +189,8 @@ def test_a_moved_method_slider_gives_a_new_number_within_its_limit_and_the_link_
 def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_server, page):
     page.goto(f"{app_server}/quality-vs-speed?quality=streaming_llm~window-8")
     worst = page.get_by_role("region", name="The tokens that lose most; choose one to go there").locator("tbody tr")
-    expect(worst).to_have_count(20, timeout=PATIENCE)
-    settle(page)
+    answered(page, worst)
+    expect(worst).to_have_count(20)
     worst.nth(1).click()
     place = int(worst.nth(1).locator("td").first.inner_text().replace(",", ""))
     expect(page).to_have_url(re.compile(f"quality_token={place}(&|$)"))

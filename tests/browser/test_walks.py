@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 
 from analysis.costs import KNOWN
 from app.selection.look import TOUR_STEPS
-from tests.made.browsing import PATIENCE, painted, settle, upload, visit
+from tests.made.browsing import PATIENCE, answered, painted, read, settle, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
@@ -75,14 +75,13 @@ def changes(page) -> list[float]:
 def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, root, browser, tmp_path):
     visit(page, app_server, "How far back it reads")
     text = (root / "docs" / "log.md").read_text(encoding="utf-8")[:4500]
-    upload(page, "log.txt", text.encode())
-    expect(page.get_by_role("button", name="Text: log.txt")).to_be_visible(timeout=PATIENCE)
+    read(page, "log.txt", text.encode())
     expect(painted(page)).to_contain_text(text.split("\n")[0].strip("# ")[:20], timeout=PATIENCE)
     picture("walk-report-1-text")
 
     on(page, "All far pairs of this text", "Which far-apart tokens belong together?")
     rows = page.get_by_role("region", name="Pairs, strongest first").locator("tbody tr")
-    expect(rows.first).to_be_visible(timeout=PATIENCE)
+    answered(page, rows)
     words = [name.partition(" in ")[0] for name in rows.nth(2).locator("td").all_inner_texts()]
     rows.nth(2).click()
     page.wait_for_url(re.compile("pair="))

@@ -75,6 +75,14 @@ def redrawn(page, act: Callable[[], bool | None]) -> bool:
     return True
 
 
+def answered(page, answer) -> None:
+    """Until an answer stands there, also on a machine so slow that the page asks first."""
+    run = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
+    expect(answer.or_(run).first).to_be_visible(timeout=PATIENCE)
+    settle(page)
+    expect(answer.first).to_be_visible(timeout=PATIENCE)
+
+
 def unfold(page, box) -> None:
     """Open a select box where it stands: a list closes when the page scrolls, and a click scrolls to its target."""
     box.scroll_into_view_if_needed()
@@ -118,14 +126,13 @@ def plot(page, key: str) -> dict[str, float]:
 def visit(page, address: str, words: str) -> None:
     """Open a page that paints a text, until it stands still with these words."""
     page.goto(address)
-    expect(page.get_by_text(words).first).to_be_visible(timeout=PATIENCE)
-    settle(page)
+    answered(page, page.get_by_text(words))
     expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
 
 
 def go(page, title: str) -> None:
     """To another page, by the menu; the page itself may link to it as well."""
-    page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
+    redrawn(page, page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click)
 
 
 def upload(page, name: str, data: bytes, folder=None) -> None:
@@ -136,6 +143,13 @@ def upload(page, name: str, data: bytes, folder=None) -> None:
         (folder / name).write_bytes(data)
         file = folder / name
     page.locator("input[type=file]").set_input_files(file)
+
+
+def read(page, name: str, data: bytes) -> None:
+    """A text of one's own that is taken: uploaded, and what the page says of it computed."""
+    upload(page, name, data)
+    expect(page.get_by_role("button", name=f"Text: {name.partition('.')[0]}")).to_be_visible(timeout=PATIENCE)
+    settle(page)
 
 
 def painted(page):
