@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from analysis.__main__ import main
+from analysis.answer import returned
 from analysis.cli.answers import KEPT, UNKNOWN, answers, read_off, schema_of
 from analysis.commands import COMMANDS
 from analysis.files import read_json
@@ -69,7 +70,7 @@ def test_what_is_read_off():
 
 @pytest.mark.slow
 def test_verbs_without_a_kept_answer_are_asked_again(tmp_path):
-    assert set(read_json(KEPT)) == set(ASKED)
+    assert set(read_json(KEPT)) == {verb for verb in ASKED if not returned(COMMANDS[verb].function())}
     where = home(tmp_path)
     for verb in ASKED:
         found = list(Draft202012Validator(schema_of(verb)).iter_errors(printed(verb, where)))
