@@ -102,23 +102,23 @@ def attention(
         raise RuntimeError("Call focuscope_attention.attach(model) before the model runs.")
     refuse(query, value, attention_mask, kwargs)
     cache, state.cache = state.cache, None
-    held = layer_of(cache, state.layer)
+    cache_layer = layer_of(cache, state.layer)
     scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
     if state.past == 0:
         states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
         state.method.prefill(Prompt(state.layer, *states, state.first, module, state.tables, scoring))
     query, dropout = state.scaled(module, query, key), dropout if module.training else 0.0
-    if isinstance(held, Shortened):  # what is held is visible to every new token
+    if isinstance(cache_layer, Shortened):  # what is held is visible to every new token
         dense = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
         return by_blocks(dense, query, key, value, None, dropout, scoring).transpose(1, 2).contiguous(), None
     out = by_blocks(state, query, key, value, attention_mask, dropout, scoring)
     kept = getattr(state.method, "kept_", {}).get(state.layer)
-    if state.past == 0 and held is not None and not held.is_sliding and kept is not None:
+    if state.past == 0 and cache_layer is not None and not cache_layer.is_sliding and kept is not None:
         if bool((state.first > 0).any()):
             raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
-        if not isinstance(held, DynamicLayer):
+        if not isinstance(cache_layer, DynamicLayer):
             raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
-        cache.layers[state.layer] = Shortened(held, kept)
+        cache.layers[state.layer] = Shortened(cache_layer, kept)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -134,12 +134,12 @@ def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
     if policy["method"] not in MADE:
         raise ValueError(f"policy.json is a setting of {policy['method']}, and this file reads {', '.join(MADE)}.")
     config = model.config.get_text_config()
-    made, own = (policy["layers"], policy["heads"]), (config.num_hidden_layers, config.num_attention_heads)
-    if made != own:
-        shapes = f"{made[0]} layers of {made[1]} heads and this model has {own[0]} of {own[1]}"
-        raise ValueError(f"policy.json is for {shapes}.")
-    if len(policy.get("ratios", [0] * made[0])) != made[0]:
-        raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {made[0]} layers: give one for each.")
+    layers, heads = policy["layers"], policy["heads"]
+    if (layers, heads) != (config.num_hidden_layers, config.num_attention_heads):
+        shape = f"{config.num_hidden_layers} of {config.num_attention_heads}"
+        raise ValueError(f"policy.json is for {layers} layers of {heads} heads and this model has {shape}.")
+    if len(policy.get("ratios", [0] * layers)) != layers:
+        raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {layers} layers: give one for each.")
     numbers = folder / "tensors.safetensors"
     method = MADE[policy["method"]](policy, load_file(numbers) if numbers.exists() else {})
     method.check(model)

@@ -49,28 +49,30 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
     if name in ELSEWHERE:
         raise BadSetting(f"{method.title} leaves in a file of its own: {PROGRAM} {ELSEWHERE[name]}.")
     if name not in TAKEN:
-        titles = ", ".join(METHODS[one].title for one in TAKEN if one != "dense")
+        titles = ", ".join(METHODS[item].title for item in TAKEN if item != "dense")
         raise BadSetting(f"{method.title} cannot be taken along yet; these can: {titles}.")
     for setting, value in TAKEN[name].items():
-        if (own := getattr(method, setting)) != value:
+        if (value_now := getattr(method, setting)) != value:
             words = setting.replace("_", " ")
-            raise BadSetting(f"{method.title} can be taken along with {words} {value} only, and here it is {own}.")
-    told = {"settings": {one.name: getattr(method, one.name) for one in fields(method) if one.metadata}}
+            raise BadSetting(
+                f"{method.title} can be taken along with {words} {value} only, and here it is {value_now}."
+            )
+    policy = {"settings": {item.name: getattr(method, item.name) for item in fields(method) if item.metadata}}
     tensors = {}
     if method.needs == "router":
         router = method.addon()
-        told["settings"] |= {"temperature": router.temperature, "similarity": router.settings.similarity}
+        policy["settings"] |= {"temperature": router.temperature, "similarity": router.settings.similarity}
         tensors = {name: tensor.detach().float().cpu() for name, tensor in router.state_dict().items()}
     if method.saves == "memory":
-        told["ratios"] = [method.ratio] * layers  # as libraries for eviction take them, one for each layer
+        policy["ratios"] = [method.ratio] * layers  # as libraries for eviction take them, one for each layer
     if method.needs == "policy":
-        told |= method.to_policy()
+        policy |= method.to_policy()
     if method.needs == "buckets":
-        held = method.fitted.tensors
-        told["rotated"] = list(method.fitted.settings.rotated)
-        tensors = {"centroids": held["centroids"], "weights": held[f"{method.router}.weights"]}
+        stored = method.fitted.tensors
+        policy["rotated"] = list(method.fitted.settings.rotated)
+        tensors = {"centroids": stored["centroids"], "weights": stored[f"{method.router}.weights"]}
         tensors = {name: tensor.float().cpu() for name, tensor in tensors.items()}
-    return told, tensors
+    return policy, tensors
 
 
 @cache

@@ -25,24 +25,24 @@ def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
         CODE: code(policy["method"]).encode(),
         "README.md": readme(policy, place).encode(),
     }
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for name in NAMES:
             if tensors or name != "tensors.safetensors":
                 entry = zipfile.ZipInfo(name, EARLY)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 file.writestr(entry, files[name])
-    return made.getvalue()
+    return archive.getvalue()
 
 
 def readme(policy: dict, place: str = "") -> str:
     """What is in the zip, how to run it, and how good it was, with its protocol. The model is loaded in the type that
     the quality was measured in: transformers' own choice is that of the checkpoint, which may be another."""
-    quality, about = policy["quality"], policy["protocol"]
+    quality, measured_by = policy["quality"], policy["protocol"]
     shape = f"{policy['layers']} layers of {policy['heads']} heads"
-    versions = " ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
-    told = ", ".join(f"{name} {about[name]}" for name in PROTOCOL if about.get(name) is not None)
-    kind = about.get("dtype") or ""
+    versions = " ".join(f"{name} {version}" for name, version in measured_by.get("versions", {}).items())
+    protocol = ", ".join(f"{name} {measured_by[name]}" for name in PROTOCOL if measured_by.get(name) is not None)
+    kind = measured_by.get("dtype") or ""
     loaded = f", dtype=torch.{kind}" if kind in PLAIN else ""
     other = (
         "" if loaded or not quality else f" It was measured with weights in {kind or 'an unknown type'}, not in these."
@@ -58,7 +58,7 @@ def readme(policy: dict, place: str = "") -> str:
         "    focuscope_attention.attach(model)  # from here on model(...) and model.generate(...) read by this setting",
         "",
         f"Measured: {quality or 'no quality was measured in this run.'}{other}",
-        f"Protocol: {told}; {versions}. Again: `{policy['command']}`",
+        f"Protocol: {protocol}; {versions}. Again: `{policy['command']}`",
         "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. "
         "No beam search.",
     ]

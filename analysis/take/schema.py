@@ -54,7 +54,7 @@ def schema() -> dict:
 def _of_method(name: str) -> dict:
     """What holds where the method is this one."""
     cls = METHODS[name]
-    fields = {one["name"]: _field(one) for one in cls.describe()["fields"]} | MADE.get(cls.needs, {})
+    fields = {item["name"]: _field(item) for item in cls.describe()["fields"]} | MADE.get(cls.needs, {})
     only = {field: {"const": value} for field, value in TAKEN[name].items() if field in fields}
     then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
     needed = NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory")
@@ -63,6 +63,6 @@ def _of_method(name: str) -> dict:
 
 
 def _field(field: dict) -> dict:
-    made = {"type": TYPES[field["type"]], "description": field["help"]}
+    schema_of_field = {"type": TYPES[field["type"]], "description": field["help"]}
     limits = {"minimum": field["low"], "maximum": field["high"], "enum": field["options"]}
-    return made | {name: value for name, value in limits.items() if value is not None}
+    return schema_of_field | {name: value for name, value in limits.items() if value is not None}

@@ -67,14 +67,14 @@ def sparse_config(
     config = _config(lm, {phase: fitted[phase] for phase in targets}, targets, ignored)
     numbers = {"config": config, "yaml": _yaml(scales), "rows": rows, "sentence": _sentence(rows), "path": None}
     numbers["notes"] = _notes(lm, ignored) + notes
-    about = {"texts": text_keys(split.calibrate), "measured_on": text_keys(split.measure), "lengths": sizes}
-    about |= {"split": split.words, "block": block, "window": sizes[-1], "kernel": "exact scores; nothing is skipped"}
+    details = {"texts": text_keys(split.calibrate), "measured_on": text_keys(split.measure), "lengths": sizes}
+    details |= {"split": split.words, "block": block, "window": sizes[-1], "kernel": "exact scores; nothing is skipped"}
     if output:
-        held = json.dumps(config, indent=2) + "\n" if output.endswith(".json") else numbers["yaml"]
+        text = json.dumps(config, indent=2) + "\n" if output.endswith(".json") else numbers["yaml"]
         with write_whole(Path(output)) as draft:
-            draft.write_text(held, encoding="utf-8")
+            draft.write_text(text, encoding="utf-8")
         numbers["path"] = output
-    return Result(numbers | {"protocol": protocol("sparse-config", lm, (texts or [None])[0], **about)})
+    return Result(numbers | {"protocol": protocol("sparse-config", lm, (texts or [None])[0], **details)})
 
 
 def _check(output: str, context: Context, prefill: float, decode: float, block: int) -> None:
@@ -94,28 +94,28 @@ def _check(output: str, context: Context, prefill: float, decode: float, block: 
 def _sizes(lm: Model, lengths: list[int] | None, block: int, sides: tuple[list, list]) -> list[int]:
     """The lengths of the windows, those that both sides have. Errors: BadSetting."""
     least, most = BLOCKS * block, min(lm.max_positions, LONGEST)
-    for one in lengths or ():
-        check_range("A length", one, least, lm.max_positions)
-    there = min(longest_window(lm, side) for side in sides)
+    for value in lengths or ():
+        check_range("A length", value, least, lm.max_positions)
+    longest = min(longest_window(lm, side) for side in sides)
     wanted = sorted(set(lengths or (max(least, most // part) for part in (4, 2, 1))))
-    found = [one for one in wanted if one <= there]
-    if not found:
+    fits = [value for value in wanted if value <= longest]
+    if not fits:
         raise BadSetting(
-            f"Half of these texts makes a window of {there:,} tokens, and {wanted[0]:,} are needed: give longer texts."
+            f"Half of these texts makes a window of {longest:,} tokens, and {wanted[0]:,} are needed: give longer texts."
         )
-    return found
+    return fits
 
 
 def _layers(lm: Model, dense: list[int]) -> tuple[list[int], list[str]]:
     """The layers that may skip, and the names of the modules that stay dense. Errors: BadSetting."""
-    for one in dense:
-        check_range("A dense layer", one, 0, lm.num_layers - 1)
+    for value in dense:
+        check_range("A dense layer", value, 0, lm.num_layers - 1)
     whole = sees_all(lm.lm.config, lm.num_layers)
     skip = [layer for layer in range(lm.num_layers) if whole[layer] and layer not in dense]
     if not skip:
         raise BadSetting("Every layer stays dense: nothing is left to calibrate.")
     names = {id(module): name for name, module in lm.lm.named_modules()}
-    return skip, [names[id(one)] for one in attention_modules(lm.lm) if one.layer_idx not in skip]
+    return skip, [names[id(value)] for value in attention_modules(lm.lm) if value.layer_idx not in skip]
 
 
 def _shares(
@@ -138,20 +138,20 @@ def _shares(
 
 def _fit(windows: list[tuple[int, dict]]) -> dict[str, tuple[float, float]]:
     """phase -> (a, b), of those phases in which thresholds leave out enough to be fitted."""
-    scales, found = np.concatenate([THRESHOLDS * size for size, _ in windows]), {}
+    scales, fits = np.concatenate([THRESHOLDS * size for size, _ in windows]), {}
     for phase in PHASES:
-        made = fit_scale(scales, np.concatenate([skipped(one[phase], THRESHOLDS) for _, one in windows]))
-        found |= {phase: made} if made else {}
-    return found
+        fit = fit_scale(scales, np.concatenate([skipped(value[phase], THRESHOLDS) for _, value in windows]))
+        fits |= {phase: fit} if fit else {}
+    return fits
 
 
 def _targets(
-    fitted: dict[str, tuple[float, float]], asked: dict[str, float], shortest: int
+    fitted: dict[str, tuple[float, float]], wanted: dict[str, float], shortest: int
 ) -> tuple[dict[str, float], list[str]]:
     """The share to leave out in each phase, and sentences where it is not the one that was asked for. A kernel skips
     everything once the scale reaches the length, so the scale stays below the shortest. Errors: BadSetting for none."""
     targets, notes = {}, []
-    for phase, target in asked.items():
+    for phase, target in wanted.items():
         a, b = fitted.get(phase, (math.inf, 1.0))
         most = math.floor(100 * math.log(shortest / a) / b - 1e-9) / 100 if phase in fitted else 0.0
         if most < LOW:
@@ -174,9 +174,9 @@ def _targets(
 
 
 def _row(windows: list[tuple[int, dict]], phase: str, size: int, target: float, scale: float) -> dict:
-    mine = [one[phase] for length, one in windows if length == size]
-    left_out = float(np.mean([skipped(one, np.array([scale / size])) for one in mine]))
-    row = {"phase": phase, "length": size, "windows": len(mine), "target": target, "scale": scale}
+    selected = [value[phase] for length, value in windows if length == size]
+    left_out = float(np.mean([skipped(value, np.array([scale / size])) for value in selected]))
+    row = {"phase": phase, "length": size, "windows": len(selected), "target": target, "scale": scale}
     return row | {"skipped": left_out}
 
 
@@ -204,17 +204,17 @@ def _yaml(scales: dict[str, float]) -> str:
 
 def _sentence(rows: list[dict]) -> str:
     """How near the targets are met on other text."""
-    said = []
+    clauses = []
     for phase in dict.fromkeys(row["phase"] for row in rows):
-        mine = [row for row in rows if row["phase"] == phase]
-        least, most = (pick(row["skipped"] for row in mine) for pick in (min, max))
+        selected = [row for row in rows if row["phase"] == phase]
+        least, most = (pick(row["skipped"] for row in selected) for pick in (min, max))
         span = f"{least:.0%}" if f"{least:.0%}" == f"{most:.0%}" else f"{least:.0%} to {most:.0%}"
-        said.append(f"{READS[phase]} skips {span} of its blocks where {mine[0]['target']:.0%} was asked for")
-    return f"On text that was not calibrated on, {', and '.join(said)}."
+        clauses.append(f"{READS[phase]} skips {span} of its blocks where {selected[0]['target']:.0%} was asked for")
+    return f"On text that was not calibrated on, {', and '.join(clauses)}."
 
 
 def _notes(lm: Model, ignored: list[str]) -> list[str]:
-    told = [
+    notes = [
         "These are shares of blocks, counted from exact scores. What they save in time, the serving kernel decides."
     ]
-    return told + [f"{len(ignored)} of {lm.num_layers} layers stay dense."] * bool(ignored)
+    return notes + [f"{len(ignored)} of {lm.num_layers} layers stay dense."] * bool(ignored)

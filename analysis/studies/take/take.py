@@ -39,41 +39,53 @@ def take(
     if output and Path(output).exists():
         raise BadSetting(f"{output} is there already: give -o another name.")
     if run in METHODS:
-        name, chosen = model or "demo", _unmeasured(run, method or {})
-        about, command = None, commandline("take", {"run": run, "method": method, "model": model, "output": output})
+        name, setting = model or "demo", _unmeasured(run, method or {})
+        run_protocol = None
+        command = commandline("take", {"run": run, "method": method, "model": model, "output": output})
     else:
         with nullcontext(context.store) if context.store else closing(RunStore()) as store:
-            found = store.open(run)
-        name, chosen = found.request.get("model") or "demo", _chosen(found, method or {})
-        context = _as_then(found, context)
+            stored_run = store.open(run)
+        name, setting = stored_run.request.get("model") or "demo", _chosen(stored_run, method or {})
+        context = _as_then(stored_run, context)
         if model not in (None, name) and str(Path(model).resolve()) != name:
             raise BadSetting(f"The run {run} is of {name}, not of {model}: leave the model out.")
-        about, command = found.protocol, command_of(found)
+        run_protocol, command = stored_run.protocol, command_of(stored_run)
     lm = context.model(name)
-    taken = protocol("take", lm, kernel="none: nothing is computed", run=run)
-    about = about or taken
-    if (made := about.get("revision")) not in (None, lm.revision):
-        raise BadSetting(f"The run {run} was made with other weights of {name} ({made}): run it again.")
-    one = candidates(context, lm, [chosen.spec], FAMILIES)[0]
-    told, tensors = carry(one.name, one.method, lm.num_layers)
+    this_protocol = protocol("take", lm, kernel="none: nothing is computed", run=run)
+    run_protocol = run_protocol or this_protocol
+    if (revision := run_protocol.get("revision")) not in (None, lm.revision):
+        raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
+    candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
+    of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
     shape = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     policy = {
-        **{"format": POLICY_FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
+        **{
+            "format": POLICY_FORMAT,
+            "method": candidate.name,
+            "label": candidate.label,
+            "model": lm.name,
+            "revision": lm.revision,
+        },
         **shape,
-        **told,
-        **{"quality": chosen.quality, "protocol": about, "command": command},
+        **of_method,
+        **{"quality": setting.quality, "protocol": run_protocol, "command": command},
     }
     place = locate(name)
-    read = str(place.resolve() if isinstance(place, Path) else place)
-    data = pack(policy, tensors, read)
+    load_from = str(place.resolve() if isinstance(place, Path) else place)
+    data = pack(policy, tensors, load_from)
     if output:
         with write_whole(Path(output)) as draft:
             draft.write_bytes(data)
     numbers = {
-        **{"label": one.label, "file": f"focuscope-{one.name.replace('_', '-')}.zip", "path": output or None},
-        **{"bytes": len(data), "readme": readme(policy, read)},
-        "sentence": f"{one.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call attach(model).",
-        "protocol": taken,
+        **{
+            "label": candidate.label,
+            "file": f"focuscope-{candidate.name.replace('_', '-')}.zip",
+            "path": output or None,
+        },
+        **{"bytes": len(data), "readme": readme(policy, load_from)},
+        "sentence": f"{candidate.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call "
+        "attach(model).",
+        "protocol": this_protocol,
     }
     return Result(numbers, arrays={} if output else {"zip": np.frombuffer(data, dtype=np.uint8)})
 
@@ -92,9 +104,9 @@ def _as_then(run: Run, context: Context) -> Context:
         return context
     if context.browser:
         raise BadSetting(f"The run {run.id} was made with fitted state in {state}: take it on the command line.")
-    then = copy.copy(context)
-    then.state = Path(state)
-    return then
+    with_state = copy.copy(context)
+    with_state.state = Path(state)
+    return with_state
 
 
 def _chosen(run: Run, method: dict) -> Setting:
@@ -104,22 +116,22 @@ def _chosen(run: Run, method: dict) -> Setting:
         raise BadSetting(
             f"The run {run.id} ({run.verb}) is about no method that reads less: take one that compares some."
         )
-    meant = [one for one in every if _means(method, one.spec)]
-    names = "; ".join(_spelled(one.spec) for one in every)
-    if not meant:
+    matching = [candidate for candidate in every if _means(method, candidate.spec)]
+    names = "; ".join(_spelled(candidate.spec) for candidate in every)
+    if not matching:
         raise BadSetting(f"The run {run.id} has no such method; it has: {names}.")
-    if len(meant) > 1:
-        raise BadSetting(f"The run {run.id} has {len(meant)} settings: say which with --method and --set: {names}.")
-    return meant[0]
+    if len(matching) > 1:
+        raise BadSetting(f"The run {run.id} has {len(matching)} settings: say which with --method and --set: {names}.")
+    return matching[0]
 
 
 def _means(method: dict, spec: dict) -> bool:
     """Whether nothing in `method` contradicts a setting."""
-    settings, own = method.get("settings") or {}, spec.get("settings") or {}
+    settings, spec_settings = method.get("settings") or {}, spec.get("settings") or {}
     if method.get("name", spec["name"]) != spec["name"]:
         return False
     states = all(method.get(part) in (None, spec.get(part)) for part in STATES)
-    return states and all(own.get(name, value) == value for name, value in settings.items())
+    return states and all(spec_settings.get(name, value) == value for name, value in settings.items())
 
 
 def _spelled(spec: dict) -> str:
