@@ -1,6 +1,8 @@
 """The hooks of a method: how many there are, and that a class with their former names still works."""
 
 import importlib
+import math
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.evicting import Evicting
@@ -34,6 +37,19 @@ def test_methods_override_few_functions():
         *("scale_queries", "attend", "scores", "mask", "reweight", "finish_output"),
     }
     assert len(overridden) <= MOST_HOOKS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_setting_outside_its_range_is_refused_by_its_name(name):
+    for field in METHODS[name].describe()["fields"]:
+        wrong = [None, "none of the options", True]
+        if field["low"] is not None:
+            wrong += [field["low"] - 1, field["high"] + 1, math.nan, math.inf]
+        if field["type"] == "int":
+            wrong.append(float(field["default"]))
+        for value in wrong:
+            with pytest.raises(BadSetting, match=re.escape(f"{field['name']} is {value!r} and must ")):
+                METHODS[name](**{field["name"]: value})
 
 
 def logits(method) -> torch.Tensor:

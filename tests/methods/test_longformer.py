@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.seam.attention import Block, apply
@@ -93,17 +92,3 @@ def test_probabilities_in_float64():
                 wanted = torch.softmax(block.scores[0, head, i, keys].double(), -1)
                 assert torch.allclose(mass[0, head, i, keys].double(), wanted, atol=1e-6)
                 assert mass[0, head, i].count_nonzero() <= len(keys)
-
-
-@pytest.mark.parametrize(
-    "settings, said",
-    [
-        ({"window": 0}, "window is 0 and must lie between 1 and"),
-        ({"n_global": 65}, "n_global is 65 and must lie between 0 and 64"),
-        ({"dilation": 0}, "dilation is 0 and must lie between 1 and 64"),
-        ({"widths": "wide"}, "widths is 'wide' and must be one of equal, growing"),
-    ],
-)
-def test_bad_settings_are_refused(settings, said):
-    with pytest.raises(BadSetting, match=said):
-        LONGFORMER(**settings)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.seam.attention import Block, apply
@@ -94,17 +93,3 @@ def test_keeping_everything_is_dense(method):
         with torch.no_grad(), apply(lm, one):
             found.append(lm(ids, use_cache=False).logits)
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
-
-
-@pytest.mark.parametrize(
-    "settings, said",
-    [
-        ({"k": 0}, "k is 0 and must lie between 1 and"),
-        ({"fraction": 1.5}, "fraction is 1.5 and must lie between 0.0 and 1.0"),
-        ({"fraction": math.nan}, "fraction is nan"),
-        ({"keep_window": -1}, "keep_window is -1"),
-    ],
-)
-def test_bad_settings_are_refused(settings, said):
-    with pytest.raises(BadSetting, match=said):
-        ORACLE(**settings)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from analysis.errors import BadModel, BadSetting
+from analysis.errors import BadModel
 from analysis.kernels.scoring import Scoring
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -163,9 +163,3 @@ def test_a_layer_that_changes_its_scores_is_refused():
     )
     with pytest.raises(BadModel, match="Layer 0 of this model changes its scores"):
         logits(lm, token_ids(), method)
-
-
-@pytest.mark.parametrize("settings, said", [({"features": -1}, "features is -1"), ({"seed": 100}, "seed is 100 and")])
-def test_bad_settings_are_refused(settings, said):
-    with pytest.raises(BadSetting, match=said):
-        PERFORMER(**settings)

@@ -101,7 +101,8 @@ def _sizes(lm: Model, lengths: list[int] | None, block: int, sides: tuple[list, 
     fits = [value for value in wanted if value <= longest]
     if not fits:
         raise BadSetting(
-            f"Half of these texts makes a window of {longest:,} tokens, and {wanted[0]:,} are needed: give longer texts."
+            f"Half of these texts makes a window of {longest:,} tokens, and {wanted[0]:,} are needed: give longer "
+            "texts."
         )
     return fits
 
