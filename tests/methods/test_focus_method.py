@@ -11,7 +11,8 @@ import torch
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS, describe
-from analysis.seam.attention import Block, _probabilities, apply
+from analysis.seam.attention import Block, apply
+from analysis.seam.reference import _probabilities
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
 
 Focus = METHODS["focus"]
