@@ -11,7 +11,7 @@ from inspect import getdoc
 from pathlib import Path
 
 from analysis.answer import returned, schema as schema_of_class
-from analysis.cli.shown import SHAPES, answer
+from analysis.cli.shown import NOT_PRINTED, SHAPES, answer
 from analysis.commands import COMMANDS
 from analysis.errors import BadSetting
 from analysis.files import read_json
@@ -47,6 +47,8 @@ def schema_of(verb: str, name: str = "") -> dict:
     typed = returned(function)
     if typed and verb not in SHAPES:
         made = schema_of_class(typed)
+        made["properties"] = {key: value for key, value in made["properties"].items() if key not in NOT_PRINTED}
+        made["required"] = [key for key in made["required"] if key not in NOT_PRINTED]
     elif seen := answers().get(f"study {name}" if name else verb):
         made = read_off(seen)
     else:

@@ -6,6 +6,7 @@ import sys
 
 from analysis.runs import Result
 
+NOT_PRINTED = ("protocol", "methods")  # the first stands before the numbers, the second is only of use to pages
 SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds keys cells".split()  # in this order
 
 
@@ -58,7 +59,7 @@ def _pairs(result: Result) -> dict:
 
 
 def _numbers(result: Result) -> dict:
-    return {key: value for key, value in result.numbers.items() if key not in ("protocol", "methods")}
+    return {key: value for key, value in result.numbers.items() if key not in NOT_PRINTED}
 
 
 SHAPES = {"groups": _groups, "pairs": _pairs}
