@@ -42,7 +42,7 @@ class StoredStudy:
 
     def full_place(self) -> str:
         """Module and function that measure it."""
-        return self.place if self.place.startswith("lab.") else f"analysis.studies.{self.place}"
+        return self.place if self.place.startswith("lab.") else f"{__package__}.{self.place}"
 
 
 with Path(__file__).with_name("stored.csv").open(encoding="utf-8", newline="") as _table:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -110,7 +111,10 @@ def test_a_price_reads_nothing(desk, monkeypatch):
 
 def test_without_its_package_it_names_the_command_that_installs_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server", None)
-    for home, said in ((package.HOME, "pip install -r requirements-mcp.txt"), (tmp_path, "'focuscope[mcp]'")):
+    for home, said in (
+        (Path(__file__).parents[2], "pip install -r requirements-mcp.txt"),
+        (tmp_path, "'focuscope[mcp]'"),
+    ):
         monkeypatch.setattr(package, "HOME", home)
         with pytest.raises(AnalysisError, match=re.escape(said)):
             server(tmp_path)

@@ -1,82 +1,24 @@
-"""The package: the wheel claims no name but `focuscope`, and works without this folder."""
+"""The wheel holds the files of this folder as they are, under one name, and passes the tests of this folder."""
 
-import ast
 import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import setup
-from tests.conftest import missing
-
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("analysis", "app")
-
-
-@pytest.mark.parametrize(
-    ("checkout", "wheel"),
-    [
-        ("from analysis.errors import BadText", "from focuscope.analysis.errors import BadText"),
-        ("    from app import cached", "    from focuscope.app import cached"),
-        ("import analysis", "from focuscope import analysis"),
-        ('X = """import analysis\nx = analysis.x"""', 'X = """from focuscope import analysis\nx = analysis.x"""'),
-        ('STUDIES = "analysis.studies:STUDIES"', 'STUDIES = "focuscope.analysis.studies:STUDIES"'),
-        ('f"analysis.{_ROOMS[name]}"', 'f"focuscope.analysis.{_ROOMS[name]}"'),
-        ("runs,analysis.runs.commands:runs,,", "runs,focuscope.analysis.runs.commands:runs,,"),
-        ('PROGRAM = "python -m analysis"', 'PROGRAM = "python -m focuscope"'),
-        ("from analyser import x  # the analysis. of", "from analyser import x  # the analysis. of"),
-        ('"The analysis.jobs are"', '"The analysis.jobs are"'),
-    ],
-)
-def test_a_line_as_it_stands_in_the_wheel(checkout, wheel):
-    assert setup.rewritten(checkout) == wheel
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
-    """A folder that holds the package as the wheel does, without the bundled models."""
-    target = tmp_path_factory.mktemp("site") / "focuscope"
-    shutil.copytree(ROOT / "focuscope", target, ignore=setup.LEFT_OUT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "INSIDE", ["analysis", "app"])
-        setup.build(target)
-    return target.parent
-
-
-def test_no_module_of_the_wheel_imports_by_a_name_of_the_checkout(built):
-    files = list(built.rglob("*.py"))
-    assert len(files) > 300
-    for path in files:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
-            for name in names:
-                assert not (name in OURS and isinstance(node, (ast.Import, ast.ImportFrom))), (path, name)
-                assert not name.startswith(tuple(f"{one}." for one in OURS)), (path, name)
-
-
-def run(python: object, *words: str, folder: Path, **more: str) -> str:
-    """What a command prints that knows nothing of this folder."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(python), *words], cwd=folder, env=environment | more, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_the_verbs_run_from_the_package(built, tmp_path):
-    told = json.loads(
-        run(sys.executable, "-m", "focuscope", "worth", "--plan", "--json", folder=tmp_path, PYTHONPATH=str(built))
-    )
-    assert told["verb"] == "worth" and (tmp_path / ".focuscope").is_dir()
-
+INSIDE = ("analysis", "app", "focuscope", ".streamlit/config.toml", "models_cache/demo", "models_cache/demo-gpt2")
+BESIDE = ("tests", "docs", "models_cache", "pyproject.toml", "README.md", "requirements-mcp.txt")  # what tests read
+LAB = "study or studies or remeasure or measured or every_verb or reference"  # tests that read the lab or its documents
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 USE = """
 import sys, transformers, focuscope as fs
@@ -89,49 +31,96 @@ print(fs.__file__, strange, len(shown._repr_html_()))
 """
 
 
-async def served(command: Path, folder: Path) -> tuple:
-    """What an agent is told by `focuscope mcp`: the price of a verb on a bundled text, and of a file elsewhere."""
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel in it: the wheel's file, the environment's folder, and where its packages lie."""
+
+    wheel: Path
+    home: Path
+    site: Path
+
+    def run(self, program: str, *words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+        """A program of the environment, which knows nothing of this folder."""
+        known = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        command = [str(self.home / "bin" / program), *words]
+        return subprocess.run(command, cwd=folder, env=known | variables, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def installed(once) -> Installed:
+    """The wheel built and installed in an environment of its own. The libraries that Focuscope imports are those of the
+    environment that runs the tests, seen through a .pth file, because they are gigabytes."""
+
+    def install(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+        source = folder / "source"  # a build leaves files behind
+        subprocess.run(["git", "clone", "-q", "--shared", ROOT, source], check=True)
+        for name in ("setup.py", "pyproject.toml", *INSIDE):  # as they stand now, committed or not
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / name, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(ROOT / name, source / name)
+        subprocess.run([*pip, "-w", folder / "wheels", source], check=True)
+        venv.create(folder / "clean", with_pip=True)
+        (wheel,) = (folder / "wheels").glob("focuscope-*.whl")
+        python = folder / "clean" / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
+        site = sysconfig.get_path("purelib", vars={"base": str(folder / "clean")})
+        Path(site, "libraries.pth").write_text(sysconfig.get_path("purelib"))
+
+    folder = once("wheel", install)
+    (wheel,) = (folder / "wheels").glob("focuscope-*.whl")
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "clean")}))
+    return Installed(wheel, folder / "clean", site)
+
+
+def test_the_wheel_holds_the_tracked_files_as_they_are(installed):
+    listed = subprocess.run(["git", "ls-files", *INSIDE], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        inside = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+        metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("METADATA"))).decode()
+    names = {name if name.startswith("focuscope/") else f"focuscope/{name}": ROOT / name for name in tracked}
+    assert set(names) - set(inside) == set() and {name.split("/")[0] for name in inside} == {"focuscope"}
+    assert [name for name, path in names.items() if path.suffix == ".py" and path.read_bytes() != inside[name]] == []
+    wanted = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
+    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    assert len(needed) == len(wanted)
+
+
+def test_the_command_and_the_notebook_work_without_this_folder(installed, tmp_path):
+    done = installed.run("focuscope", "statistics", "story", "--first", "--json", folder=tmp_path)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["protocol"]["model"] == "demo" and answer["rows"] and (tmp_path / ".focuscope").is_dir()
+    place, strange, length = installed.run("python", "-c", USE, folder=tmp_path).stdout.split()
+    assert Path(place).is_relative_to(installed.site) and strange == "[]" and int(length) > 10_000
+    assert "<h2>Heads</h2>" in (tmp_path / "page.html").read_text()
+    assert "focuscope serve" in installed.run("focuscope", "serve", "--nothing", folder=tmp_path).stderr
+
+
+def test_an_agent_is_told_prices_and_no_secrets(installed, tmp_path):
     import mcp
     from mcp.client.stdio import StdioServerParameters
 
-    place = {"PATH": os.environ["PATH"], "HOME": str(folder)}
-    async with mcp.Client(StdioServerParameters(command=str(command), args=["mcp"], env=place, cwd=folder)) as client:
-        asked = [{"verb": "inspect", "words": text} for text in ("story", "/etc/hostname")]
-        return tuple([await client.call_tool("price", one) for one in asked])
+    async def prices() -> list:
+        place = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        command = str(installed.home / "bin" / "focuscope")
+        server = StdioServerParameters(command=command, args=["mcp"], env=place, cwd=tmp_path)
+        async with mcp.Client(server) as client:
+            asked = [{"verb": "inspect", "words": text} for text in ("story", "/etc/hostname")]
+            return [await client.call_tool("price", one) for one in asked]
 
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # two minutes where nothing else runs
-def test_the_wheel_is_built_installed_and_used_in_a_clean_environment(tmp_path):
-    """Built by pip with what its build needs, from the index; the libraries that Focuscope imports are those of the
-    environment that runs the tests, seen through a .pth file, because they are gigabytes."""
-    out = tmp_path / "wheels"
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(out), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True)
-    if done.returncode and ("No matching distribution" in done.stderr or "ConnectionError" in done.stderr):
-        missing("no package index can be reached, which building the wheel needs")
-    assert done.returncode == 0, done.stderr[-2000:]
-    (wheel,) = out.glob("focuscope-*.whl")
-    with zipfile.ZipFile(wheel) as held:
-        top = {name.split("/")[0] for name in held.namelist()}
-        metadata = held.read(next(n for n in held.namelist() if n.endswith("METADATA"))).decode()
-    assert top == {"focuscope", next(name for name in top if name.endswith(".dist-info"))}
-    wanted = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
-    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
-    assert len([line for line in needed if "extra ==" not in line]) == len(wanted)
-    venv.create(tmp_path / "clean", with_pip=True)
-    python = tmp_path / "clean" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=tmp_path).strip())
-    ours = run(sys.executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=tmp_path).strip()
-    (site / "libraries.pth").write_text(ours)
-    command = tmp_path / "clean" / "bin" / "focuscope"
-    told = json.loads(run(command, "statistics", "story", "--first", "--json", folder=tmp_path).splitlines()[-1])
-    assert told["protocol"]["model"] == "demo" and told["rows"]
-    place, strange, length = run(python, "-c", USE, folder=tmp_path).split()
-    assert Path(place).is_relative_to(tmp_path) and strange == "[]" and int(length) > 10_000
-    assert "<h2>Heads</h2>" in (tmp_path / "page.html").read_text()
-    price, secret = asyncio.run(served(command, tmp_path))
+    price, secret = asyncio.run(prices())
     assert not price.is_error and json.loads(price.content[0].text)["price"]["seconds"] > 0
     assert secret.is_error and "no text file" in secret.content[0].text
-    assert "focuscope serve" in subprocess.run([command, "serve", "--nothing"], capture_output=True, text=True).stderr
+
+
+@pytest.mark.parametrize("room", ["contract", "methods", "cli"])
+def test_the_tests_of_a_room_pass_with_what_is_installed(installed, room, tmp_path):
+    """As the app and its worker run there: `analysis` is found in the package's folder, and nowhere else."""
+    for name in BESIDE:
+        (tmp_path / name).symlink_to(ROOT / name)
+    path = os.pathsep.join([str(installed.site / "focuscope"), str(tmp_path)])
+    words = ["-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-k", f"not ({LAB})", f"tests/{room}"]
+    done = installed.run("python", "-m", "pytest", *words, folder=tmp_path, PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
