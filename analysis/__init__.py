@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import Any
 
-from analysis.moved import MovedModules
+from .moved import MovedModules
 
 _ROOMS = {
     "load_model": "models.loading",

@@ -4,12 +4,12 @@ import os
 import sys
 import time
 
-from analysis.cli.asked import asked
-from analysis.cli.options import parser
-from analysis.cli.plan import lines, plan
-from analysis.cli.shown import dumped, show
-from analysis.cli.stored import store
-from analysis.errors import AnalysisError
+from .cli.asked import asked
+from .cli.options import parser
+from .cli.plan import lines, plan
+from .cli.shown import dumped, show
+from .cli.stored import store
+from .errors import AnalysisError
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from analysis import places
-from analysis.costs import read_config, read_shape
-from analysis.errors import AnalysisError
+from . import places
+from .costs import read_config, read_shape
+from .errors import AnalysisError
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a repository; no format that can carry code
 LEFT_OUT = ("*/*", "consolidated*")  # other formats of the same weights

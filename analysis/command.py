@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
-from analysis.canonical import canonical
-from analysis.declaration import check_names, field, fields_of, in_address
-from analysis.errors import BadSetting
-from analysis.written import written
+from .canonical import canonical
+from .declaration import check_names, field, fields_of, in_address
+from .errors import BadSetting
+from .written import written
 
 SCHEMA = 2  # of the identity of a request; 1 knew neither version nor revision
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.commands import COMMANDS
-from analysis.declaration import fields_of
-from analysis.written import written
+from .commands import COMMANDS
+from .declaration import fields_of
+from .written import written
 
 
 def commandline(verb: str, arguments: Mapping[str, Any]) -> str:

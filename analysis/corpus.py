@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis import documents
-from analysis.documents import Document
-from analysis.errors import BadText
+from . import documents
+from .documents import Document
+from .errors import BadText
 
 SAMPLES = Path(__file__).parent / "samples"
 MAX_BYTES = 5_000_000  # about 1.2 million tokens of English

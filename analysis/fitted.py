@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.files import clear, locked, write_bytes
+from .errors import BadSetting, NotFitted
+from .files import clear, locked, write_bytes
 
 FORMAT = 1
 FOLDER = "methods"  # of a model's fitted state

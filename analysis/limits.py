@@ -7,9 +7,9 @@ FOCUSCOPE_MODELS=demo,owner/name names the models that may be asked for, with or
 import os
 from dataclasses import dataclass, replace
 
-from analysis.commands import COMMANDS
-from analysis.errors import BadModel, BadSetting, BadText
-from analysis.places import plain_name
+from .commands import COMMANDS
+from .errors import BadModel, BadSetting, BadText
+from .places import plain_name
 
 
 @dataclass(frozen=True)

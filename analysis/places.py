@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import AnalysisError, BadModel
+from .errors import AnalysisError, BadModel
 
 ANSWER = 3.0  # seconds in which the Hub answers whether it has a model
 HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed

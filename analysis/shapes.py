@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from analysis.answer import Answer, doc, record
-from analysis.costs import KNOWN, read_config, read_shape
-from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.files import draft, move, write_json, write_text
-from analysis.models import RANDOM, refuse_family
-from analysis.places import CACHE, explained
-from analysis.runs.price import spell_bytes
-from analysis.runs.run import without_model
-from analysis.seam.layers import draw_weights
+from .answer import Answer, doc, record
+from .costs import KNOWN, read_config, read_shape
+from .errors import BadModel, BadSetting, TooLarge
+from .files import draft, move, write_json, write_text
+from .models import RANDOM, refuse_family
+from .places import CACHE, explained
+from .runs.price import spell_bytes
+from .runs.run import without_model
+from .seam.layers import draw_weights
 
 KIND = torch.bfloat16
 SHARD = 1 << 30  # bytes of one file of weights, and of main memory that writing it takes

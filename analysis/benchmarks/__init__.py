@@ -7,7 +7,7 @@ Nothing heavy is loaded here. The prompts, filters and metrics are those of lm-e
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.benchmarks.tasks import TASKS, Task, documents
+from .tasks import TASKS, Task, documents
 
 __all__ = ["FOLDER", "SET_UPS", "TASKS", "SetUp", "Task", "documents", "here"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 Record = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt")  # in this order: a plain text says least about itself

@@ -10,17 +10,17 @@ from functools import cache
 from inspect import getdoc
 from pathlib import Path
 
-from analysis.answer import returned, schema as schema_of_class
-from analysis.cli.shown import NOT_PRINTED, SHAPES, answer
-from analysis.commands import COMMANDS
-from analysis.errors import BadSetting
-from analysis.files import read_json
-from analysis.places import CACHE
-from analysis.runs import Result
-from analysis.runs.folder import read_run
-from analysis.runs.run import without_model
-from analysis.studies import NAMED
-from analysis.studies.registry import STORED, of_file
+from ..answer import returned, schema as schema_of_class
+from ..commands import COMMANDS
+from ..errors import BadSetting
+from ..files import read_json
+from ..places import CACHE
+from ..runs import Result
+from ..runs.folder import read_run
+from ..runs.run import without_model
+from ..studies import NAMED
+from ..studies.registry import STORED, of_file
+from .shown import NOT_PRINTED, SHAPES, answer
 
 FORMAT = "https://json-schema.org/draft/2020-12/schema"
 KEPT = Path(__file__).with_suffix(".json")

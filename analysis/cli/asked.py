@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.cli.options import fields, takes_methods
-from analysis.commands import COMMANDS
-from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
-from analysis.declaration import Field
-from analysis.errors import BadSetting, BadText
-from analysis.runs import Result
-from analysis.studies import NAMED
-from analysis.written import TEXTS
+from ..commands import COMMANDS
+from ..corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
+from ..declaration import Field
+from ..errors import BadSetting, BadText
+from ..runs import Result
+from ..studies import NAMED
+from ..written import TEXTS
+from .options import fields, takes_methods
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Asked:
 
     def run(self, progress: Callable[[float, str], None]) -> Result:
         """Compute it. Errors: those of the study, all AnalysisError."""
-        from analysis.studies.context import Context
+        from ..studies.context import Context
 
         context = Context(progress=progress, device=self.device, state=self.state, browser=False)
         for name, text in self.texts.values():
@@ -67,7 +67,7 @@ def asked(given: dict) -> Asked:
     elif given["set"]:
         raise BadSetting(f"This verb runs no method, so {given['set'][0]!r} sets nothing: leave --set out.")
     if verb == "worth":
-        from analysis.studies.worth.worth import config_of
+        from ..studies.worth.worth import config_of
 
         arguments |= config_of(arguments.pop("config", None) or arguments.get("model", "demo"))
     for name in TEXTS:
@@ -92,7 +92,7 @@ def _methods(name: str, named: object, given: dict, known: dict) -> dict:
         if not about:
             return {}
         named = ",".join(about if name == "method" else ["dense", *about])
-    from analysis.studies.ready.candidates import specs
+    from ..studies.ready.candidates import specs
 
     listed = specs(named if name == "methods" else named.partition(",")[0], given["set"], router, policy)
     return {name: listed if name == "methods" else listed[0]}

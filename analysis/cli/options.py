@@ -9,14 +9,14 @@ import io
 import shlex
 from pathlib import Path
 
-from analysis.commands import COMMANDS
-from analysis.declaration import Field, fields_of, in_words, nested
-from analysis.errors import AnalysisError, BadSetting
-from analysis.package import PROGRAM, version
-from analysis.runs.arguments import parameters
-from analysis.studies import NAMED
-from analysis.studies.registry import STORED
-from analysis.written import METHODS, TEXTS
+from ..commands import COMMANDS
+from ..declaration import Field, fields_of, in_words, nested
+from ..errors import AnalysisError, BadSetting
+from ..package import PROGRAM, version
+from ..runs.arguments import parameters
+from ..studies import NAMED
+from ..studies.registry import STORED
+from ..written import METHODS, TEXTS
 
 SHARED = ("model", "seed")  # of every verb, used or not
 

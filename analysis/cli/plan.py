@@ -4,15 +4,15 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from analysis import places
-from analysis.cli.asked import Asked
-from analysis.cli.stored import request_of
-from analysis.files import read_json
-from analysis.runs import Price, RunStore
-from analysis.runs.due import counted, predicted
-from analysis.runs.price import predict
-from analysis.runs.studies import study_files, study_folders
-from analysis.studies import NAMED
+from .. import places
+from ..files import read_json
+from ..runs import Price, RunStore
+from ..runs.due import counted, predicted
+from ..runs.price import predict
+from ..runs.studies import study_files, study_folders
+from ..studies import NAMED
+from .asked import Asked
+from .stored import request_of
 
 QUICK = 120.0  # seconds that a quick check of a stored study takes at most, on a quiet machine
 PASSES = 3  # forward passes that one step of training is worth

@@ -3,15 +3,15 @@
 import sys
 from pathlib import Path
 
-from analysis.cli.options import SHARED, fields, takes_methods
-from analysis.commands import COMMANDS
-from analysis.declaration import Field, in_words
-from analysis.files import write_json, write_whole
-from analysis.jobs.client import keep
-from analysis.runs.run import Result, without_model
-from analysis.studies import STUDIES, describe
-from analysis.studies.registry import STORED
-from analysis.take.schema import schema
+from ..commands import COMMANDS
+from ..declaration import Field, in_words
+from ..files import write_json, write_whole
+from ..jobs.client import keep
+from ..runs.run import Result, without_model
+from ..studies import STUDIES, describe
+from ..studies.registry import STORED
+from ..take.schema import schema
+from .options import SHARED, fields, takes_methods
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 SCHEMA = PLACE.with_name("policy.schema.json")

@@ -6,19 +6,19 @@ import sys
 import threading
 from pathlib import Path
 
-from analysis.cli.answers import schema_of
-from analysis.cli.asked import Asked, asked
-from analysis.cli.options import fields, parsed
-from analysis.cli.plan import plan
-from analysis.cli.shown import answer, dumped
-from analysis.commands import COMMANDS
-from analysis.corpus import sample_texts
-from analysis.errors import AnalysisError, BadSetting, Cancelled
-from analysis.package import installs, version
-from analysis.places import CACHE, locate
-from analysis.runs import Result
-from analysis.runs.run import without_model
-from analysis.written import TEXTS
+from ..commands import COMMANDS
+from ..corpus import sample_texts
+from ..errors import AnalysisError, BadSetting, Cancelled
+from ..package import installs, version
+from ..places import CACHE, locate
+from ..runs import Result
+from ..runs.run import without_model
+from ..written import TEXTS
+from .answers import schema_of
+from .asked import Asked, asked
+from .options import fields, parsed
+from .plan import plan
+from .shown import answer, dumped
 
 MOST_SECONDS = 600  # of a price, or the run is refused
 MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 
-from analysis.runs import Result
+from ..runs import Result
 
 NOT_PRINTED = ("protocol", "methods")  # the first stands before the numbers, the second is only of use to pages
 SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds keys cells".split()  # in this order

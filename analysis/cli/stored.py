@@ -4,11 +4,11 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from analysis.cli.asked import Asked
-from analysis.commands import COMMANDS
-from analysis.errors import AnalysisError
-from analysis.places import CACHE, locate, plain_name
-from analysis.runs import Result, RunStore
+from ..commands import COMMANDS
+from ..errors import AnalysisError
+from ..places import CACHE, locate, plain_name
+from ..runs import Result, RunStore
+from .asked import Asked
 
 
 def request_of(asked: Asked) -> dict:

@@ -13,15 +13,15 @@ import time
 from io import BytesIO
 from typing import IO, Any
 
-from analysis.errors import AnalysisError, BadSetting
-from analysis.jobs.client import STUDIES, Jobs
-from analysis.jobs.inbox import Inbox
-from analysis.jobs.keeper import Keeper
-from analysis.jobs.process import PROJECT, Call, Connection
-from analysis.jobs.wire import Message, encode
-from analysis.package import installs
-from analysis.runs import RunStore
-from analysis.runs.bundle import named_texts
+from ..errors import AnalysisError, BadSetting
+from ..jobs.client import STUDIES, Jobs
+from ..jobs.inbox import Inbox
+from ..jobs.keeper import Keeper
+from ..jobs.process import PROJECT, Call, Connection
+from ..jobs.wire import Message, encode
+from ..package import installs
+from ..runs import RunStore
+from ..runs.bundle import named_texts
 
 # What is not sent to a cluster: everything but the code and the bundled model.
 STAYS = ["/*", "!/.", "!/analysis", "!/models_cache", "/models_cache/*", "!/models_cache/demo", "__pycache__"]
@@ -57,7 +57,7 @@ class Host:
         threading.Thread(target=self._work, args=(studies, os.fdopen(source, "rb")), daemon=True).start()
 
     def _work(self, studies: str, source: IO[bytes]) -> None:
-        from analysis.jobs.worker import Worker
+        from ..jobs.worker import Worker
 
         try:
             worker = Worker(self._store, Inbox(source), self._send, studies, self._note)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.cluster.engine import RayJobs
-from analysis.corpus import read_file, sample_texts
-from analysis.errors import AnalysisError, BadSetting, Busy
-from analysis.jobs import Jobs
-from analysis.jobs.client import STUDIES
-from analysis.runs import Result, Run, RunStore
-from analysis.studies import NAMED, PARTS, STUDIES as VERBS
-from analysis.studies.context import Context
+from ..corpus import read_file, sample_texts
+from ..errors import AnalysisError, BadSetting, Busy
+from ..jobs import Jobs
+from ..jobs.client import STUDIES
+from ..runs import Result, Run, RunStore
+from ..studies import NAMED, PARTS, STUDIES as VERBS
+from ..studies.context import Context
+from .engine import RayJobs
 
 MOST = 1000  # parts
 LOOK = 0.25  # seconds between two looks at the jobs

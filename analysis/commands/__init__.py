@@ -6,8 +6,8 @@ Importing this loads no torch: the app, the command line and the worker read the
 import importlib
 import pkgutil
 
-from analysis.command import Command
-from analysis.errors import BadSetting
+from ..command import Command
+from ..errors import BadSetting
 
 
 def _declared() -> dict[str, type[Command]]:

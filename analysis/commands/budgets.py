@@ -1,7 +1,7 @@
 """Key budgets per head (Calibrated Sparse Attention)."""
 
-from analysis.command import Command, OfModel, OfText, OfTexts, long_text, seed, window
-from analysis.declaration import field
+from ..command import Command, OfModel, OfText, OfTexts, long_text, seed, window
+from ..declaration import field
 
 
 class Calibrate(OfTexts):

@@ -1,7 +1,7 @@
 """Learned groups of tokens (Focus)."""
 
-from analysis.command import OfModel, OfText, long_text, router, seed
-from analysis.declaration import field
+from ..command import OfModel, OfText, long_text, router, seed
+from ..declaration import field
 
 
 class Groups(OfText):

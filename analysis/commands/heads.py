@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.command import SMALLEST, OfModel, OfText, Shape, long_text, seed
-from analysis.declaration import field
+from ..command import SMALLEST, OfModel, OfText, Shape, long_text, seed
+from ..declaration import field
 
 ESTIMATE = 4  # plain passes of `ablate` beside those without heads
 EXACT = 8  # heads whose exact passes follow its estimate

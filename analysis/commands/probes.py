@@ -1,7 +1,7 @@
 """Long-context tests and benchmarks."""
 
-from analysis.command import OfModel, OfText, methods, router, seed
-from analysis.declaration import field
+from ..command import OfModel, OfText, methods, router, seed
+from ..declaration import field
 
 
 class Probe(OfModel):

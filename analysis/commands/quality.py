@@ -1,7 +1,7 @@
 """Methods against dense attention."""
 
-from analysis.command import Command, OfModel, OfText, OfTexts, long_text, methods, seed, window
-from analysis.declaration import field
+from ..command import Command, OfModel, OfText, OfTexts, long_text, methods, seed, window
+from ..declaration import field
 
 
 class Evaluate(OfText):

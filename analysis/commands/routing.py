@@ -1,7 +1,7 @@
 """Routing to buckets of keys (GWR)."""
 
-from analysis.command import OfModel, OfText, OfTexts, seed
-from analysis.declaration import field
+from ..command import OfModel, OfText, OfTexts, seed
+from ..declaration import field
 
 
 class Route(OfTexts):

@@ -1,7 +1,7 @@
 """Stored runs, and what serves this program."""
 
-from analysis.command import Command, seed
-from analysis.declaration import field
+from ..command import Command, seed
+from ..declaration import field
 
 
 class Runs(Command):

@@ -1,7 +1,7 @@
 """Speed and memory."""
 
-from analysis.command import Command, OfModel, OfText, long_text, router, seed
-from analysis.declaration import field
+from ..command import Command, OfModel, OfText, long_text, router, seed
+from ..declaration import field
 
 
 class Launch(OfText):

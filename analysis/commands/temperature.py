@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.command import SMALLEST, OfText, Shape, long_text, seed, window
-from analysis.declaration import field
+from ..command import SMALLEST, OfText, Shape, long_text, seed, window
+from ..declaration import field
 
 TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
 

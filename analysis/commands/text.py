@@ -1,7 +1,7 @@
 """What a text and a model are."""
 
-from analysis.command import Command, OfModel, OfText, long_text, router, seed
-from analysis.declaration import field
+from ..command import Command, OfModel, OfText, long_text, router, seed
+from ..declaration import field
 
 
 class Read(Command):

@@ -1,7 +1,7 @@
 """Training and stored studies."""
 
-from analysis.command import Command, OfModel, seed
-from analysis.declaration import field
+from ..command import Command, OfModel, seed
+from ..declaration import field
 
 
 class Finetune(OfModel):

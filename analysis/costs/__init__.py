@@ -1,8 +1,8 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
-from analysis.costs.config import KNOWN, MAX_BYTES, read_config, read_shape
-from analysis.costs.gpus import GPUS, estimate, gpu, largest_batch, longest_context
-from analysis.costs.shape import (
+from .config import KNOWN, MAX_BYTES, read_config, read_shape
+from .gpus import GPUS, estimate, gpu, largest_batch, longest_context
+from .shape import (
     FeedForward,
     Shape,
     amdahl,

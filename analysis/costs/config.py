@@ -7,8 +7,8 @@ does and said in the notes. Nothing is guessed where a wrong guess would change 
 import json
 from pathlib import Path
 
-from analysis.costs.shape import FeedForward, Shape
-from analysis.errors import BadModel
+from ..errors import BadModel
+from .shape import FeedForward, Shape
 
 MAX_BYTES = 1_000_000
 # Well-known models, as their public config.json files state them: what costs need, nothing else.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.costs.shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
-from analysis.errors import BadSetting
+from ..errors import BadSetting
+from .shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ multiplication and an addition are 2 FLOPs. Attention is what grows with the con
 
 from dataclasses import dataclass
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 COUNTED = ("ffn", "layers", "all")  # beside attention: feed-forward only; + projections; + the output head
 MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16

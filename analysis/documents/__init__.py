@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.errors import BadText
+from ..errors import BadText
 
 KINDS = {".pdf": "PDF", ".docx": "Word document", ".html": "HTML page", ".htm": "HTML page", ".ipynb": "Notebook"}
 MAX_BYTES = 30_000_000  # of a document; its text is bounded as every text is

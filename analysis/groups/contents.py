@@ -10,8 +10,8 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
-from analysis.answer import doc, record
-from analysis.errors import BadSetting
+from ..answer import doc, record
+from ..errors import BadSetting
 
 MIN_COUNT = 2  # a word marks a group only if it occurs there at least this often
 EMPTY = "empty"

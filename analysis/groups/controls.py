@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.groups.router import FocusRouter, score_spread
+from ..errors import BadSetting
+from .router import FocusRouter, score_spread
 
 
 @torch.no_grad()

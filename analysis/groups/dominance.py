@@ -8,8 +8,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.groups.sinkhorn import sinkhorn
+from ..errors import BadSetting
+from .sinkhorn import sinkhorn
 
 
 def group_counts(group: np.ndarray, groups: int) -> np.ndarray:

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.groups.kmeans import spherical_kmeans
-from analysis.groups.router import FocusRouter, RouterSettings
-from analysis.groups.sinkhorn import assign, frozen_potential
+from ..errors import BadSetting
+from .kmeans import spherical_kmeans
+from .router import FocusRouter, RouterSettings
+from .sinkhorn import assign, frozen_potential
 
 SAMPLE = 4096  # tokens on which the scale is searched
 SPARE = 8  # extra directions that keep the wanted ones accurate

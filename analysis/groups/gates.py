@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 GATES = ("literal", "centred", "log")
 

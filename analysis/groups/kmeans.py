@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 BLOCK = 1 << 24  # similarities held at once
 

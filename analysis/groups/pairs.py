@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.answer import doc, record
-from analysis.errors import BadSetting
-from analysis.groups.shares import FarShares
+from ..answer import doc, record
+from ..errors import BadSetting
+from .shares import FarShares
 
 
 @record

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from analysis import fitted
-from analysis.errors import BadSetting, NotFitted
-from analysis.groups.gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
-from analysis.groups.sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
+from .. import fitted
+from ..errors import BadSetting, NotFitted
+from .gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
+from .sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
 TENSORS = {"projection": 3, "centroids": 3, "potential": 2}  # name -> dimensions
 KINDS = ("trained", "not trained", "random centroids")

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.answer import doc, frame, record
+from ..answer import doc, frame, record
 
 
 @record

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 CHUNK = 1 << 18  # rows of a pool handled at once: bounds the working memory of `frozen_potential`
 ENTRIES = 1 << 22  # pairs of prefix and token handled at once by `prefix_sinkhorn`

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.errors import AnalysisError, BadSetting
+from ..errors import AnalysisError, BadSetting
 
 UMAP_NEIGHBOURS = 15
 UMAP_LEAST = 16  # vectors below which a neighbourhood graph says nothing

@@ -1,6 +1,6 @@
 """Work outside the app's process: `Jobs` asks, `JobStatus` is how far it is. Neither imports torch."""
 
-from analysis.jobs.client import Jobs
-from analysis.jobs.table import JobStatus
+from .client import Jobs
+from .table import JobStatus
 
 __all__ = ["JobStatus", "Jobs"]

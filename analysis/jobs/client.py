@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.canonical import canonical
-from analysis.errors import AnalysisError, BadSetting
-from analysis.files import read_json, write_json
-from analysis.jobs.keeper import HUNG, Keeper, Tell
-from analysis.jobs.lease import Lease, is_alive
-from analysis.jobs.process import Call, WorkerProcess
-from analysis.jobs.runner import Runner
-from analysis.jobs.table import JobStatus, JobTable
-from analysis.limits import limits
-from analysis.runs import Run, RunStore
-from analysis.runs.brought import upload
-from analysis.runs.keys import check_verb
+from ..canonical import canonical
+from ..errors import AnalysisError, BadSetting
+from ..files import read_json, write_json
+from ..limits import limits
+from ..runs import Run, RunStore
+from ..runs.brought import upload
+from ..runs.keys import check_verb
+from .keeper import HUNG, Keeper, Tell
+from .lease import Lease, is_alive
+from .process import Call, WorkerProcess
+from .runner import Runner
+from .table import JobStatus, JobTable
 
 STUDIES = "analysis.studies:STUDIES"
 ROOT = Path(__file__).resolve().parents[1]

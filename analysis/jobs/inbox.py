@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import IO, Any
 
-from analysis.jobs.wire import messages
+from .wire import messages
 
 GRACE = 5.0  # seconds the work under way has to leave by itself after the app is gone
 

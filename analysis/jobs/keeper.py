@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import AnalysisError, Busy
-from analysis.jobs.process import Call, Connection, WorkerLost
-from analysis.jobs.wire import Message
+from ..errors import AnalysisError, Busy
+from .process import Call, Connection, WorkerLost
+from .wire import Message
 
 GRACE = 5.0  # seconds between asking and killing
 HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading

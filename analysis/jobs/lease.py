@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from analysis.files import hold, is_free
+from ..files import hold, is_free
 
 
 class Lease:

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 import psutil
 
-from analysis.jobs.wire import Message, encode, messages, rebuild_error
+from .wire import Message, encode, messages, rebuild_error
 
 SILENT = 20.0  # seconds without a heartbeat after which a worker counts as stopped; it beats every 5
 PROJECT = Path(__file__).resolve().parents[2]

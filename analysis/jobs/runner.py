@@ -4,13 +4,13 @@ import logging
 import threading
 import time
 
-from analysis.errors import AnalysisError, Cancelled
-from analysis.jobs.keeper import GRACE, Keeper
-from analysis.jobs.process import Call, Connection, WorkerLost
-from analysis.jobs.table import JobStatus, JobTable
-from analysis.jobs.wire import Message
-from analysis.limits import limits
-from analysis.runs import RunStore
+from ..errors import AnalysisError, Cancelled
+from ..limits import limits
+from ..runs import RunStore
+from .keeper import GRACE, Keeper
+from .process import Call, Connection, WorkerLost
+from .table import JobStatus, JobTable
+from .wire import Message
 
 End = tuple[str, str | None, str | None]  # how a job ended: its state, the id of its run, a sentence
 LOOK = 0.25  # seconds between two looks whether a running job shall be cancelled

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import BadSetting, Busy
-from analysis.files import clear, exclusive, read_json, sweep, write_json, write_text
-from analysis.limits import limits
-from analysis.runs.catalogue import Catalogue, Stamp, stamp
-from analysis.runs.keys import check_id, is_id
-from analysis.runs.run import now
-from analysis.runs.shelf import room
+from ..errors import BadSetting, Busy
+from ..files import clear, exclusive, read_json, sweep, write_json, write_text
+from ..limits import limits
+from ..runs.catalogue import Catalogue, Stamp, stamp
+from ..runs.keys import check_id, is_id
+from ..runs.run import now
+from ..runs.shelf import room
 
 KEPT = 500  # ended jobs
 OPEN = ("queued", "running")  # states of a job that has not ended

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
-from analysis import errors
-from analysis.errors import AnalysisError
+from .. import errors
+from ..errors import AnalysisError
 
 Message = dict[str, Any]
 MAX_LINE = 16_000_000  # bytes; a longer line is skipped whole

@@ -22,17 +22,17 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any, cast
 
-from analysis.answer import Answer
-from analysis.errors import AnalysisError, BadSetting, Cancelled, TooLarge
-from analysis.jobs.client import STUDIES
-from analysis.jobs.inbox import Inbox, Task
-from analysis.jobs.table import JobTable
-from analysis.jobs.wire import Message, describe_error, encode
-from analysis.limits import limits
-from analysis.runs import Result, RunStore
-from analysis.runs.arguments import check_arguments
-from analysis.runs.brought import read_upload
-from analysis.runs.keys import asked_now
+from ..answer import Answer
+from ..errors import AnalysisError, BadSetting, Cancelled, TooLarge
+from ..limits import limits
+from ..runs import Result, RunStore
+from ..runs.arguments import check_arguments
+from ..runs.brought import read_upload
+from ..runs.keys import asked_now
+from .client import STUDIES
+from .inbox import Inbox, Task
+from .table import JobTable
+from .wire import Message, describe_error, encode
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left

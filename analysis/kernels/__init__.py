@@ -4,6 +4,6 @@ A token reads a token before it when the two share a group or lie less than `win
 output together with its logsumexp, so that parts can be merged; nothing here knows a model or a method.
 """
 
-from analysis.kernels.grouped import BACKENDS, Plan, grouped_attention, plan, planned_attention
+from .grouped import BACKENDS, Plan, grouped_attention, plan, planned_attention
 
 __all__ = ["BACKENDS", "Plan", "grouped_attention", "plan", "planned_attention"]

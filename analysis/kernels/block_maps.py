@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.blocks import BLOCK
-from analysis.kernels.scoring import Scoring
+from ..errors import BadSetting
+from .blocks import BLOCK
+from .scoring import Scoring
 
 BYTES = 8 << 20  # of scores that are made at once: they stay in the cache
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.merge import merge
-from analysis.kernels.window import flash
+from ..errors import BadSetting
+from .merge import merge
+from .window import flash
 
 BLOCK = 128
 GATHERED = 8 << 20  # bytes of keys that are gathered at once

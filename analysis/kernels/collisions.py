@@ -5,7 +5,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from analysis.kernels.pool import each
+from .pool import each
 
 TOGETHER = 1 << 18  # products that are made at once: they stay in the cache
 

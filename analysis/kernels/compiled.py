@@ -16,9 +16,9 @@ from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
 import torch
 from torch import Tensor
 
-from analysis.kernels.library import library
-from analysis.kernels.members import bit_sets
-from analysis.kernels.parts import part
+from .library import library
+from .members import bit_sets
+from .parts import part
 
 MOST_GROUPS = 31  # a bit each, and a sign
 MOST_SINKS = 256  # a block of keys

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.members import bit_sets
-from analysis.kernels.merge import merge
-from analysis.kernels.parts import part
-from analysis.kernels.window import flash, never, strangers
+from .members import bit_sets
+from .merge import merge
+from .parts import part
+from .window import flash, never, strangers
 
 PUSH = 100.0  # exp(-PUSH^2) is 0 as long as the scores of a row differ by less than PUSH^2 / 2
 EXTRA = 8  # extra head dimensions come in multiples of this

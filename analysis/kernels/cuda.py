@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.cpu import PUSH
-from analysis.kernels.merge import merge
-from analysis.kernels.reference import kept
+from ..errors import BadSetting
+from .cpu import PUSH
+from .merge import merge
+from .reference import kept
 
 ROWS = 1024  # queries at once under a mask
 MOST_DIMENSIONS = 256  # per head

@@ -8,11 +8,11 @@ the new token only: buffers have room and grow by half.
 import torch
 from torch import Tensor
 
-from analysis.kernels import step
-from analysis.kernels.members import bit_sets
-from analysis.kernels.merge import merge
-from analysis.kernels.parts import part
-from analysis.kernels.window import flash
+from . import step
+from .members import bit_sets
+from .merge import merge
+from .parts import part
+from .window import flash
 
 FLASH_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -9,7 +9,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from analysis.kernels.pool import each
+from .pool import each
 
 
 class Cache:

@@ -7,9 +7,9 @@ product of a query with a key of the page. A decode step looks at these two vect
 import torch
 from torch import Tensor
 
-from analysis.kernels import step
-from analysis.kernels.decode import Growing
-from analysis.kernels.parts import part
+from . import step
+from .decode import Growing
+from .parts import part
 
 
 def page_bounds(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -8,13 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels import compiled, cpu, cuda, reference
-from analysis.kernels.cuda import MOST_DIMENSIONS, why_not
-from analysis.kernels.members import MOST_GROUPS, causal_pairs, kept_pairs
-from analysis.kernels.merge import read_sinks
-from analysis.kernels.parts import part
-from analysis.kernels.window import Band
+from ..errors import BadSetting
+from . import compiled, cpu, cuda, reference
+from .cuda import MOST_DIMENSIONS, why_not
+from .members import MOST_GROUPS, causal_pairs, kept_pairs
+from .merge import read_sinks
+from .parts import part
+from .window import Band
 
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 ON_CPU = {"groups": cpu.groups, "lowest shared group": cpu.groups, "masked": cpu.masked, "causal": cpu.causal}

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from analysis.files import write_whole
-from analysis.runs import state_root
+from ..files import write_whole
+from ..runs import state_root
 
 HERE = Path(__file__).parent
 SOURCES = ("compiled.cpp", "one_query.cpp")

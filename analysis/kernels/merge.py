@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels import reference
+from ..errors import BadSetting
+from . import reference
 
 LONGEST = 4096  # tokens of a comparison
 ROWS = 4096  # queries at once that read the sinks

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.decode import Growing
+from .decode import Growing
 
 
 @dataclass

@@ -10,7 +10,7 @@ import importlib.util
 import numpy as np
 import torch
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 SLACK = 1 - 2**-24  # half a unit of float32: 0.7 + 0.2 reaches 0.9 although neither is exact
 PEAKS = 4  # keys of a row whose weights are its peaks: the strongest of those that are far away
@@ -42,7 +42,7 @@ def top_p(probabilities, mass: float = 0.9) -> tuple[torch.Tensor, torch.Tensor]
         found = zip(*(_by_sorting(part, mass) for part in parts), strict=True)
         ranks, least = (torch.cat(one).view(shape) for one in found)
         return ranks, least
-    from analysis.kernels.select import ranks_of
+    from .select import ranks_of
 
     ranks, least = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
     ranks_of(rows.float().contiguous().numpy(), mass * SLACK, ranks, least)

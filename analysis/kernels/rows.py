@@ -7,8 +7,8 @@ then multiplies the values. Where a number is about several keys next to each ot
 import numpy as np
 from numba import njit
 
-from analysis.kernels.rank import PEAKS, SLACK
-from analysis.kernels.select import BINS, histogram, rank_of
+from .rank import PEAKS, SLACK
+from .select import BINS, histogram, rank_of
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; infinities keep their meaning
 ENTROPY, LARGEST, RANK, FIRST, WINDOW, DISTANCE, PREVIOUS, INDUCTION, FAR_PEAKS = range(9)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from analysis.kernels.library import library
+from .library import library
 
 ALONE = 1 << 20  # bytes that a thread reads before another is worth making
 

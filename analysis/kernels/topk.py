@@ -16,7 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from analysis.kernels.pool import each
+from .pool import each
 
 BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20  # queries of a key head at once, and their scores: they stay in the cache
 TORCH_VALUES = 16 << 20  # scores at once where torch does it all

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting, evict
-from analysis.methods.expected_attention import ExpectedAttention
-from analysis.methods.h2o import H2O
-from analysis.methods.keydiff import KeyDiff
-from analysis.methods.snapkv import SnapKV
-from analysis.methods.tova import TOVA
-from analysis.seam.calls import Prompt
+from ..seam.calls import Prompt
+from .base import setting
+from .evicting import Evicting, evict
+from .expected_attention import ExpectedAttention
+from .h2o import H2O
+from .keydiff import KeyDiff
+from .snapkv import SnapKV
+from .tova import TOVA
 
 RULES: dict[str, type[Evicting]] = {
     "snapkv": SnapKV,

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.seam.calls import MASKED, Attended, Call
-from analysis.seam.hooks import Hooks
+from ..errors import BadSetting
+from ..seam.calls import MASKED, Attended, Call
+from ..seam.hooks import Hooks
 
 PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.blocks import BLOCK
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.flex_prefill import flex_prefill
-from analysis.methods.skip_softmax import skip_softmax
-from analysis.methods.vertical_slash import vertical_slash
-from analysis.methods.xattention import xattention
+from ..errors import BadSetting
+from ..kernels.blocks import BLOCK
+from ..kernels.scoring import Scoring, at_least_float32
+from .flex_prefill import flex_prefill
+from .skip_softmax import skip_softmax
+from .vertical_slash import vertical_slash
+from .xattention import xattention
 
 KINDS: dict[str, Callable[..., Tensor]] = {
     "skip_softmax": skip_softmax,

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from analysis.kernels.blocks import block_attention
-from analysis.kernels.parts import part
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.base import Method, read_all, setting
-from analysis.methods.evicting import prompt_ends
-from analysis.seam.cache import sees_all
-from analysis.seam.calls import MASKED, Attended, Block, Call, Prompt
-from analysis.seam.layers import shape_of
+from ..kernels.blocks import block_attention
+from ..kernels.parts import part
+from ..kernels.scoring import Scoring, at_least_float32
+from ..seam.cache import sees_all
+from ..seam.calls import MASKED, Attended, Block, Call, Prompt
+from ..seam.layers import shape_of
+from .base import Method, read_all, setting
+from .evicting import prompt_ends
 
 PROMPT = "kept blocks"
 

@@ -6,16 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.kernels.gathered import gathered_attention, visits_keys
-from analysis.kernels.parts import part
-from analysis.methods.base import Method, setting
-from analysis.routers.buckets import nearest
-from analysis.routers.rotation import unrotate
-from analysis.routers.state import RoutingState
-from analysis.seam.cache import GrowingCache
-from analysis.seam.calls import MASKED, Attended, Block, Call
-from analysis.seam.layers import shape_of
+from ..errors import BadSetting, NotFitted
+from ..kernels.gathered import gathered_attention, visits_keys
+from ..kernels.parts import part
+from ..routers.buckets import nearest
+from ..routers.rotation import unrotate
+from ..routers.state import RoutingState
+from ..seam.cache import GrowingCache
+from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.layers import shape_of
+from .base import Method, setting
 
 STEP = "gathered buckets"
 KINDS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())

@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.kernels.evict import Cache
-from analysis.kernels.topk import smallest_kept, topk_attention
-from analysis.methods.base import Method, setting
-from analysis.metrics.budgets import FLOOR
-from analysis.runs.studies import POLICY_FORMAT
-from analysis.seam.cache import GrowingCache
-from analysis.seam.calls import MASKED, Attended, Block, Call
-from analysis.seam.layers import shape_of
+from ..errors import BadSetting, NotFitted
+from ..kernels.evict import Cache
+from ..kernels.topk import smallest_kept, topk_attention
+from ..metrics.budgets import FLOOR
+from ..runs.studies import POLICY_FORMAT
+from ..seam.cache import GrowingCache
+from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.layers import shape_of
+from .base import Method, setting
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"

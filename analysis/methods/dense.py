@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analysis.methods.base import Method
+from .base import Method
 
 
 @dataclass

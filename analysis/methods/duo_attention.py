@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.fitted import Fitted, check_shapes
-from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting
-from analysis.seam.calls import Prompt
-from analysis.seam.layers import shape_of
-from analysis.statistics import attention_statistics
+from ..errors import BadSetting, NotFitted
+from ..fitted import Fitted, check_shapes
+from ..seam.calls import Prompt
+from ..seam.layers import shape_of
+from ..statistics import attention_statistics
+from .base import setting
+from .evicting import Evicting
 
 NEAR = 128  # tokens that count as near when heads are scored
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import Method, read_all, setting
-from analysis.seam.cache import CompactCache, sees_all
-from analysis.seam.calls import MASKED, Attended, Block, Call, Prompt
-from analysis.seam.hooks import RENAMED
-from analysis.seam.layers import shape_of
+from ..errors import BadSetting
+from ..kernels.scoring import Scoring
+from ..seam.cache import CompactCache, sees_all
+from ..seam.calls import MASKED, Attended, Block, Call, Prompt
+from ..seam.hooks import RENAMED
+from ..seam.layers import shape_of
+from .base import Method, read_all, setting
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"
 SCOPES = ("head", "layer", "mixed")

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.evicting import evict
-from analysis.methods.h2o import h2o_scores
-from analysis.methods.keydiff import keydiff_scores
-from analysis.methods.snapkv import snapkv_scores
-from analysis.methods.tova import tova_scores
+from ..errors import BadSetting
+from ..kernels.scoring import Scoring, at_least_float32
+from .evicting import evict
+from .h2o import h2o_scores
+from .keydiff import keydiff_scores
+from .snapkv import snapkv_scores
+from .tova import tova_scores
 
 __all__ = ["KINDS", "evict", "eviction_scores"]
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.evicting import Evicting
-from analysis.routers.rotation import turned, unrotate
-from analysis.seam.calls import Prompt
+from ..kernels.scoring import Scoring, at_least_float32
+from ..routers.rotation import turned, unrotate
+from ..seam.calls import Prompt
+from .evicting import Evicting
 
 REACH, SINKS = 512, 4  # positions ahead that are looked at, and the first keys that are never dropped
 NODES = 32  # of the quadrature under a soft cap: under 50 (Gemma 2) to 1e-6 for scores that spread by 10, 2e-5 by 20

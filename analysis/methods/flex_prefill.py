@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.block_maps import check_between, crossed_blocks, fewest_reaching, in_blocks, last_queries
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import setting
-from analysis.methods.blockwise import Blockwise
+from ..kernels.block_maps import check_between, crossed_blocks, fewest_reaching, in_blocks, last_queries
+from ..kernels.scoring import Scoring
+from .base import setting
+from .blockwise import Blockwise
 
 
 @dataclass

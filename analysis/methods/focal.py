@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.methods.base import Method, read_all, setting
-from analysis.seam.calls import Attended, Call
+from ..errors import BadSetting
+from ..seam.calls import Attended, Call
+from .base import Method, read_all, setting
 
 LEAST, MOST = 0.01, 100.0
 

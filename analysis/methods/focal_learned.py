@@ -11,10 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.files import write_whole
-from analysis.methods.base import Method, read_all, setting
-from analysis.seam.calls import Attended, Call
+from ..errors import BadSetting, NotFitted
+from ..files import write_whole
+from ..seam.calls import Attended, Call
+from .base import Method, read_all, setting
 
 PAPER_DIM = 128  # the head dimension for which the paper gives its limits
 DENSE = PAPER_DIM**0.5  # the temperature, in the paper's units, that is dense attention

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.groups.gates import group_affinity, straight_through, top_groups
-from analysis.groups.router import MEMBERSHIPS, FocusRouter
-from analysis.kernels import plan, planned_attention
-from analysis.kernels.biased import biased_attention
-from analysis.kernels.parts import part
-from analysis.methods.base import Method, setting
-from analysis.seam.cache import GroupedCache
-from analysis.seam.calls import MASKED, Attended, Block, Call
+from ..errors import BadSetting, NotFitted
+from ..groups.gates import group_affinity, straight_through, top_groups
+from ..groups.router import MEMBERSHIPS, FocusRouter
+from ..kernels import plan, planned_attention
+from ..kernels.biased import biased_attention
+from ..kernels.parts import part
+from ..seam.cache import GroupedCache
+from ..seam.calls import MASKED, Attended, Block, Call
+from .base import Method, setting
 
 DECODE = "group-major cache"
 GATED = "gate on the scores"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.evicting import Evicting, attention_weights, keep_most
-from analysis.seam.calls import Prompt
+from ..kernels.scoring import Scoring, at_least_float32
+from ..seam.calls import Prompt
+from .evicting import Evicting, attention_weights, keep_most
 
 ROWS, BYTES = 512, 16 << 20  # queries whose weights are held at once, and of how many bytes at the most
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.scoring import at_least_float32
-from analysis.methods.evicting import Evicting
-from analysis.seam.calls import Prompt
+from ..kernels.scoring import at_least_float32
+from ..seam.calls import Prompt
+from .evicting import Evicting
 
 
 @dataclass

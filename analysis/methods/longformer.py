@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block
+from ..seam.calls import Block
+from .base import Method, setting
 
 DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
 

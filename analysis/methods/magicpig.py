@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import NotFitted
-from analysis.fitted import Fitted, check_shapes
-from analysis.kernels.collisions import collide, hash_codes
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block
-from analysis.seam.layers import shape_of
-from analysis.statistics.states import attention_states
+from ..errors import NotFitted
+from ..fitted import Fitted, check_shapes
+from ..kernels.collisions import collide, hash_codes
+from ..seam.calls import Block
+from ..seam.layers import shape_of
+from ..statistics.states import attention_states
+from .base import Method, setting
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
 NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block
+from ..seam.calls import Block
+from .base import Method, setting
 
 
 @dataclass

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analysis.kernels.rank import top_p
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block
+from ..kernels.rank import top_p
+from ..seam.calls import Block
+from .base import Method, setting
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import BadModel
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block, stacked
-from analysis.seam.layers import shape_of
+from ..errors import BadModel
+from ..seam.calls import Block, stacked
+from ..seam.layers import shape_of
+from .base import Method, setting
 
 EPS = 1e-4  # added to every feature, as in the original code
 CLOSE = 1e-2  # of a score: queries and keys must give what the model computes

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.methods.base import setting
-from analysis.methods.evicting import keep_most
-from analysis.methods.snapkv import SnapKV
+from .base import setting
+from .evicting import keep_most
+from .snapkv import SnapKV
 
 LAST_LAYER = 20  # the last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069)
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
-from analysis.kernels.parts import part
-from analysis.methods.base import Method, read_all, setting
-from analysis.seam.cache import GrowingCache
-from analysis.seam.calls import MASKED, Attended, Block, Call, stacked
+from ..kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
+from ..kernels.parts import part
+from ..seam.cache import GrowingCache
+from ..seam.calls import MASKED, Attended, Block, Call, stacked
+from .base import Method, read_all, setting
 
 LEAST_PAGES = 3
 STEP = "gathered pages"

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.fitted import Fitted, check_shapes
-from analysis.groups.kmeans import spherical_kmeans
-from analysis.methods.base import Method, setting
-from analysis.routers.rotation import unrotate
-from analysis.seam.attention import apply
-from analysis.seam.calls import Block
-from analysis.seam.layers import shape_of
-from analysis.statistics import forward
+from ..errors import BadSetting, NotFitted
+from ..fitted import Fitted, check_shapes
+from ..groups.kmeans import spherical_kmeans
+from ..routers.rotation import unrotate
+from ..seam.attention import apply
+from ..seam.calls import Block
+from ..seam.layers import shape_of
+from ..statistics import forward
+from .base import Method, setting
 
 MOST = 16384  # vectors of a head that its centroids are made of
 

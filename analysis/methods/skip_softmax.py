@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.kernels.block_maps import check_between, map_by_rows, rises
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import setting
-from analysis.methods.blockwise import Blockwise
+from ..kernels.block_maps import check_between, map_by_rows, rises
+from ..kernels.scoring import Scoring
+from .base import setting
+from .blockwise import Blockwise
 
 
 @dataclass

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting, attention_weights
-from analysis.seam.calls import Prompt
+from ..kernels.scoring import Scoring, at_least_float32
+from ..seam.calls import Prompt
+from .base import setting
+from .evicting import Evicting, attention_weights
 
 POOL = 5  # neighbouring keys that share their score
 MUST_STAY = 2.0  # more than any mean of attention weights

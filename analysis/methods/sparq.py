@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.kernels.topk import smallest_kept
-from analysis.methods.base import Method, setting
-from analysis.seam.calls import Block, stacked
-from analysis.seam.layers import shape_of
+from ..kernels.topk import smallest_kept
+from ..seam.calls import Block, stacked
+from ..seam.layers import shape_of
+from .base import Method, setting
 
 
 @dataclass

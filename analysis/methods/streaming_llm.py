@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import BadModel
-from analysis.methods.base import Method, setting
-from analysis.routers.rotation import turned, unrotate
-from analysis.seam.calls import Block
-from analysis.seam.layers import has_rotary
+from ..errors import BadModel
+from ..routers.rotation import turned, unrotate
+from ..seam.calls import Block
+from ..seam.layers import has_rotary
+from .base import Method, setting
 
 
 @dataclass

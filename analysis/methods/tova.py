@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.methods.evicting import Evicting, attention_weights
-from analysis.seam.calls import Prompt
+from ..kernels.scoring import Scoring, at_least_float32
+from ..seam.calls import Prompt
+from .evicting import Evicting, attention_weights
 
 MUST_STAY = 2.0  # more than any mean of attention weights
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analysis.kernels.block_maps import check_between, crossed_blocks, largest, last_queries
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import setting
-from analysis.methods.blockwise import Blockwise
+from ..kernels.block_maps import check_between, crossed_blocks, largest, last_queries
+from ..kernels.scoring import Scoring
+from .base import setting
+from .blockwise import Blockwise
 
 COLUMNS, DIAGONALS = 30, 100  # the first columns and the nearest diagonals, which are always kept
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.kernels.block_maps import check_between, fewest_reaching, in_blocks, map_by_rows
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import setting
-from analysis.methods.blockwise import Blockwise
+from ..errors import BadSetting
+from ..kernels.block_maps import check_between, fewest_reaching, in_blocks, map_by_rows
+from ..kernels.scoring import Scoring
+from .base import setting
+from .blockwise import Blockwise
 
 
 @dataclass

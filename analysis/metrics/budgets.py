@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 FLOOR = 2  # keys that every head gets before anything is shared out (CSA, step 2)
 EDITS = ("set", "scale", "pin")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 LEVEL = 0.95
 DOCUMENTS = 5  # fewer documents give no interval: the points themselves are shown

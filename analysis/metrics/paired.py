@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.errors import BadSetting
-from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, over_units, p_value, state
+from ..errors import BadSetting
+from .intervals import BLOCKS, DOCUMENTS, LEVEL, over_units, p_value, state
 
 UNIT = 8  # windows in a row that form a unit of one text
 STRETCH = 64  # tokens in a row that form a unit where there are too few windows

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.errors import BadSetting
-from analysis.metrics.intervals import Interval
+from ..errors import BadSetting
+from .intervals import Interval
 
 Z = 1.959963984540054  # two-sided 95%
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike
 
-from analysis.errors import BadSetting, BadText
-from analysis.metrics.paired import perplexity_of
+from ..errors import BadSetting, BadText
+from .paired import perplexity_of
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 
 @dataclass(frozen=True)

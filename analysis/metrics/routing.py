@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 
 def bucket_recall(mass: Tensor, chosen: Tensor) -> float:

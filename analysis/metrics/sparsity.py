@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from analysis.errors import BadSetting
-from analysis.seam.attention import Block
+from ..errors import BadSetting
+from ..seam.attention import Block
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, logging
 
-from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.models.weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
-from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from analysis.seam.layers import (
+from ..errors import BadModel, BadSetting, TooLarge
+from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
+from ..seam.layers import (
     attention_modules,
     bypasses_attention_interface,
     causal_class,
     shape_of,
     stock_attention,
 )
-from analysis.seam.parity import check
-from analysis.seam.sound import check_tokens, check_weights, watch
+from ..seam.parity import check
+from ..seam.sound import check_tokens, check_weights, watch
+from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
 
 logging.disable_progress_bar()  # progress is reported by whoever asked for the model
 logging.set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence

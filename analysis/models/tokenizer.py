@@ -4,8 +4,8 @@ or transformers."""
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.files import read_json
-from analysis.places import BYPASS, SINKS, how, locate, revision
+from ..files import read_json
+from ..places import BYPASS, SINKS, how, locate, revision
 
 WHOLE = ("TokenizersBackend", "PreTrainedTokenizerFast")  # classes that add nothing to tokenizer.json
 SAID = {"backend", "tokenizer_class", "model_max_length", "bos_token", "eos_token", "pad_token", "unk_token"}

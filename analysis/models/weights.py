@@ -5,9 +5,9 @@ import importlib.util
 import psutil
 import torch
 
-from analysis.errors import BadSetting
-from analysis.models.arithmetic import bfloat16_gain, quick_type
-from analysis.places import PRECISIONS
+from ..errors import BadSetting
+from ..places import PRECISIONS
+from .arithmetic import bfloat16_gain, quick_type
 
 LARGE = 100_000_000  # parameters from which the quicker type is taken on a processor
 BITS = {"8bit": 8, "4bit": 4}

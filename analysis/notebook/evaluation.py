@@ -12,10 +12,10 @@ from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.models import load_model
-from analysis.notebook.shown import apply
+from ..errors import BadSetting
+from ..methods import METHODS
+from ..models import load_model
+from .shown import apply
 
 __all__ = ["Focuscope", "cli_evaluate"]
 

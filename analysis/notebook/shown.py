@@ -9,24 +9,24 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.answer import Answer
-from analysis.cli.asked import asked
-from analysis.cli.options import parsed
-from analysis.corpus import sample_texts
-from analysis.errors import AnalysisError
-from analysis.files import write_text
-from analysis.methods import METHODS
-from analysis.models import Model, load_model
-from analysis.runs import Result
-from analysis.seam.attention import apply as applied
-from analysis.seam.sound import check_tokens
-from analysis.sheet import sheet, table
-from analysis.studies.context import Context
-from analysis.studies.heads.head import statistics
-from analysis.studies.quality.evaluate import evaluate
-from analysis.studies.ready.candidates import candidates, specs
-from analysis.studies.start.report import painted, pair
-from analysis.studies.start.start import start
+from ..answer import Answer
+from ..cli.asked import asked
+from ..cli.options import parsed
+from ..corpus import sample_texts
+from ..errors import AnalysisError
+from ..files import write_text
+from ..methods import METHODS
+from ..models import Model, load_model
+from ..runs import Result
+from ..seam.attention import apply as applied
+from ..seam.sound import check_tokens
+from ..sheet import sheet, table
+from ..studies.context import Context
+from ..studies.heads.head import statistics
+from ..studies.quality.evaluate import evaluate
+from ..studies.ready.candidates import candidates, specs
+from ..studies.start.report import painted, pair
+from ..studies.start.start import start
 
 __all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 

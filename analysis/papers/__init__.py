@@ -6,8 +6,8 @@
 from functools import cache
 from pathlib import Path
 
-from analysis.errors import BadSetting
-from analysis.papers.cells import Cell, parse
+from ..errors import BadSetting
+from .cells import Cell, parse
 
 __all__ = ["PAPERS", "Cell", "find", "tables"]
 

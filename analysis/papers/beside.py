@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.commandline import commandline
-from analysis.papers import PAPERS, find
-from analysis.papers.cells import Cell
-from analysis.papers.ours import Beside, Job, Number, Panel
-from analysis.studies.registry import of_file
+from ..commandline import commandline
+from ..studies.registry import of_file
+from . import PAPERS, find
+from .cells import Cell
+from .ours import Beside, Job, Number, Panel
 
 FILE = Path(__file__).with_name("beside.json")
 Key = tuple[str, str, str]  # paper, table, row

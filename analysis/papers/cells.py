@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.errors import BadSetting
+from ..errors import BadSetting
 
 FIELDS = ["paper", "table", "row", "column", "value", "unit", "protocol", "note"]
 KINDS = (

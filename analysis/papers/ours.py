@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.commandline import commandline
+from ..commandline import commandline
 
 MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "measured here",

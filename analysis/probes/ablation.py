@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from analysis.errors import BadSetting
-from analysis.methods.dense import Dense
-from analysis.metrics.quality import divergence
-from analysis.seam.attention import apply
-from analysis.seam.layers import decoder_layers
+from ..errors import BadSetting
+from ..methods.dense import Dense
+from ..metrics.quality import divergence
+from ..seam.attention import apply
+from ..seam.layers import decoder_layers
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes

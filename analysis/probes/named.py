@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.corpus import sample_texts
-from analysis.probes.pieces import Pieces
-from analysis.probes.tasks import TASKS, Ask
+from ..corpus import sample_texts
+from .pieces import Pieces
+from .tasks import TASKS, Ask
 
 LENGTH = 256  # tokens of a text, or as many as the model reads
 SETTLED = 4  # first tokens of a second copy, which nothing can tell

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.errors import BadModel, BadSetting, BadText
+from ..errors import BadModel, BadSetting, BadText
 
 MOST_CHARACTERS = 400_000  # of a text that things are hidden in: more would only cost time
 FEWEST = 4  # words of the vocabulary for each that is wanted; with fewer, words are made up

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from analysis.errors import BadModel, BadSetting
-from analysis.models import Model
+from ..errors import BadModel, BadSetting
+from ..models import Model
 
 WAYS = ("as_trained", "longer", "dynamic_ntk", "base")
 LOW, HIGH = 1.0, 64.0  # times the model's own context

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.probes.pieces import Item, Pieces
-from analysis.seam.arguments import as_past, past_of
-from analysis.seam.attention import apply
+from ..methods.base import Method
+from ..models import Model
+from ..seam.arguments import as_past, past_of
+from ..seam.attention import apply
+from .pieces import Item, Pieces
 
 PLAIN = 128  # tokens of text before the question alone
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"

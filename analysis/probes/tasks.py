@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.errors import BadSetting
-from analysis.probes.pieces import Item, Pieces
+from ..errors import BadSetting
+from .pieces import Item, Pieces
 
 LINE = "\n"
 PASSAGE, QUOTE = 40, 12  # tokens of a passage, and of its end that the question quotes

@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.routers.base import Router
-from analysis.routers.controls import Chance, Oracle, Recency
-from analysis.routers.linear import GWRLinear, GWRLinearIntercept, StaticPrior
-from analysis.routers.mlp import LEARNED, SaapMLP
-from analysis.routers.moments import Geometric, Moments, SymmetricKMeans, Whitening, gauge
+from ..errors import BadSetting
+from .base import Router
+from .controls import Chance, Oracle, Recency
+from .linear import GWRLinear, GWRLinearIntercept, StaticPrior
+from .mlp import LEARNED, SaapMLP
+from .moments import Geometric, Moments, SymmetricKMeans, Whitening, gauge
 
 __all__ = ["EPS", "MEANING", "ROUTERS", "fit_router", "gauge"]
 

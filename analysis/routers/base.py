@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from analysis.errors import NotFitted
+from ..errors import NotFitted
 
 
 class RoutedText(NamedTuple):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.groups.kmeans import spherical_kmeans
+from ..errors import BadSetting
+from ..groups.kmeans import spherical_kmeans
 
 PER_BUCKET = 32  # tokens of a text for each bucket: C = T / 32
 SAMPLE = 256  # keys per bucket that k-means looks at

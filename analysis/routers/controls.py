@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.routers.base import RoutedText, Router
+from ..errors import BadSetting
+from .base import RoutedText, Router
 
 _ODD = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # of splitmix64, as int64
 

@@ -6,8 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
-from analysis.routers.base import RoutedText, Router
+from ..errors import BadSetting, NotFitted
+from .base import RoutedText, Router
 
 EPS = 1e-4  # of the ridge, in multiples of trace(Q^T Q) / D
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.routers.base import RoutedText, Router
+from ..errors import BadSetting
+from .base import RoutedText, Router
 
 MOST = 1 << 16  # queries a head is trained on
 HELD_OUT = 8  # every eighth of them decides when to stop

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.routers.base import RoutedText, Router
+from .base import RoutedText, Router
 
 SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
 

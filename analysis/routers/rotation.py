@@ -4,7 +4,7 @@ import sys
 
 from torch import Tensor, nn
 
-from analysis.errors import BadModel
+from ..errors import BadModel
 
 
 def unrotate(x: Tensor, module: nn.Module, tables: tuple[Tensor, Tensor] | None) -> Tensor:

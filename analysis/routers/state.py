@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis import fitted
-from analysis.errors import BadSetting, NotFitted
-from analysis.routers import ROUTERS
-from analysis.routers.base import Router
-from analysis.routers.mlp import LEARNED
+from .. import fitted
+from ..errors import BadSetting, NotFitted
+from . import ROUTERS
+from .base import Router
+from .mlp import LEARNED
 
 FOLDER = "routing"  # of a model's fitted state
 HALF = tuple(f"{kind.kind}." for kind in LEARNED)  # weights in 16 bits, rounded so before they were measured

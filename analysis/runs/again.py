@@ -1,8 +1,8 @@
 """The command that asks a stored run's question again."""
 
-from analysis.commandline import commandline
-from analysis.corpus import sample_texts, text_hash
-from analysis.runs.run import Run
+from ..commandline import commandline
+from ..corpus import sample_texts, text_hash
+from .run import Run
 
 PLACES = ("text", "texts", "against")  # arguments that name texts by their hash
 

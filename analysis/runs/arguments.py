@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import MISSING
 from typing import Any
 
-from analysis.canonical import canonical
-from analysis.commands import COMMANDS
-from analysis.declaration import Declared, Field, check_names, fields_of
+from ..canonical import canonical
+from ..commands import COMMANDS
+from ..declaration import Declared, Field, check_names, fields_of
 
 BROUGHT = ("context", "progress", "request")  # what a caller brings along: no argument
 

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.canonical import parsed
-from analysis.errors import AnalysisError, BadSetting
-from analysis.files import claimed, clear, read_json, write_json
-from analysis.runs import retention
-from analysis.runs.run import Run
+from ..canonical import parsed
+from ..errors import AnalysisError, BadSetting
+from ..files import claimed, clear, read_json, write_json
+from . import retention
+from .run import Run
 
 DRAFT = "bundle"  # in the name of the folder into which a bundle is unpacked, right below the state folder
 JOURNAL = "arrival.json"

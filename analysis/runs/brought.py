@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.corpus import read_any, read_file, text_hash, texts_in
-from analysis.errors import BadSetting, BadText
-from analysis.files import clear, write_bytes, write_text
-from analysis.limits import limits
-from analysis.runs import texts
-from analysis.runs.run import Result, without_model
-from analysis.runs.store import RunStore
+from ..corpus import read_any, read_file, text_hash, texts_in
+from ..errors import BadSetting, BadText
+from ..files import clear, write_bytes, write_text
+from ..limits import limits
+from . import texts
+from .run import Result, without_model
+from .store import RunStore
 
 LEFT = 24 * 3600  # seconds after which an upload that its app left behind is removed
 COLUMNS = ("name", "said", "words", "characters", "text", "refused")

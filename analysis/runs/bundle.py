@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.canonical import parsed
-from analysis.corpus import text_hash
-from analysis.errors import BadSetting
-from analysis.files import change, draft
-from analysis.runs.arrival import DRAFT, arrive, check_room
-from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
-from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
-from analysis.runs.proof import prove
-from analysis.runs.run import Damaged, Marks, Run, checked_link, now, write_marks
-from analysis.runs.shelf import room
-from analysis.runs.texts import MAX_BYTES
+from ..canonical import parsed
+from ..corpus import text_hash
+from ..errors import BadSetting
+from ..files import change, draft
+from .arrival import DRAFT, arrive, check_room
+from .folder import MANIFEST, MAX_MANIFEST, read_run
+from .keys import SCHEMA, SCHEMAS, is_id
+from .proof import prove
+from .run import Damaged, Marks, Run, checked_link, now, write_marks
+from .shelf import room
+from .texts import MAX_BYTES
 
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from analysis.files import write_text
+from ..files import write_text
 
 SETTLED = 50_000_000  # ns: file systems date changes in ticks of up to 10 ms, so a younger date may hide one more
 UNSAVED = 50  # entries read before the file is written anew: a row costs 1 ms to read, the file 20 ms to write

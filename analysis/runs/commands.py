@@ -6,10 +6,10 @@ In all of them `runs` is the folder of the app's state (None: the usual one).
 import contextlib
 from pathlib import Path
 
-from analysis.errors import BadSetting
-from analysis.files import write_whole
-from analysis.runs.run import Result, without_model
-from analysis.runs.store import RunStore
+from ..errors import BadSetting
+from ..files import write_whole
+from .run import Result, without_model
+from .store import RunStore
 
 LISTED = ("id", "verb", "model", "text", "created", "seconds", "bytes", "pinned", "imported", "example", "about")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from analysis.runs.run import Run
+from .run import Run
 
 QUIET = ("protocol", "methods", "notes", "versions", "date")  # of the numbers: no result
 MOST_ROWS = 50_000  # of a table that is compared

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.claims import Comparison, Verdict
+from ..claims import Comparison, Verdict
 
 SAME, FLIPPED = "the same", "the other way round"
 WAITS = "not measured again yet"

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from analysis.corpus import text_hash
-from analysis.errors import BadSetting
-from analysis.files import write_text
-from analysis.runs.store import RunStore
+from ..corpus import text_hash
+from ..errors import BadSetting
+from ..files import write_text
+from .store import RunStore
 
 CORPORA = Path(__file__).resolve().parents[2] / "models_cache" / "corpora"
 TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,99}")

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from analysis.command import Command, Shape
-from analysis.commands import COMMANDS
-from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
-from analysis.runs.run import Run
-from analysis.runs.store import RunStore
+from ..command import Command, Shape
+from ..commands import COMMANDS
+from .memory import held
+from .price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
+from .run import Run
+from .store import RunStore
 
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 HEADS = 48  # of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted

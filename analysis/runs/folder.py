@@ -16,12 +16,12 @@ from os.path import samestat
 from pathlib import Path
 from typing import Any
 
-from analysis.answer import Answer
-from analysis.canonical import canonical, parsed, plain_numbers
-from analysis.errors import BadSetting
-from analysis.files import change, write_text
-from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, check_verb
-from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, now, read_marks
+from ..answer import Answer
+from ..canonical import canonical, parsed, plain_numbers
+from ..errors import BadSetting
+from ..files import change, write_text
+from .keys import SCHEMA, SCHEMAS, Asked, check_verb
+from .run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, now, read_marks
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32_000_000  # bytes

@@ -5,11 +5,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from analysis import places
-from analysis.canonical import canonical
-from analysis.command import SCHEMA, Command, at_default, hashed
-from analysis.commands import COMMANDS
-from analysis.errors import BadSetting
+from .. import places
+from ..canonical import canonical
+from ..command import SCHEMA, Command, at_default, hashed
+from ..commands import COMMANDS
+from ..errors import BadSetting
 
 SCHEMAS = (1, SCHEMA)  # that can be read
 _ID = re.compile(r"[0-9a-f]{12}")

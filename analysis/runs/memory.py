@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.command import Command
+from ..command import Command
 
 FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
 HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]

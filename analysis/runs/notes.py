@@ -4,9 +4,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.files import append, clear, read_json, sweep, write_json, write_text
-from analysis.runs.run import checked_link
-from analysis.runs.shelf import room
+from ..files import append, clear, read_json, sweep, write_json, write_text
+from .run import checked_link
+from .shelf import room
 
 KEPT_LINKS = 1_000  # of requests whose run was not stored yet
 KEPT_SENTENCES = 500

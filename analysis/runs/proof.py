@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.runs.run import ARRAYS, TABLES, Damaged
+from .run import ARRAYS, TABLES, Damaged
 
 SECONDS, MEMORY = 120, 4 << 30  # of the process
 MOST_CELLS, MOST_COLUMNS = 4_000_000, 500  # of all tables of a run, and columns of one: a page holds 40 bytes of a cell

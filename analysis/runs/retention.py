@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.errors import BadSetting
-from analysis.files import clear, move, remove, sweep, touch, write_json
-from analysis.runs.keys import check_id, is_id
-from analysis.runs.run import Run
-from analysis.runs.shelf import Shelf, room
+from ..errors import BadSetting
+from ..files import clear, move, remove, sweep, touch, write_json
+from .keys import check_id, is_id
+from .run import Run
+from .shelf import Shelf, room
 
 FILE = "retention.json"
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never

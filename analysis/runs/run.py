@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.canonical import LARGEST, parsed
-from analysis.errors import AnalysisError, BadSetting
-from analysis.files import write_text
-from analysis.runs.catalogue import Stamp, stamp
-from analysis.runs.keys import Asked
+from ..canonical import LARGEST, parsed
+from ..errors import AnalysisError, BadSetting
+from ..files import write_text
+from .catalogue import Stamp, stamp
+from .keys import Asked
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 MARKS = "marks.json"

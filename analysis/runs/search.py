@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.runs.run import Run
+from .run import Run
 
 QUIET = {"seed", "long_text", "made"}  # arguments that say little in a list
 KINDS = {"router": ("router", "other"), "policy": ("policy", "other"), "method": ("method", "methods")}

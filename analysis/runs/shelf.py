@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from analysis.answer import Answer
-from analysis.errors import AnalysisError
-from analysis.files import PARTIAL, clear, draft, exchange, move, remove, sweep, touch
-from analysis.runs.catalogue import Catalogue, Stamp, stamp
-from analysis.runs.folder import MANIFEST, read_run, write_run
-from analysis.runs.keys import Asked, is_id
-from analysis.runs.run import MARKS, Damaged, Marks, Newer, Report, Result, Run, may_be_pinned, write_marks
-from analysis.runs.search import Row, row_of
+from ..answer import Answer
+from ..errors import AnalysisError
+from ..files import PARTIAL, clear, draft, exchange, move, remove, sweep, touch
+from .catalogue import Catalogue, Stamp, stamp
+from .folder import MANIFEST, read_run, write_run
+from .keys import Asked, is_id
+from .run import MARKS, Damaged, Marks, Newer, Report, Result, Run, may_be_pinned, write_marks
+from .search import Row, row_of
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look, beside those that were pinned
 MOST_OPEN, MOST_READ = 200, 16_000_000  # runs in memory, and bytes of their manifests, which take ten times that there

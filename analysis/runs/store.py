@@ -8,24 +8,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.answer import Answer
-from analysis.command import SMALLEST, Command, Shape
-from analysis.commands import COMMANDS
-from analysis.corpus import read_text, sample_texts
-from analysis.errors import BadSetting
-from analysis.files import clear, sweep, write_bytes
-from analysis.places import plain_name
-from analysis.runs import retention
-from analysis.runs.arrival import finish
-from analysis.runs.bundle import Arrived, read_bundle, write_bundle
-from analysis.runs.folder import read_run
-from analysis.runs.keys import asked_now, check_id, check_verb
-from analysis.runs.notes import Notes
-from analysis.runs.price import RECENT, Price, predict, usual
-from analysis.runs.run import Marks, Result, Run, checked_link, read_marks
-from analysis.runs.search import Forgotten, Row, named, surplus
-from analysis.runs.shelf import Shelf, room
-from analysis.runs.texts import Texts
+from ..answer import Answer
+from ..command import SMALLEST, Command, Shape
+from ..commands import COMMANDS
+from ..corpus import read_text, sample_texts
+from ..errors import BadSetting
+from ..files import clear, sweep, write_bytes
+from ..places import plain_name
+from . import retention
+from .arrival import finish
+from .bundle import Arrived, read_bundle, write_bundle
+from .folder import read_run
+from .keys import asked_now, check_id, check_verb
+from .notes import Notes
+from .price import RECENT, Price, predict, usual
+from .run import Marks, Result, Run, checked_link, read_marks
+from .search import Forgotten, Row, named, surplus
+from .shelf import Shelf, room
+from .texts import Texts
 
 Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]

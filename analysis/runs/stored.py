@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from analysis.studies.registry import STORED, version_of
+from ..studies.registry import STORED, version_of
 
 MOST_BYTES = 50_000_000  # a larger file is no study
 NEEDED = {  # beginning of a study's name -> numbers that its page cannot do without

@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from analysis.places import plain_name
-from analysis.runs.store import RunStore
+from ..places import plain_name
+from .store import RunStore
 
 MOST_POLICY = 4_000_000  # bytes; a larger file is no policy
 POLICY_FORMAT = 1  # of a policy as JSON, see docs/policy.schema.json

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.corpus import text_hash
-from analysis.errors import BadSetting, BadText
-from analysis.files import clear, sweep, write_text
-from analysis.runs.catalogue import Catalogue, Stamp, stamp
-from analysis.runs.keys import check_id, is_id
-from analysis.runs.run import now
+from ..corpus import text_hash
+from ..errors import BadSetting, BadText
+from ..files import clear, sweep, write_text
+from .catalogue import Catalogue, Stamp, stamp
+from .keys import check_id, is_id
+from .run import now
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
 KEPT = 500  # texts that no stored run names are kept while they are among the newest

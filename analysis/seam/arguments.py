@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from analysis.errors import BadModel
+from ..errors import BadModel
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import sdpa_mask
 
-from analysis.errors import AnalysisError, BadModel
-from analysis.kernels import Plan
-from analysis.kernels.scoring import Scoring
-from analysis.seam.arguments import Entering
-from analysis.seam.cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of
-from analysis.seam.calls import MASKED, Attended, Block, Call, Prompt, Ran, only_masked
-from analysis.seam.hooks import Hooks
-from analysis.seam.layers import attention_modules, stock_attention
-from analysis.seam.reference import Reading, Watch, by_blocks, refuse
+from ..errors import AnalysisError, BadModel
+from ..kernels import Plan
+from ..kernels.scoring import Scoring
+from .arguments import Entering
+from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of
+from .calls import MASKED, Attended, Block, Call, Prompt, Ran, only_masked
+from .hooks import Hooks
+from .layers import attention_modules, stock_attention
+from .reference import Reading, Watch, by_blocks, refuse
 
 __all__ = ["Block", "apply", "ran"]
 

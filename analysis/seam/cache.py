@@ -15,10 +15,10 @@ from transformers.cache_utils import (
     StaticLayer,
 )
 
-from analysis.errors import AnalysisError, BadModel
-from analysis.kernels.decode import GroupMajor, Growing
-from analysis.kernels.ragged import Ragged
-from analysis.seam.arguments import as_past
+from ..errors import AnalysisError, BadModel
+from ..kernels.decode import GroupMajor, Growing
+from ..kernels.ragged import Ragged
+from .arguments import as_past
 
 OTHER_CACHES = ("cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.kernels import Plan
-from analysis.kernels.scoring import Scoring
-from analysis.seam.cache import CompactLayer, GroupedLayer
+from ..kernels import Plan
+from ..kernels.scoring import Scoring
+from .cache import CompactLayer, GroupedLayer
 
 MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from analysis.seam.cache import GrowingCache
-from analysis.seam.calls import Attended, Block, Call, Prompt
+from .cache import GrowingCache
+from .calls import Attended, Block, Call, Prompt
 
 RENAMED = {  # former name -> hook; a class that still uses the former one works, with a warning
     "observe": "token_features",

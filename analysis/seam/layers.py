@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from analysis.errors import BadModel
+from ..errors import BadModel
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:

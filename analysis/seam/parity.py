@@ -12,13 +12,13 @@ from importlib.metadata import version
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from analysis.errors import AnalysisError, BadModel
-from analysis.files import read_json
-from analysis.places import CACHE, PLAIN
-from analysis.seam.arguments import as_past, past_of
-from analysis.seam.attention import apply
-from analysis.seam.hooks import Hooks
-from analysis.seam.layers import attention_modules, causal_class
+from ..errors import AnalysisError, BadModel
+from ..files import read_json
+from ..places import CACHE, PLAIN
+from .arguments import as_past, past_of
+from .attention import apply
+from .hooks import Hooks
+from .layers import attention_modules, causal_class
 
 KEPT = CACHE / "demo" / "parity.json"  # what comes with the bundled model, so that nobody waits for it
 LENGTH, DECODED = 96, 4  # tokens of the small copy's text, and those of them that are read one by one

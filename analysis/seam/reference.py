@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import BadModel
-from analysis.kernels.scoring import Scoring, at_least_float32
-from analysis.seam.arguments import Entering
-from analysis.seam.cache import TokenMemory, past_length
-from analysis.seam.calls import Block
-from analysis.seam.hooks import Hooks
+from ..errors import BadModel
+from ..kernels.scoring import Scoring, at_least_float32
+from .arguments import Entering
+from .cache import TokenMemory, past_length
+from .calls import Block
+from .hooks import Hooks
 
 CHOSEN = ("indices", "block_indices")  # keyword arguments in which models hand over what their own indexer chose
 BLOCK_BYTES = 64 << 20  # float32 scores held at once

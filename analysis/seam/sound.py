@@ -8,7 +8,7 @@ measured after every module, and each later one where the layers end.
 
 import torch
 
-from analysis.errors import BadModel, BadText
+from ..errors import BadModel, BadText
 
 LARGEST = torch.finfo(torch.float32).max ** 0.5  # what has a square in float32, in which every norm computes
 PROBE = 8  # tokens whose vectors are measured in the first pass

@@ -3,12 +3,12 @@
 For padded texts and sliding windows transformers itself makes a mask of that size, one byte for each pair.
 """
 
-from analysis.kernels.rank import top_p_rank
-from analysis.statistics.far import FarReading
-from analysis.statistics.heads import CORE, MORE, HeadReading, attention_statistics
-from analysis.statistics.inputs import attention_inputs, forward
-from analysis.statistics.labels import SINK, head_labels
-from analysis.statistics.numerics import Numerics
+from ..kernels.rank import top_p_rank
+from .far import FarReading
+from .heads import CORE, MORE, HeadReading, attention_statistics
+from .inputs import attention_inputs, forward
+from .labels import SINK, head_labels
+from .numerics import Numerics
 
 __all__ = [
     "CORE",

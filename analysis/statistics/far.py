@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.seam.attention import Block
+from ..seam.attention import Block
 
 
 class FarReading:

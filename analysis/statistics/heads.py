@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.errors import BadSetting
-from analysis.kernels.rank import check_mass, compiled
-from analysis.seam.attention import apply
-from analysis.statistics.inputs import batch, check_room, earlier
-from analysis.statistics.numerics import Numerics
-from analysis.statistics.streams import BINS, About, Reader, by_torch
+from ..errors import BadSetting
+from ..kernels.rank import check_mass, compiled
+from ..seam.attention import apply
+from .inputs import batch, check_room, earlier
+from .numerics import Numerics
+from .streams import BINS, About, Reader, by_torch
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
 MORE = ("previous_token", "induction", "far_peaks")
@@ -92,7 +92,7 @@ class HeadReading:
 
     def add(self, layer: int, text: int, head: int, rows: np.ndarray, start: int) -> np.ndarray:
         """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
-        from analysis.kernels.rows import measure_rows
+        from ..kernels.rows import measure_rows
 
         measured, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
         measure_rows(

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from analysis.errors import BadSetting, BadText, TooLarge
-from analysis.models.weights import free_bytes
-from analysis.runs.memory import of_token
-from analysis.seam.layers import attention_modules
+from ..errors import BadSetting, BadText, TooLarge
+from ..models.weights import free_bytes
+from ..runs.memory import of_token
+from ..seam.layers import attention_modules
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 
 @torch.no_grad()

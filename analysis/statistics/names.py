@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.seam.attention import Block
-from analysis.statistics.labels import DIFFUSE, LOCAL, PREVIOUS, SINK
+from ..seam.attention import Block
+from .labels import DIFFUSE, LOCAL, PREVIOUS, SINK
 
 ASKED = 0.3  # mean attention from which an earlier copy, or what followed it, is what a head reads
 COPIES = 0.1  # of the answer's tokens (Wu et al. 2024, section 2)

@@ -4,8 +4,8 @@ of all queries."""
 import numpy as np
 import torch
 
-from analysis.seam.attention import Block
-from analysis.statistics.heads import ALL, HeadReading
+from ..seam.attention import Block
+from .heads import ALL, HeadReading
 
 TOP = 5  # largest numbers that are kept of every head and statistic
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from analysis.kernels.block_maps import rises
-from analysis.kernels.pool import each
-from analysis.statistics.states import attention_states
+from ..kernels.block_maps import rises
+from ..kernels.pool import each
+from .states import attention_states
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 DECODED = 32  # last queries of a text, each taken as a token after the prompt
 LOW, HIGH = 0.1, 0.9  # shares that say something of the curve: beyond them it turns

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from analysis.errors import BadModel
-from analysis.kernels.pool import each
-from analysis.kernels.rank import compiled
-from analysis.seam.attention import Block, apply
-from analysis.seam.calls import MASKED, Attended, Call
-from analysis.statistics.inputs import forward
-from analysis.statistics.streams import BLOCK_BYTES, Reader
+from ..errors import BadModel
+from ..kernels.pool import each
+from ..kernels.rank import compiled
+from ..seam.attention import Block, apply
+from ..seam.calls import MASKED, Attended, Call
+from .inputs import forward
+from .streams import BLOCK_BYTES, Reader
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 CLOSE = 1e-2  # of a score: kept queries and keys must give the scores that the model computes
 
@@ -72,7 +72,7 @@ class States:
                     entropy[head, rows] = torch.special.entr(p).sum(-1).cpu()
                     largest[head, rows] = p.amax(-1).cpu()
                 else:
-                    from analysis.kernels.rows import sharpness
+                    from ..kernels.rows import sharpness
 
                     sharpness(scores.numpy(), start, entropy[head, rows], largest[head, rows])
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from analysis.kernels.pool import each
-from analysis.kernels.rank import PEAKS, compiled, top_p_rank
-from analysis.seam.attention import Block
-from analysis.seam.calls import Attended, Call
-from analysis.seam.hooks import Hooks
+from ..kernels.pool import each
+from ..kernels.rank import PEAKS, compiled, top_p_rank
+from ..seam.attention import Block
+from ..seam.calls import Attended, Call
+from ..seam.hooks import Hooks
 
 KERNEL = "streamed statistics"
 BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core

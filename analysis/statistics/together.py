@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from analysis.kernels.pool import each
-from analysis.kernels.rank import compiled
-from analysis.seam.attention import Block
-from analysis.seam.calls import MASKED, Attended, Call
-from analysis.statistics.states import States
-from analysis.statistics.streams import KERNEL, Reader
+from ..kernels.pool import each
+from ..kernels.rank import compiled
+from ..seam.attention import Block
+from ..seam.calls import MASKED, Attended, Call
+from .states import States
+from .streams import KERNEL, Reader
 
 BLOCK_BYTES = 8 << 20  # of scores that are made at once, in one place that is used again
 Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities [1, H, n, m] of a block of queries

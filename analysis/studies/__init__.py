@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.command import full_place, imported
-from analysis.commands import COMMANDS
-from analysis.studies.registry import PART, STORED
+from ..command import full_place, imported
+from ..commands import COMMANDS
+from .registry import PART, STORED
 
 
 class _Studies(Mapping):
@@ -45,6 +45,6 @@ PARTS = _Studies({"search-part": full_place(PART)})
 
 def describe() -> dict[str, dict]:
     """Every method as plain data, from which the app builds its controls."""
-    from analysis.methods import describe as described
+    from ..methods import describe as described
 
     return described()

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from analysis.commands import COMMANDS
-from analysis.corpus import Tokens, notes, text_hash, tokenize
-from analysis.declaration import fields_of
-from analysis.errors import BadSetting
-from analysis.files import clear, locked, read_json, sweep, write_json
-from analysis.models.tokenizer import Unloaded, unloaded
-from analysis.places import CACHE, SPREAD, revision
-from analysis.runs import RunStore, state_root
-from analysis.runs.search import USUAL, named
+from ..commands import COMMANDS
+from ..corpus import Tokens, notes, text_hash, tokenize
+from ..declaration import fields_of
+from ..errors import BadSetting
+from ..files import clear, locked, read_json, sweep, write_json
+from ..models.tokenizer import Unloaded, unloaded
+from ..places import CACHE, SPREAD, revision
+from ..runs import RunStore, state_root
+from ..runs.search import USUAL, named
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from analysis.models import Model
+    from ..models import Model
 
 Others = Callable[[str, list[dict], Callable[[float, str], None]], list[dict]]
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
@@ -70,7 +70,7 @@ class Context:
     @contextmanager
     def by_layer(self, model: "Model", began: float, share: float, stage: str) -> Iterator[None]:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
-        from analysis.seam.layers import attention_modules
+        from ..seam.layers import attention_modules
 
         depth = model.num_layers
 
@@ -87,7 +87,7 @@ class Context:
 
     def model(self, name: str = "demo") -> "Model":
         """The model by name; the last one used stays loaded while its files stay the same."""
-        from analysis.models import load_model
+        from ..models import load_model
 
         root = CACHE if self.browser else None
         if self._model is None or self._model[::2] != (name, revision(name, root)):
@@ -227,7 +227,7 @@ def read(
     if passes:
         import torch
 
-        from analysis.statistics.inputs import check_room
+        from ..statistics.inputs import check_room
 
         longest = max(stop - start for start, stop in tokens.spans)
         check_room(model, torch.empty(1, longest, device="meta"))
@@ -249,7 +249,7 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
 
 def _needs(method: str) -> str:
     """The kind of fitted state that a method takes."""
-    from analysis.methods import METHODS
+    from ..methods import METHODS
 
     return METHODS[method].needs if method in METHODS else ""
 

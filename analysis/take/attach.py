@@ -25,20 +25,20 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
-from analysis.groups.router import FocusRouter
-from analysis.kernels.scoring import Scoring
-from analysis.methods.base import Method
-from analysis.methods.bucket_routing import BucketRouting
-from analysis.methods.csa import CSA
-from analysis.methods.evicting import Evicting
-from analysis.methods.focus import Focus
-from analysis.routers.state import RoutingSettings, RoutingState
-from analysis.seam.arguments import Entering
-from analysis.seam.cache import TokenMemory, layer_of
-from analysis.seam.calls import Prompt
-from analysis.seam.hooks import Hooks
-from analysis.seam.layers import attention_modules
-from analysis.seam.reference import Reading, by_blocks, refuse
+from ..groups.router import FocusRouter
+from ..kernels.scoring import Scoring
+from ..methods.base import Method
+from ..methods.bucket_routing import BucketRouting
+from ..methods.csa import CSA
+from ..methods.evicting import Evicting
+from ..methods.focus import Focus
+from ..routers.state import RoutingSettings, RoutingState
+from ..seam.arguments import Entering
+from ..seam.cache import TokenMemory, layer_of
+from ..seam.calls import Prompt
+from ..seam.hooks import Hooks
+from ..seam.layers import attention_modules
+from ..seam.reference import Reading, by_blocks, refuse
 
 NAME, FORMAT = "focuscope", 1
 

@@ -9,11 +9,11 @@ from functools import cache
 
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.package import PROGRAM
-from analysis.take.flatten import PACKAGE, flattened
+from ..errors import BadSetting
+from ..methods import METHODS
+from ..methods.base import Method
+from ..package import PROGRAM
+from .flatten import PACKAGE, flattened
 
 TAKEN: dict[str, dict] = {  # method -> the one value of a setting that can be taken along
     "dense": {},

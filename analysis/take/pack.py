@@ -7,7 +7,7 @@ import zipfile
 from safetensors.torch import save
 from torch import Tensor
 
-from analysis.take.carry import code
+from .carry import code
 
 CODE = "focuscope_attention.py"
 NAMES = ("policy.json", "tensors.safetensors", CODE, "README.md")

@@ -1,8 +1,8 @@
 """The JSON Schema of policy.json, made from the fields of the methods that can be taken along."""
 
-from analysis.methods import METHODS
-from analysis.runs.studies import POLICY_FORMAT
-from analysis.take.carry import TAKEN
+from ..methods import METHODS
+from ..runs.studies import POLICY_FORMAT
+from .carry import TAKEN
 
 TYPES = {"int": "integer", "float": "number", "str": "string"}
 COUNT = {"type": "integer", "minimum": 1}

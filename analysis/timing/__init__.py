@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from analysis.errors import BadSetting, TooLarge
-from analysis.groups.controls import random_tokens
-from analysis.kernels import grouped_attention, parts, plan
-from analysis.kernels.parts import now
-from analysis.models import Model
-from analysis.models.weights import free_bytes
+from ..errors import BadSetting, TooLarge
+from ..groups.controls import random_tokens
+from ..kernels import grouped_attention, parts, plan
+from ..kernels.parts import now
+from ..models import Model
+from ..models.weights import free_bytes
 
 MATH_BYTES = 1 << 30  # the kernel that holds T x T is no candidate beyond this
 CANDIDATES = {  # name -> torch's backend

@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
-from analysis.errors import BadSetting
-from analysis.groups.controls import random_tokens
-from analysis.kernels import parts
-from analysis.kernels.decode import GroupMajor, Growing
-from analysis.kernels.parts import now
-from analysis.seam.arguments import as_past
-from analysis.seam.attention import apply, ran
-from analysis.seam.cache import Cache, DynamicCache, GrowingCache, cache_bytes
-from analysis.seam.calls import Ran
-from analysis.seam.layers import attention_as
-from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, peak_bytes
+from ..errors import BadSetting
+from ..groups.controls import random_tokens
+from ..kernels import parts
+from ..kernels.decode import GroupMajor, Growing
+from ..kernels.parts import now
+from ..seam.arguments import as_past
+from ..seam.attention import apply, ran
+from ..seam.cache import Cache, DynamicCache, GrowingCache, cache_bytes
+from ..seam.calls import Ran
+from ..seam.layers import attention_as
+from . import CANDIDATES, Timing, clock, fastest_dense, peak_bytes
 
 PARTS = ("router", *parts.PARTS, "rest")
 CACHES = {

@@ -6,9 +6,9 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from analysis.files import change
-from analysis.methods.base import Method
-from analysis.training.mixture import END_OF_TEXT
+from ..files import change
+from ..methods.base import Method
+from .mixture import END_OF_TEXT
 
 LLAMAS = {
     "llama": "Llama family with per-head query-key norm (Qwen3 in transformers)",

@@ -10,8 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from analysis.errors import BadSetting
-from analysis.files import locked, write_whole
+from ..errors import BadSetting
+from ..files import locked, write_whole
 
 LOG = "log.jsonl"
 MORE = "more."  # begins the names of tensors that are kept beside what is trained

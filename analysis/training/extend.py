@@ -12,12 +12,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.errors import BadSetting
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.probes.rotary import rotary_base
-from analysis.seam.attention import apply
-from analysis.training.checkpoints import load_checkpoint, save_checkpoint
+from ..errors import BadSetting
+from ..methods.base import Method
+from ..models import Model
+from ..probes.rotary import rotary_base
+from ..seam.attention import apply
+from .checkpoints import load_checkpoint, save_checkpoint
 
 KEEP_EVERY = 10  # steps between checkpoints
 

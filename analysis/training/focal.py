@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.errors import AnalysisError, BadSetting
-from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
-from analysis.metrics.quality import perplexity
-from analysis.seam.attention import apply
-from analysis.training.focus import _frozen
-from analysis.training.settings import warmed
+from ..errors import AnalysisError, BadSetting
+from ..methods.focal_learned import DENSE, FocalLearned, FocalWeights
+from ..metrics.quality import perplexity
+from ..seam.attention import apply
+from .focus import _frozen
+from .settings import warmed
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 HELD_OUT = 8  # windows at the end of the text that are not trained on
 SHARE = 8  # at most one in so many

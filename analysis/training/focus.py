@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from analysis.groups.router import FocusRouter
-from analysis.training.run import Run
-from analysis.training.settings import RouterTraining
+from ..groups.router import FocusRouter
+from .run import Run
+from .settings import RouterTraining
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 
 def train_router(

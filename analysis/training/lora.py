@@ -11,13 +11,13 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
-from analysis.errors import BadSetting
-from analysis.groups.router import FocusRouter
-from analysis.training.run import Run
-from analysis.training.settings import RouterTraining
+from ..errors import BadSetting
+from ..groups.router import FocusRouter
+from .run import Run
+from .settings import RouterTraining
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 PROJECTIONS = (("c_attn",), ("q_proj", "v_proj"), ("query_key_value",))  # the first that a model has
 MOST_RANK = 512

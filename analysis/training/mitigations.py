@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.groups.controls import random_tokens
-from analysis.groups.kmeans import spherical_kmeans
-from analysis.groups.router import FocusRouter
-from analysis.methods.focus import Focus
-from analysis.training.settings import CONTROLS, RouterTraining
+from ..groups.controls import random_tokens
+from ..groups.kmeans import spherical_kmeans
+from ..groups.router import FocusRouter
+from ..methods.focus import Focus
+from .settings import CONTROLS, RouterTraining
 
 TINY = 1e-30  # below it an assignment has no gradient: at 0 that of its entropy is infinite
 

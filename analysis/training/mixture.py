@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from analysis.corpus import normalise
-from analysis.errors import BadSetting, BadText
-from analysis.files import write_bytes, write_text, write_whole
+from ..corpus import normalise
+from ..errors import BadSetting, BadText
+from ..files import write_bytes, write_text, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import torch
 
-from analysis.models.arithmetic import quick_type
+from ..models.arithmetic import quick_type
 
 
 class Muon(torch.optim.Muon):

@@ -20,21 +20,21 @@ import numpy as np
 import torch
 import transformers
 
-from analysis import methods
-from analysis.errors import BadSetting
-from analysis.files import append, write_text
-from analysis.groups.router import FocusRouter
-from analysis.methods.focal_learned import FocalWeights
-from analysis.seam.attention import apply
-from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
-from analysis.training.mixture import plan
-from analysis.training.muon import Muon
-from analysis.training.settings import warmed
-from analysis.training.yardsticks import bits_by_domain, token_losses
+from .. import methods
+from ..errors import BadSetting
+from ..files import append, write_text
+from ..groups.router import FocusRouter
+from ..methods.focal_learned import FocalWeights
+from ..seam.attention import apply
+from .checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
+from .mixture import plan
+from .muon import Muon
+from .settings import warmed
+from .yardsticks import bits_by_domain, token_losses
 
 if TYPE_CHECKING:
-    from analysis.methods.base import Method
-    from analysis.models import Model
+    from ..methods.base import Method
+    from ..models import Model
 
 FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
 ATTENTION = ("dense", "focal", "focal_learned", "focus")

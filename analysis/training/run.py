@@ -14,19 +14,19 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 
-from analysis.errors import AnalysisError, BadSetting, Cancelled
-from analysis.groups.router import FocusRouter
-from analysis.groups.sinkhorn import frozen_potential
-from analysis.methods.focus import Focus
-from analysis.metrics.quality import perplexity
-from analysis.seam.attention import apply
-from analysis.statistics import attention_inputs
-from analysis.training.checkpoints import load_checkpoint, save_checkpoint
-from analysis.training.mitigations import method_of, recluster
-from analysis.training.settings import CONTROLS, RouterTraining
+from ..errors import AnalysisError, BadSetting, Cancelled
+from ..groups.router import FocusRouter
+from ..groups.sinkhorn import frozen_potential
+from ..methods.focus import Focus
+from ..metrics.quality import perplexity
+from ..seam.attention import apply
+from ..statistics import attention_inputs
+from .checkpoints import load_checkpoint, save_checkpoint
+from .mitigations import method_of, recluster
+from .settings import CONTROLS, RouterTraining
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 KEEP_EVERY = 20  # steps between looks at the groups, and at most between checkpoints
 PATIENCE = 10.0  # seconds of training that are lost at most when the process dies, where writing is quick

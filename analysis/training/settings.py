@@ -3,8 +3,8 @@
 import math
 from dataclasses import asdict, dataclass, replace
 
-from analysis.errors import BadSetting
-from analysis.groups.router import FocusRouter, RouterSettings
+from ..errors import BadSetting
+from ..groups.router import FocusRouter, RouterSettings
 
 BALANCES = ("sinkhorn", "softmax")
 READINGS = ("soft", "straight_through", "hard")

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.errors import BadText
-from analysis.metrics.intervals import BLOCKS, interval
-from analysis.models.arithmetic import quick
+from ..errors import BadText
+from ..metrics.intervals import BLOCKS, interval
+from ..models.arithmetic import quick
 
 if TYPE_CHECKING:
-    from analysis.models import Model
+    from ..models import Model
 
 
 def token_losses(model: "Model", ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, record
-from analysis.benchmarks import FOLDER, SET_UPS, TASKS
-from analysis.commandline import commandline
-from analysis.commands.probes import Benchmark
-from analysis.errors import BadSetting, TooLarge
-from analysis.metrics.intervals import BLOCKS, interval
-from analysis.metrics.proportions import share, share_difference
-from analysis.models import Model
-from analysis.studies.benchmarks.scores import Coded, answers, code, generated, gold, width
-from analysis.studies.benchmarks.tasks import Asked, asked
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, beside_dense, looked_ahead
+from ...answer import Answer, doc, record
+from ...benchmarks import FOLDER, SET_UPS, TASKS
+from ...commandline import commandline
+from ...commands.probes import Benchmark
+from ...errors import BadSetting, TooLarge
+from ...metrics.intervals import BLOCKS, interval
+from ...metrics.proportions import share, share_difference
+from ...models import Model
+from ..context import Context, check_seed, protocol
+from ..ready.candidates import Candidate, beside_dense, looked_ahead
+from .scores import Coded, answers, code, generated, gold, width
+from .tasks import Asked, asked
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers

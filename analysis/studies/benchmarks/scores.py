@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.errors import BadText
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.seam.calls import Prompt
-from analysis.studies.benchmarks.tasks import Item
+from ...errors import BadText
+from ...methods.base import Method
+from ...models import Model
+from ...seam.attention import Block, apply
+from ...seam.calls import Prompt
+from .tasks import Item
 
 NEW = 256  # tokens of a generated answer, at most
 

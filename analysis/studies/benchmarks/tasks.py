@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.benchmarks import TASKS, documents
-from analysis.benchmarks.tasks import Task
-from analysis.errors import BadSetting
-from analysis.package import installs
+from ...benchmarks import TASKS, documents
+from ...benchmarks.tasks import Task
+from ...errors import BadSetting
+from ...package import installs
 
 NEEDED = f"Benchmarks need lm-evaluation-harness: {installs('benchmarks')}, then try again."
 

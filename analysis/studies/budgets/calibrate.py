@@ -7,18 +7,28 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.commandline import commandline
-from analysis.errors import BadSetting
-from analysis.files import write_json
-from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
-from analysis.models import Model
-from analysis.probes.ablation import estimated
-from analysis.runs.caps import chosen_cap, summary
-from analysis.studies.budgets.cap_rows import two_sides, units_of
-from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, store_policy
-from analysis.studies.budgets.ranks import Ranks, cells_table, measure_ranks
-from analysis.studies.budgets.sweep import (
+from ...answer import Worded, doc, record
+from ...commandline import commandline
+from ...errors import BadSetting
+from ...files import write_json
+from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
+from ...models import Model
+from ...probes.ablation import estimated
+from ...runs.caps import chosen_cap, summary
+from ..context import Context, check_seed, protocol
+from ..text.calibration import (
+    document_windows,
+    longest_window,
+    split_corpus,
+    split_texts,
+    text_keys,
+    whole_windows,
+)
+from ..text.held_out import check_range, ids_hash
+from .cap_rows import two_sides, units_of
+from .policies import DEFAULT, Policy, policy_path, store_policy
+from .ranks import Ranks, cells_table, measure_ranks
+from .sweep import (
     CAPS,
     KERNEL,
     TOKENS,
@@ -29,16 +39,6 @@ from analysis.studies.budgets.sweep import (
     sweep,
     sweep_tables,
 )
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.calibration import (
-    document_windows,
-    longest_window,
-    split_corpus,
-    split_texts,
-    text_keys,
-    whole_windows,
-)
-from analysis.studies.text.held_out import check_range, ids_hash
 
 MASS = 0.9  # CSA, step 1
 RANKS_SHARE = 0.4  # of the progress

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.methods.csa import CSA
-from analysis.metrics.intervals import DOCUMENTS
-from analysis.metrics.paired import perplexity_change, perplexity_of
-from analysis.metrics.quality import position_bins, token_losses
-from analysis.metrics.sparsity import union
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.seam.calls import Call
-from analysis.studies.context import Context
+from ...methods import METHODS
+from ...methods.base import Method
+from ...methods.csa import CSA
+from ...metrics.intervals import DOCUMENTS
+from ...metrics.paired import perplexity_change, perplexity_of
+from ...metrics.quality import position_bins, token_losses
+from ...metrics.sparsity import union
+from ...models import Model
+from ...seam.attention import Block, apply
+from ...seam.calls import Call
+from ..context import Context
 
 BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
 

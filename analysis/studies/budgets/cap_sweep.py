@@ -2,13 +2,16 @@
 
 import pandas as pd
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.runs.caps import summary
-from analysis.studies.budgets.cap_rows import BINS, two_sides, units_of
-from analysis.studies.budgets.policies import Policy, facts
-from analysis.studies.budgets.recipes import resolve
-from analysis.studies.budgets.sweep import (
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...runs.caps import summary
+from ..context import Context, check_seed, protocol
+from ..text.calibration import document_windows, halves, text_keys
+from ..text.held_out import ids_hash
+from .cap_rows import BINS, two_sides, units_of
+from .policies import Policy, facts
+from .recipes import resolve
+from .sweep import (
     CAPS,
     KERNEL,
     TOKENS,
@@ -19,9 +22,6 @@ from analysis.studies.budgets.sweep import (
     sweep,
     sweep_tables,
 )
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.calibration import document_windows, halves, text_keys
-from analysis.studies.text.held_out import ids_hash
 
 
 @record

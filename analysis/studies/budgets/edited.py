@@ -3,15 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, Worded, doc, record
-from analysis.costs import kv_cache_bytes
-from analysis.errors import BadSetting
-from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
-from analysis.studies.budgets.policies import DEFAULT, Policy, facts, stored_policies
-from analysis.studies.budgets.ranks import cells_table
-from analysis.studies.budgets.recipes import policy_for, resolve
-from analysis.studies.context import Context, protocol
-from analysis.studies.text.held_out import check_range
+from ...answer import Answer, Worded, doc, record
+from ...costs import kv_cache_bytes
+from ...errors import BadSetting
+from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
+from ..context import Context, protocol
+from ..text.held_out import check_range
+from .policies import DEFAULT, Policy, facts, stored_policies
+from .ranks import cells_table
+from .recipes import policy_for, resolve
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.18, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
 CAN_NOT = "Every key is scored to find the largest, so no setting here can be much faster than dense attention."

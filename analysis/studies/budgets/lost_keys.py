@@ -4,19 +4,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.errors import BadSetting
-from analysis.groups.words import word_of_tokens
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.statistics import forward
-from analysis.studies.budgets.policies import facts
-from analysis.studies.budgets.recipes import resolve
-from analysis.studies.context import Context, Reading, protocol
-from analysis.studies.text.held_out import check_range
-from analysis.studies.text.scoring import score, whole_windows
+from ...answer import Answer, doc, record
+from ...errors import BadSetting
+from ...groups.words import word_of_tokens
+from ...methods import METHODS
+from ...methods.base import Method
+from ...models import Model
+from ...seam.attention import Block, apply
+from ...statistics import forward
+from ..context import Context, Reading, protocol
+from ..text.held_out import check_range
+from ..text.scoring import score, whole_windows
+from .policies import facts
+from .recipes import resolve
 
 LABEL = "csa"
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from analysis.answer import Answer, doc, record
-from analysis.corpus import text_hash
-from analysis.errors import AnalysisError, BadSetting
-from analysis.files import write_json
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.metrics.budgets import FLOOR
-from analysis.models import Model
-from analysis.runs.studies import POLICY_FORMAT
-from analysis.studies.context import Context, protocol
-from analysis.studies.text.held_out import make_folder
+from ...answer import Answer, doc, record
+from ...corpus import text_hash
+from ...errors import AnalysisError, BadSetting
+from ...files import write_json
+from ...methods import METHODS
+from ...methods.base import Method
+from ...metrics.budgets import FLOOR
+from ...models import Model
+from ...runs.studies import POLICY_FORMAT
+from ..context import Context, protocol
+from ..text.held_out import make_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 FOLDER, DEFAULT = "csa", "policy"

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.errors import BadSetting
-from analysis.kernels.pool import each
-from analysis.kernels.rank import check_mass, top_p_rank
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.statistics import forward
+from ...errors import BadSetting
+from ...kernels.pool import each
+from ...kernels.rank import check_mass, top_p_rank
+from ...methods import METHODS
+from ...models import Model
+from ...seam.attention import Block, apply
+from ...statistics import forward
 
 BINS = 16
 

@@ -3,17 +3,17 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
-from analysis.studies.budgets.cap_rows import BINS, measure_all
-from analysis.studies.budgets.cap_sweep import unseen
-from analysis.studies.budgets.policies import Policy, facts
-from analysis.studies.budgets.recipes import resolve
-from analysis.studies.budgets.sweep import KERNEL, TOKENS, few_tokens
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.calibration import text_keys, whole_windows
-from analysis.studies.text.held_out import ids_hash
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
+from ..context import Context, check_seed, protocol
+from ..text.calibration import text_keys, whole_windows
+from ..text.held_out import ids_hash
+from .cap_rows import BINS, measure_all
+from .cap_sweep import unseen
+from .policies import Policy, facts
+from .recipes import resolve
+from .sweep import KERNEL, TOKENS, few_tokens
 
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
 MAX_SHARES = 32

@@ -3,20 +3,20 @@
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting, BadText
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.studies.budgets.cap_rows import BINS, compare_losses, counted_reads, measure_losses
-from analysis.studies.budgets.lost_keys import lost_at
-from analysis.studies.budgets.policies import Policy, facts
-from analysis.studies.budgets.reads_sweep import SHARES, check_shares, mean_beside_worst, share_tables, share_variants
-from analysis.studies.budgets.recipes import resolve
-from analysis.studies.budgets.sweep import KERNEL, few_tokens
-from analysis.studies.context import Context, Reading, check_seed, protocol
-from analysis.studies.text.calibration import halves
-from analysis.studies.text.scoring import whole_windows
-from analysis.studies.text.text import token_table
+from ...answer import Worded, doc, record
+from ...errors import BadSetting, BadText
+from ...methods import METHODS
+from ...models import Model
+from ..context import Context, Reading, check_seed, protocol
+from ..text.calibration import halves
+from ..text.scoring import whole_windows
+from ..text.text import token_table
+from .cap_rows import BINS, compare_losses, counted_reads, measure_losses
+from .lost_keys import lost_at
+from .policies import Policy, facts
+from .reads_sweep import SHARES, check_shares, mean_beside_worst, share_tables, share_variants
+from .recipes import resolve
+from .sweep import KERNEL, few_tokens
 
 PASSES_SHARE = 0.95  # of the progress
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from analysis.corpus import FITTED_ON, fitting_samples
-from analysis.errors import BadSetting
-from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
-from analysis.models import Model
-from analysis.studies.budgets.calibrate import calibrate_on
-from analysis.studies.budgets.policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, stored_policies
-from analysis.studies.context import Context
+from ...corpus import FITTED_ON, fitting_samples
+from ...errors import BadSetting
+from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
+from ...models import Model
+from ..context import Context
+from .calibrate import calibrate_on
+from .policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, stored_policies
 
 TOTALS = ("total", "beta", "keys_per_head", "reads")  # ways to say how many keys there are in all
 PARTS = ("name", *TOTALS, "floor", "edits", "keep_total", "cap")

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from analysis.errors import BadSetting
-from analysis.models import Model
-from analysis.runs.caps import verdict
-from analysis.studies.budgets.cap_rows import measure_all
-from analysis.studies.context import Context
+from ...errors import BadSetting
+from ...models import Model
+from ...runs.caps import verdict
+from ..context import Context
+from .cap_rows import measure_all
 
 CAPS = (32, 64, 128, 256, 512)  # CSA, step 3
 TOLERANCE, TOLERANCE_BIN = 0.01, 0.02  # of perplexity; the paper names none

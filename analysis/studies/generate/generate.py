@@ -5,19 +5,19 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.models import Model
-from analysis.seam.cache import sees_all
-from analysis.studies.context import Context, protocol
-from analysis.studies.generate.prompt import TAIL, pieces, prompt
-from analysis.studies.generate.reading import readings
-from analysis.studies.generate.writing import Written, ends, write
-from analysis.studies.ready.candidates import FAMILIES, Candidate, Setting, candidates
-from analysis.studies.speed.launch import first_difference
-from analysis.studies.text.held_out import check_range
-from analysis.studies.text.text import token_table
-from analysis.timing import check_model_memory, processor
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...models import Model
+from ...seam.cache import sees_all
+from ...timing import check_model_memory, processor
+from ..context import Context, protocol
+from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
+from ..speed.launch import first_difference
+from ..text.held_out import check_range
+from ..text.text import token_table
+from .prompt import TAIL, pieces, prompt
+from .reading import readings
+from .writing import Written, ends, write
 
 MAX_NEW, MAX_METHODS = 256, 2
 TRACED = 8192  # tokens of a prompt up to which the answer is read again to see what it read

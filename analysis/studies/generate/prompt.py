@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.corpus import partial_bytes, tokenize
-from analysis.errors import BadSetting, TooLarge
-from analysis.models import Model
-from analysis.studies.context import Context, Reading
+from ...corpus import partial_bytes, tokenize
+from ...errors import BadSetting, TooLarge
+from ...models import Model
+from ..context import Context, Reading
 
 HERE = "\ue000"  # stands for the text while a chat template is filled in; no text has it
 TAIL = 8  # tokens before the new ones: some tokenizers write the first token of a text without its space

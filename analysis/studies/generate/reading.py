@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
+from ...methods.base import Method
+from ...models import Model
+from ...seam.attention import Block, apply
 
 MOST = 8  # keys that are kept of a token and head
 BYTES = 16 << 20  # of all that is kept of an answer

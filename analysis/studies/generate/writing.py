@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from analysis.kernels.parts import now
-from analysis.methods.base import Method
-from analysis.methods.evicting import Evicting
-from analysis.models import Model
-from analysis.seam.attention import apply, ran
-from analysis.seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
-from analysis.seam.calls import MASKED
-from analysis.timing.inference import next_token
+from ...kernels.parts import now
+from ...methods.base import Method
+from ...methods.evicting import Evicting
+from ...models import Model
+from ...seam.attention import apply, ran
+from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
+from ...seam.calls import MASKED
+from ...timing.inference import next_token
 
 WARM = 64  # tokens read before the clock runs: the first pass of a process is slower
 

@@ -7,19 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.answer import Answer, doc, record
-from analysis.commandline import commandline
-from analysis.commands.probes import Pitfalls
-from analysis.errors import BadSetting
-from analysis.kernels.collisions import collide, hash_codes
-from analysis.kernels.merge import merge, merges
-from analysis.kernels.window import flash
-from analysis.methods.magicpig import SLACK, MagicPIG
-from analysis.metrics.intervals import BLOCKS, interval
-from analysis.statistics import attention_inputs
-from analysis.statistics.states import States, attention_states
-from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.groups.routers import memberships, named_top, router_facts, router_for
+from ...answer import Answer, doc, record
+from ...commandline import commandline
+from ...commands.probes import Pitfalls
+from ...errors import BadSetting
+from ...kernels.collisions import collide, hash_codes
+from ...kernels.merge import merge, merges
+from ...kernels.window import flash
+from ...methods.magicpig import SLACK, MagicPIG
+from ...metrics.intervals import BLOCKS, interval
+from ...statistics import attention_inputs
+from ...statistics.states import States, attention_states
+from ..context import Context, check_seed, protocol, read
+from ..groups.routers import memberships, named_top, router_facts, router_for
 
 TOKENS = 512  # of the text: pairs of tokens are held
 RULES = (  # what is read, and how likely it was taken to be found: tables that must agree in both

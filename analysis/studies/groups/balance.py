@@ -5,12 +5,12 @@ from dataclasses import asdict
 import torch
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, frame, record
-from analysis.commands.groups import Balance
-from analysis.groups.dominance import balance_note, balanced_largest_share, rebalance
-from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.groups.routers import router_for
+from ...answer import Answer, doc, frame, record
+from ...commands.groups import Balance
+from ...groups.dominance import balance_note, balanced_largest_share, rebalance
+from ...statistics import attention_inputs
+from ..context import Context, protocol, read
+from .routers import router_for
 
 CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
 LENGTH = 1024  # tokens that are balanced, as in training

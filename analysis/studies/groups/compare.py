@@ -4,19 +4,19 @@ import numpy as np
 from pandas import DataFrame
 from torch import Tensor
 
-from analysis.answer import Answer, doc, frame, record
-from analysis.commands.groups import Compare, GroupControls
-from analysis.errors import BadSetting
-from analysis.groups.contents import EMPTY, group_contents
-from analysis.groups.dominance import largest_share, stability
-from analysis.groups.kmeans import spherical_kmeans
-from analysis.groups.words import categories
-from analysis.models import Model
-from analysis.studies.context import Context, Reading, check_seed, protocol, read
-from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.far import routing_vectors
-from analysis.studies.groups.routers import memberships, router_for, stored_routers
-from analysis.studies.text.text import token_table
+from ...answer import Answer, doc, frame, record
+from ...commands.groups import Compare, GroupControls
+from ...errors import BadSetting
+from ...groups.contents import EMPTY, group_contents
+from ...groups.dominance import largest_share, stability
+from ...groups.kmeans import spherical_kmeans
+from ...groups.words import categories
+from ...models import Model
+from ..context import Context, Reading, check_seed, protocol, read
+from ..text.text import token_table
+from .contents import router_notes
+from .far import routing_vectors
+from .routers import memberships, router_for, stored_routers
 
 DRAWS = 20  # shuffles of one side's labels, matched like the real ones: what chance agrees on
 ROUTER, RANDOM, KMEANS = ARMS = "this router", "random centroids", "k-means"

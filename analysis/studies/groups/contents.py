@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame, concat
 
-from analysis.answer import Answer, doc, record
-from analysis.commands.groups import Groups, Umap
-from analysis.errors import BadSetting
-from analysis.groups.contents import GroupContent, GroupWord, group_contents
-from analysis.groups.dominance import balanced_largest_share, largest_share
-from analysis.groups.router import FocusRouter
-from analysis.groups.vectors import pca, umap2d
-from analysis.groups.words import categories
-from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.groups.far import routing_vectors
-from analysis.studies.groups.routers import memberships, router_facts, router_for
-from analysis.studies.text.text import token_table
+from ...answer import Answer, doc, record
+from ...commands.groups import Groups, Umap
+from ...errors import BadSetting
+from ...groups.contents import GroupContent, GroupWord, group_contents
+from ...groups.dominance import balanced_largest_share, largest_share
+from ...groups.router import FocusRouter
+from ...groups.vectors import pca, umap2d
+from ...groups.words import categories
+from ..context import Context, check_seed, protocol, read
+from ..text.text import token_table
+from .far import routing_vectors
+from .routers import memberships, router_facts, router_for
 
 
 @record

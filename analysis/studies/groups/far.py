@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.groups.controls import random_tokens
-from analysis.groups.pairs import PAIR_COLUMNS, PairCollector
-from analysis.groups.router import FocusRouter
-from analysis.groups.shares import FarShares
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.statistics import FarReading, attention_inputs, forward
-from analysis.statistics.together import Watch
-from analysis.studies.context import Context, Reading
-from analysis.studies.groups.routers import assigned, memberships
-from analysis.studies.text.kept import Readings, Tensors
-from analysis.studies.text.one_pass import one_pass
+from ...groups.controls import random_tokens
+from ...groups.pairs import PAIR_COLUMNS, PairCollector
+from ...groups.router import FocusRouter
+from ...groups.shares import FarShares
+from ...methods import METHODS
+from ...models import Model
+from ...seam.attention import Block, apply
+from ...statistics import FarReading, attention_inputs, forward
+from ...statistics.together import Watch
+from ..context import Context, Reading
+from ..text.kept import Readings, Tensors
+from ..text.one_pass import one_pass
+from .routers import assigned, memberships
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
 ARMS = (ROUTER, CENTROIDS, TOKENS)

@@ -6,15 +6,17 @@ import numpy as np
 import torch
 from pandas import DataFrame, concat
 
-from analysis.answer import Answer, doc, record
-from analysis.commands.groups import Pairs
-from analysis.errors import BadSetting
-from analysis.groups.pairs import Pair, PairCollector
-from analysis.groups.shares import ArmShares, DistanceShares
-from analysis.models import Model
-from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
-from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.far import (
+from ...answer import Answer, doc, record
+from ...commands.groups import Pairs
+from ...errors import BadSetting
+from ...groups.pairs import Pair, PairCollector
+from ...groups.shares import ArmShares, DistanceShares
+from ...models import Model
+from ..context import STREAMED, Context, Reading, check_seed, protocol, read
+from ..text.states import check_head
+from ..text.text import named, quoted, token_table
+from .contents import router_notes
+from .far import (
     CENTROIDS,
     LISTED,
     ROUTER,
@@ -25,9 +27,7 @@ from analysis.studies.groups.far import (
     feed,
     of_arms,
 )
-from analysis.studies.groups.routers import router_facts, router_for
-from analysis.studies.text.states import check_head
-from analysis.studies.text.text import named, quoted, token_table
+from .routers import router_facts, router_for
 
 COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same group"
 SAID = dict(

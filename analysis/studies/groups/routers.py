@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.commandline import commandline
-from analysis.commands.groups import FitRouter
-from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
-from analysis.errors import AnalysisError, BadSetting
-from analysis.groups.controls import random_centroids
-from analysis.groups.fit import fit_without_training
-from analysis.groups.gates import top_groups
-from analysis.groups.router import FocusRouter, RouterSettings
-from analysis.groups.sinkhorn import assign
-from analysis.methods import METHODS
-from analysis.metrics.quality import perplexity
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, protocol
+from ...answer import Answer, doc, record
+from ...commandline import commandline
+from ...commands.groups import FitRouter
+from ...corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
+from ...errors import AnalysisError, BadSetting
+from ...groups.controls import random_centroids
+from ...groups.fit import fit_without_training
+from ...groups.gates import top_groups
+from ...groups.router import FocusRouter, RouterSettings
+from ...groups.sinkhorn import assign
+from ...methods import METHODS
+from ...metrics.quality import perplexity
+from ...models import Model
+from ...seam.attention import apply
+from ...statistics import attention_inputs
+from ..context import Context, check_seed, protocol
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")  # the end: a name of its own, beside others
 MOST_GROUPS = 64  # balancing more of them takes minutes per layer

@@ -6,18 +6,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.claims import Comparison, signed
-from analysis.commands.heads import EXACT
-from analysis.errors import BadSetting
-from analysis.kernels.parts import now
-from analysis.metrics.intervals import BLOCKS, interval
-from analysis.models import Model
-from analysis.probes.ablation import Passes, check_way, estimated
-from analysis.runs.price import spell
-from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.text.states import check_head, scope, windows_of
-from analysis.studies.text.text import token_table
+from ...answer import Worded, doc, record
+from ...claims import Comparison, signed
+from ...commands.heads import EXACT
+from ...errors import BadSetting
+from ...kernels.parts import now
+from ...metrics.intervals import BLOCKS, interval
+from ...models import Model
+from ...probes.ablation import Passes, check_way, estimated
+from ...runs.price import spell
+from ..context import Context, check_seed, protocol, read
+from ..text.states import check_head, scope, windows_of
+from ..text.text import token_table
 
 DIVERGENCE_BYTES = 1 << 29  # logits of a text up to which the divergence is taken too
 PARTS = 16  # blocks of the text that the interval rests on

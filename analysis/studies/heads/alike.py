@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.metrics.intervals import BLOCKS, interval
-from analysis.statistics.alike import likeness
-from analysis.statistics.states import States
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.head import KERNEL, sink_notes
-from analysis.studies.text.states import check_head, scope, states_of, windows_of
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...metrics.intervals import BLOCKS, interval
+from ...statistics.alike import likeness
+from ...statistics.states import States
+from ..context import Context, protocol, read
+from ..text.states import check_head, scope, states_of, windows_of
+from .head import KERNEL, sink_notes
 
 TOP = 10  # heads that are listed
 PLACES, NEAR = 16, 8  # stretches of the window, and neighbouring queries of each

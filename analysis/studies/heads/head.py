@@ -5,16 +5,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.statistics import CORE, MORE, SINK, HeadReading, head_labels
-from analysis.statistics.numerics import SAMPLE
-from analysis.statistics.states import States
-from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.text.one_pass import head_statistics
-from analysis.studies.text.query import telling_query
-from analysis.studies.text.states import check_head, states_of, window_of
-from analysis.studies.text.text import keys_table, token_table
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...statistics import CORE, MORE, SINK, HeadReading, head_labels
+from ...statistics.numerics import SAMPLE
+from ...statistics.states import States
+from ..context import Context, check_seed, protocol, read
+from ..text.one_pass import head_statistics
+from ..text.query import telling_query
+from ..text.states import check_head, states_of, window_of
+from ..text.text import keys_table, token_table
 
 SIDE = 256  # cells of a pattern, and tokens of an exact tile, on each side
 BLOCK_VALUES = 1 << 20

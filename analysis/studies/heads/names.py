@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.metrics.intervals import DOCUMENTS, interval
-from analysis.models import Model
-from analysis.probes.ablation import ablated, check_way
-from analysis.probes.named import DRAWS, LENGTH, SETTLED, Made, needles, repeats
-from analysis.seam.attention import apply
-from analysis.statistics.names import NAMES, PatternReading, copied, steady
-from analysis.studies.context import Context, check_seed, protocol
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...metrics.intervals import DOCUMENTS, interval
+from ...models import Model
+from ...probes.ablation import ablated, check_way
+from ...probes.named import DRAWS, LENGTH, SETTLED, Made, needles, repeats
+from ...seam.attention import apply
+from ...statistics.names import NAMES, PatternReading, copied, steady
+from ..context import Context, check_seed, protocol
 
 TEXTS = 6  # of each kind
 CONFIRM = 3  # heads of a name that are taken away, the highest scores first

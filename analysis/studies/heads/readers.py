@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.statistics.states import BLOCK_BYTES, States
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.head import KERNEL
-from analysis.studies.text.states import states_of, window_of
-from analysis.studies.text.text import named, quoted, token_table
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...statistics.states import BLOCK_BYTES, States
+from ..context import Context, protocol, read
+from ..text.states import states_of, window_of
+from ..text.text import named, quoted, token_table
+from .head import KERNEL
 
 TOP = 100  # heads that are listed
 

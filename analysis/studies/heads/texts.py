@@ -8,18 +8,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
-from analysis.errors import BadSetting
-from analysis.models import Model
-from analysis.runs.corpora import corpus_folder
-from analysis.statistics.heads import ALL
-from analysis.statistics.sampled import QueryReading
-from analysis.statistics.together import Together
-from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.heads.lift import lifted
-from analysis.studies.text.held_out import check_range, make_folder
-from analysis.studies.text.kept import Readings, Tensors
+from ...answer import Worded, doc, record
+from ...corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
+from ...errors import BadSetting
+from ...models import Model
+from ...runs.corpora import corpus_folder
+from ...statistics.heads import ALL
+from ...statistics.sampled import QueryReading
+from ...statistics.together import Together
+from ..context import STREAMED, Context, check_seed, protocol
+from ..text.held_out import check_range, make_folder
+from ..text.kept import Readings, Tensors
+from .lift import lifted
 
 TOKENS = 16_384  # of the corpus that are read
 QUERIES = 2048  # drawn from them

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.statistics.both_ways import BothWays
-from analysis.statistics.states import BLOCK_BYTES, States
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.head import KERNEL, sink_notes
-from analysis.studies.text.states import check_head, states_of, window_of
-from analysis.studies.text.text import named, quoted, token_table
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...statistics.both_ways import BothWays
+from ...statistics.states import BLOCK_BYTES, States
+from ..context import Context, protocol, read
+from ..text.states import check_head, states_of, window_of
+from ..text.text import named, quoted, token_table
+from .head import KERNEL, sink_notes
 
 TOP = 5  # keys and readers of every token
 

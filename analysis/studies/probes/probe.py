@@ -6,17 +6,19 @@ from functools import partial
 import numpy as np
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, frame, record
-from analysis.commands.probes import Probe
-from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, TooLarge
-from analysis.models import Model
-from analysis.probes.pieces import Cut, Pieces, cut
-from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.probes.scoring import TURNS, answer_logs, chosen, control, margin
-from analysis.probes.tasks import TASKS, Ask
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.probes.rows import (
+from ...answer import Answer, doc, frame, record
+from ...commands.probes import Probe
+from ...corpus import sample_texts
+from ...errors import BadSetting, TooLarge
+from ...models import Model
+from ...probes.pieces import Cut, Pieces, cut
+from ...probes.rotary import base_for, reach, rotary_base
+from ...probes.scoring import TURNS, answer_logs, chosen, control, margin
+from ...probes.tasks import TASKS, Ask
+from ..context import Context, check_seed, protocol
+from ..ready.candidates import FAMILIES, beside_dense
+from ..text.held_out import check_range
+from .rows import (
     AXES,
     Cell,
     ProbeRow,
@@ -30,8 +32,6 @@ from analysis.studies.probes.rows import (
     truncated,
     ways,
 )
-from analysis.studies.ready.candidates import FAMILIES, beside_dense
-from analysis.studies.text.held_out import check_range
 
 DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
 USUAL = (256, 512, 1024)  # tokens, as far as the model reads them

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from pandas import DataFrame
 
-from analysis.answer import doc, frame, record
-from analysis.methods.base import Method
-from analysis.metrics.proportions import share, share_difference
-from analysis.probes.pieces import Cut, Pieces
-from analysis.probes.scoring import KNOWN
-from analysis.probes.tasks import TASKS, Ask
-from analysis.studies.ready.candidates import Candidate
+from ...answer import doc, frame, record
+from ...methods.base import Method
+from ...metrics.proportions import share, share_difference
+from ...probes.pieces import Cut, Pieces
+from ...probes.scoring import KNOWN
+from ...probes.tasks import TASKS, Ask
+from ..ready.candidates import Candidate
 
 AROUND = 32  # tokens shown before and behind the evidence
 AXES = ("length", "depth", "examples")

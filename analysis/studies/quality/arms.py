@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.studies.quality.equal_budget import FIELDS, ladder
-from analysis.studies.quality.following import NOTHING, follow
-from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
-from analysis.studies.text.held_out import ids_hash
-from analysis.studies.text.scoring import score_window
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...models import Model
+from ..context import Context
+from ..ready.candidates import FAMILIES, Candidate, candidates
+from ..text.held_out import ids_hash
+from ..text.scoring import score_window
+from .equal_budget import FIELDS, ladder
+from .following import NOTHING, follow
 
 STEPS = (5, 10, 15, 25, 35, 50, 75)  # per cent of the keys that are kept or read, or of a rule's own scale
 PART = "search-part"  # what a reader asks of another worker

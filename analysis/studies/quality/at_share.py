@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.studies.quality.equal_budget import nearest
-from analysis.studies.quality.following import NOTHING, follow
-from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...models import Model
+from ..context import Context
+from ..ready.candidates import FAMILIES, Candidate, candidates
+from .equal_budget import nearest
+from .following import NOTHING, follow
 
 STEPS = 100  # of `at_step`
 

@@ -6,19 +6,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.claims import signed
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.metrics.paired import perplexity_change, perplexity_of
-from analysis.models import Model
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.quality.at_share import at_budget
-from analysis.studies.quality.following import NOTHING, Followed, Turn, follow
-from analysis.studies.ready.candidates import FAMILIES, Candidate, Setting, candidates
-from analysis.studies.text.calibration import document_windows, text_keys
-from analysis.studies.text.compared import Difference, columns
-from analysis.studies.text.held_out import check_range
+from ...answer import Worded, doc, record
+from ...claims import signed
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...metrics.paired import perplexity_change, perplexity_of
+from ...models import Model
+from ..context import Context, check_seed, protocol
+from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
+from ..text.calibration import document_windows, text_keys
+from ..text.compared import Difference, columns
+from ..text.held_out import check_range
+from .at_share import at_budget
+from .following import NOTHING, Followed, Turn, follow
 
 MISSED = 0.1  # of a budget: a method farther from it is named in the notes
 MAX_CUTS, MAX_METHODS = 64, 64  # cuts of a text; methods and ratios

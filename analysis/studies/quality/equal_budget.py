@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.metrics.sparsity import ReadCounter, Reads
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.statistics import forward
-from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, Named, candidates
-from analysis.studies.text.compared import ReadShares, columns
-from analysis.studies.text.scoring import whole_windows
+from ...answer import Answer, doc, record
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...metrics.sparsity import ReadCounter, Reads
+from ...models import Model
+from ...seam.attention import apply
+from ...statistics import forward
+from ..context import STREAMED, Context, check_seed, protocol
+from ..ready.candidates import Candidate, Named, candidates
+from ..text.compared import ReadShares, columns
+from ..text.scoring import whole_windows
 
 NO_CAP = 1 << 20  # of CSA's policy, unless one is given
 REACHED = 0.05  # of the target: a budget farther from it is reported as not reached

@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Worded, doc, record
-from analysis.metrics.paired import perplexity_change, perplexity_of
-from analysis.metrics.quality import bits_per_byte, position_bins
-from analysis.seam.calls import MASKED
-from analysis.studies.context import Context, Reading, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, Setting, candidates, looked_ahead
-from analysis.studies.text.compared import ReadShares, columns
-from analysis.studies.text.scoring import Scored, score, whole_windows
-from analysis.studies.text.text import token_table
+from ...answer import Worded, doc, record
+from ...metrics.paired import perplexity_change, perplexity_of
+from ...metrics.quality import bits_per_byte, position_bins
+from ...seam.calls import MASKED
+from ..context import Context, Reading, check_seed, protocol
+from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
+from ..text.compared import ReadShares, columns
+from ..text.scoring import Scored, score, whole_windows
+from ..text.text import token_table
 
 BINS = 16  # parts of the window by position
 STRETCH = 16  # tokens in a row that form one unit of an interval inside a bin

@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from analysis.kernels.parts import now
-from analysis.methods.base import Method
-from analysis.methods.blockwise import Blockwise
-from analysis.models import Model
-from analysis.seam.arguments import as_past
-from analysis.seam.attention import apply
-from analysis.seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
+from ...kernels.parts import now
+from ...methods.base import Method
+from ...methods.blockwise import Blockwise
+from ...models import Model
+from ...seam.arguments import as_past
+from ...seam.attention import apply
+from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 
 PLAIN = "no question"
 

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer, Worded, doc, record
-from analysis.claims import signed
-from analysis.errors import BadSetting, BadText
-from analysis.metrics.paired import perplexity_change
-from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.quality.arms import PART, Arm, Reader, arm, arms
-from analysis.studies.quality.continuation import KERNEL
-from analysis.studies.ready.candidates import FAMILIES, Setting
-from analysis.studies.text.calibration import document_windows, text_keys
-from analysis.studies.text.compared import Difference, columns
-from analysis.studies.text.held_out import check_range, make_folder
+from ...answer import Answer, Worded, doc, record
+from ...claims import signed
+from ...errors import BadSetting, BadText
+from ...metrics.paired import perplexity_change
+from ..context import STREAMED, Context, check_seed, protocol
+from ..ready.candidates import FAMILIES, Setting
+from ..text.calibration import document_windows, text_keys
+from ..text.compared import Difference, columns
+from ..text.held_out import check_range, make_folder
+from .arms import PART, Arm, Reader, arm, arms
+from .continuation import KERNEL
 
 FIRST = 2  # stretches of text on which every setting is tried
 FEWEST = 3  # settings that are left for all of the stretches

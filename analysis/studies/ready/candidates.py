@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from analysis.answer import doc, record
-from analysis.errors import BadModel, BadSetting, NotFitted
-from analysis.fitted import Fitted
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.methods.focal_learned import FocalWeights
-from analysis.models import Model
-from analysis.runs.search import USUAL
-from analysis.studies.budgets.policies import facts as policy_facts, named
-from analysis.studies.budgets.recipes import resolve
-from analysis.studies.context import Context
-from analysis.studies.groups.routers import router_facts, router_for
-from analysis.studies.ready.fitted import fitted_for, learned_temperatures
-from analysis.studies.routing.states import calibrated_on, state_for
+from ...answer import doc, record
+from ...errors import BadModel, BadSetting, NotFitted
+from ...fitted import Fitted
+from ...methods import METHODS
+from ...methods.base import Method
+from ...methods.focal_learned import FocalWeights
+from ...models import Model
+from ...runs.search import USUAL
+from ..budgets.policies import facts as policy_facts, named
+from ..budgets.recipes import resolve
+from ..context import Context
+from ..groups.routers import router_facts, router_for
+from ..routing.states import calibrated_on, state_for
+from .fitted import fitted_for, learned_temperatures
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]

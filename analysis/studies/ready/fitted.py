@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.corpus import FITTED_ON, fitting_samples, text_hash, token_stream
-from analysis.errors import BadSetting, BadText, NotFitted
-from analysis.fitted import FOLDER, Fitted
-from analysis.methods import METHODS
-from analysis.methods.focal_learned import FocalWeights
-from analysis.models import Model
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.held_out import storing
-from analysis.training.focal import SHARE, FocalTraining, train_temperatures
+from ...answer import Answer, doc, record
+from ...corpus import FITTED_ON, fitting_samples, text_hash, token_stream
+from ...errors import BadSetting, BadText, NotFitted
+from ...fitted import FOLDER, Fitted
+from ...methods import METHODS
+from ...methods.focal_learned import FocalWeights
+from ...models import Model
+from ...training.focal import SHARE, FocalTraining, train_temperatures
+from ..context import Context, check_seed, protocol
+from ..text.held_out import storing
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
 

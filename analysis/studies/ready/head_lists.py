@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.errors import BadSetting
-from analysis.files import write_whole
-from analysis.fitted import FOLDER, Fitted
-from analysis.methods.duo_attention import heads_of_file
-from analysis.models import Model
-from analysis.studies.context import Context, protocol
-from analysis.studies.ready.candidates import candidates
-from analysis.studies.text.held_out import storing
+from ...answer import Answer, doc, record
+from ...errors import BadSetting
+from ...files import write_whole
+from ...fitted import FOLDER, Fitted
+from ...methods.duo_attention import heads_of_file
+from ...models import Model
+from ..context import Context, protocol
+from ..text.held_out import storing
+from .candidates import candidates
 
 METHOD = "duo_attention"
 

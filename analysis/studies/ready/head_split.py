@@ -5,14 +5,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting
-from analysis.probes.ablation import check_way, estimated
-from analysis.studies.budgets.ranks import cells_table
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.ready.candidates import candidates
-from analysis.studies.ready.head_lists import METHOD
-from analysis.studies.text.states import window_of
+from ...answer import Worded, doc, record
+from ...errors import BadSetting
+from ...probes.ablation import check_way, estimated
+from ..budgets.ranks import cells_table
+from ..context import Context, protocol, read
+from ..text.states import window_of
+from .candidates import candidates
+from .head_lists import METHOD
 
 
 @record

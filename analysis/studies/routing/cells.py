@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from analysis.routers.buckets import bucket_sums, members, nearest
-from analysis.seam.attention import Block
+from ...routers.buckets import bucket_sums, members, nearest
+from ...seam.attention import Block
 
 SINKS = 4  # first keys that are left out where sinks are
 RAW = "raw keys"

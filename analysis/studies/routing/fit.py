@@ -10,21 +10,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from analysis.errors import TooLarge
-from analysis.files import clear, write_whole
-from analysis.kernels.parts import now
-from analysis.models import Model
-from analysis.routers import EPS, ROUTERS
-from analysis.routers.base import Router
-from analysis.routers.buckets import SAMPLE, make_buckets
-from analysis.routers.mlp import LEARNED, MOST, SaapMLP
-from analysis.routers.moments import Moments
-from analysis.seam.attention import Block
-from analysis.studies.context import Context
-from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_masses
-from analysis.studies.routing.passes import read_prompt
-from analysis.studies.routing.texts import Prompt
-from analysis.studies.text.held_out import storing
+from ...errors import TooLarge
+from ...files import clear, write_whole
+from ...kernels.parts import now
+from ...models import Model
+from ...routers import EPS, ROUTERS
+from ...routers.base import Router
+from ...routers.buckets import SAMPLE, make_buckets
+from ...routers.mlp import LEARNED, MOST, SaapMLP
+from ...routers.moments import Moments
+from ...seam.attention import Block
+from ..context import Context
+from ..text.held_out import storing
+from .cells import RAW, Cell, LayerView, Partition, cell_masses
+from .passes import read_prompt
+from .texts import Prompt
 
 OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, one per cell
 PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted

@@ -7,27 +7,27 @@ import torch
 from pandas import DataFrame
 from torch import Tensor
 
-from analysis.answer import frame
-from analysis.commands.routing import RouteAt, RouteVisit
-from analysis.errors import BadSetting
-from analysis.metrics.intervals import BLOCKS, DOCUMENTS
-from analysis.models import Model
-from analysis.routers.state import RoutingState
-from analysis.seam.attention import Block
-from analysis.studies.context import STREAMED, Context, check_seed, protocol, read
-from analysis.studies.routing import rows
-from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
-from analysis.studies.routing.fit import Fitted
-from analysis.studies.routing.passes import read_prompt
-from analysis.studies.routing.results import NamedCell, RoutedAt, VisitedBuckets, VisitedQuery
-from analysis.studies.routing.rows import HeadRow
-from analysis.studies.routing.score import RouterTiming, balance_rows, route_scores, score_routers
-from analysis.studies.routing.states import Beside, Kept, state_near, stored_curves
-from analysis.studies.routing.texts import Prompt, heads_of, tokens_needed, too_short
-from analysis.studies.text.held_out import check_range
-from analysis.studies.text.query import telling_query
-from analysis.studies.text.states import states_of, window_of
-from analysis.studies.text.text import token_table
+from ...answer import frame
+from ...commands.routing import RouteAt, RouteVisit
+from ...errors import BadSetting
+from ...metrics.intervals import BLOCKS, DOCUMENTS
+from ...models import Model
+from ...routers.state import RoutingState
+from ...seam.attention import Block
+from ..context import STREAMED, Context, check_seed, protocol, read
+from ..text.held_out import check_range
+from ..text.query import telling_query
+from ..text.states import states_of, window_of
+from ..text.text import token_table
+from . import rows
+from .cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
+from .fit import Fitted
+from .passes import read_prompt
+from .results import NamedCell, RoutedAt, VisitedBuckets, VisitedQuery
+from .rows import HeadRow
+from .score import RouterTiming, balance_rows, route_scores, score_routers
+from .states import Beside, Kept, state_near, stored_curves
+from .texts import Prompt, heads_of, tokens_needed, too_short
 
 
 def route_at(request: RouteAt, *, context: Context) -> RoutedAt:

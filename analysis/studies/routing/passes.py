@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.errors import BadModel
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.routers.rotation import unrotate
-from analysis.seam.attention import Block, apply
-from analysis.statistics import forward
+from ...errors import BadModel
+from ...methods.base import Method
+from ...models import Model
+from ...routers.rotation import unrotate
+from ...seam.attention import Block, apply
+from ...statistics import forward
 
 PROBE = 12  # tokens of the text that tells which layers rotate
 CLOSE = 1e-3  # relative

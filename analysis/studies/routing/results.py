@@ -4,9 +4,9 @@ from typing import Any
 
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, record
-from analysis.studies.routing.rows import ClosureRow, HeadRow, Line, MeanRow, PaperRow
-from analysis.studies.routing.score import BucketBalance, RouterTiming
+from ...answer import Answer, doc, record
+from .rows import ClosureRow, HeadRow, Line, MeanRow, PaperRow
+from .score import BucketBalance, RouterTiming
 
 
 @record

@@ -4,27 +4,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.commandline import commandline
-from analysis.commands.routing import Route
-from analysis.corpus import text_hash
-from analysis.errors import BadSetting
-from analysis.metrics.intervals import DOCUMENTS, state
-from analysis.metrics.routing import budgets
-from analysis.models import Model
-from analysis.routers import MEANING
-from analysis.routers.buckets import buckets_for
-from analysis.routers.mlp import MOST
-from analysis.routers.state import FOLDER
-from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.routing import rows
-from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import ABLATIONS, OWN, Fitted, Parts, calibrate, queries_of
-from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.results import Routed, RoutedCell
-from analysis.studies.routing.score import Curves, RouterTiming, balance_rows, score_routers
-from analysis.studies.routing.states import Beside, Kept, keep, state_of
-from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, sides_of, tokens_needed
-from analysis.studies.text.held_out import check_range, make_folder, storing
+from ...commandline import commandline
+from ...commands.routing import Route
+from ...corpus import text_hash
+from ...errors import BadSetting
+from ...metrics.intervals import DOCUMENTS, state
+from ...metrics.routing import budgets
+from ...models import Model
+from ...routers import MEANING
+from ...routers.buckets import buckets_for
+from ...routers.mlp import MOST
+from ...routers.state import FOLDER
+from ..context import STREAMED, Context, check_seed, protocol
+from ..text.held_out import check_range, make_folder, storing
+from . import rows
+from .cells import RAW, SINKS, Cell
+from .fit import ABLATIONS, OWN, Fitted, Parts, calibrate, queries_of
+from .passes import rotated_layers
+from .results import Routed, RoutedCell
+from .score import Curves, RouterTiming, balance_rows, score_routers
+from .states import Beside, Kept, keep, state_of
+from .texts import Prompt, heads_of, prompts_of, sides_of, tokens_needed
 
 LONGEST = 2048  # tokens of a prompt unless said otherwise
 GRID = (16, 64, 256, 1024)  # minimum distances

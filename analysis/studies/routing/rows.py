@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis.answer import doc, record
-from analysis.metrics.intervals import DOCUMENTS, jackknife_edges, state
-from analysis.metrics.routing import budgets, gap_closure
-from analysis.papers import find
-from analysis.studies.routing.cells import Cell
-from analysis.studies.routing.score import Curves
+from ...answer import doc, record
+from ...metrics.intervals import DOCUMENTS, jackknife_edges, state
+from ...metrics.routing import budgets, gap_closure
+from ...papers import find
+from .cells import Cell
+from .score import Curves
 
 LOW, HIGH = "kmeans", "mlp"  # a gap closure of 0 and of 1
 with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="") as _file:

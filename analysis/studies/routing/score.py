@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.answer import doc, record
-from analysis.kernels.parts import now
-from analysis.metrics.routing import captured, points_for
-from analysis.models import Model
-from analysis.routers.base import Router
-from analysis.routers.buckets import evenness
-from analysis.seam.attention import Block
-from analysis.studies.context import Context
-from analysis.studies.routing.cells import Cell, LayerView, cell_counts, cell_masses
-from analysis.studies.routing.fit import Fitted
-from analysis.studies.routing.passes import read_prompt
-from analysis.studies.routing.texts import Prompt
+from ...answer import doc, record
+from ...kernels.parts import now
+from ...metrics.routing import captured, points_for
+from ...models import Model
+from ...routers.base import Router
+from ...routers.buckets import evenness
+from ...seam.attention import Block
+from ..context import Context
+from .cells import Cell, LayerView, cell_counts, cell_masses
+from .fit import Fitted
+from .passes import read_prompt
+from .texts import Prompt
 
 TIMED, REPEATS = 512, 5  # queries, and rounds of which the median counts
 

@@ -12,21 +12,21 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from analysis.answer import doc, plain, record
-from analysis.corpus import FITTED_ON, fitting_samples, text_hash
-from analysis.errors import AnalysisError, BadSetting, NotFitted
-from analysis.fitted import pair, put
-from analysis.models import Model
-from analysis.routers import ROUTERS
-from analysis.routers.buckets import buckets_for
-from analysis.routers.state import FOLDER, RoutingSettings, RoutingState, stack
-from analysis.studies.context import Context, protocol
-from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import ABLATIONS, Fitted, calibrate
-from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.score import BucketBalance, Curves, RouterTiming
-from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
-from analysis.studies.text.held_out import storing
+from ...answer import doc, plain, record
+from ...corpus import FITTED_ON, fitting_samples, text_hash
+from ...errors import AnalysisError, BadSetting, NotFitted
+from ...fitted import pair, put
+from ...models import Model
+from ...routers import ROUTERS
+from ...routers.buckets import buckets_for
+from ...routers.state import FOLDER, RoutingSettings, RoutingState, stack
+from ..context import Context, protocol
+from ..text.held_out import storing
+from .cells import RAW, SINKS, Cell
+from .fit import ABLATIONS, Fitted, calibrate
+from .passes import rotated_layers
+from .score import BucketBalance, Curves, RouterTiming
+from .texts import Prompt, heads_of, prompts_of, tokens_needed
 
 DISTANCE = 64  # of the routers that are fitted on the samples
 NAME = "curves.safetensors"

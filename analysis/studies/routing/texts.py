@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import tokenize
-from analysis.errors import BadSetting, BadText
-from analysis.models import Model
-from analysis.runs.corpora import corpus_folder
-from analysis.studies.context import Context
-from analysis.studies.text.held_out import texts_of
+from ...corpus import tokenize
+from ...errors import BadSetting, BadText
+from ...models import Model
+from ...runs.corpora import corpus_folder
+from ..context import Context
+from ..text.held_out import texts_of
 
 LEAST = 3  # documents on either side
 SPARE = 8  # characters that surely hold a token

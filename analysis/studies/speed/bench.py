@@ -11,23 +11,23 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis import timing
-from analysis.answer import doc, record
-from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, TooLarge
-from analysis.groups.controls import random_tokens
-from analysis.kernels.merge import merges
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, made_on, protocol, read
-from analysis.studies.groups.routers import memberships, router_for
-from analysis.studies.speed.bench_model import bench_model
-from analysis.studies.speed.bench_sliders import bench_sliders
-from analysis.studies.speed.bench_statistics import bench_statistics
-from analysis.studies.speed.benched import Benchmark
-from analysis.studies.speed.launch import MAX_NEW, retained
-from analysis.timing.inference import DecodeTime, InferenceTime, time_decode, time_inference
+from ... import timing
+from ...answer import doc, record
+from ...corpus import sample_texts
+from ...errors import BadSetting, TooLarge
+from ...groups.controls import random_tokens
+from ...kernels.merge import merges
+from ...methods import METHODS
+from ...models import Model
+from ...statistics import attention_inputs
+from ...timing.inference import DecodeTime, InferenceTime, time_decode, time_inference
+from ..context import Context, check_seed, made_on, protocol, read
+from ..groups.routers import memberships, router_for
+from .bench_model import bench_model
+from .bench_sliders import bench_sliders
+from .bench_statistics import bench_statistics
+from .benched import Benchmark
+from .launch import MAX_NEW, retained
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics", "model", "sliders")

@@ -7,19 +7,19 @@ from statistics import median
 
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
-from analysis.corpus import sample_texts
-from analysis.errors import AnalysisError, BadSetting
-from analysis.kernels.parts import now
-from analysis.models import Model
-from analysis.runs import Result, Run, RunStore
-from analysis.runs.due import predicted
-from analysis.runs.price import spell, spell_bytes
-from analysis.statistics import forward
-from analysis.studies import STUDIES
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.speed.benched import Benchmark
-from analysis.timing import peak_bytes, processor
+from ...answer import Answer, doc, record
+from ...corpus import sample_texts
+from ...errors import AnalysisError, BadSetting
+from ...kernels.parts import now
+from ...models import Model
+from ...runs import Result, Run, RunStore
+from ...runs.due import predicted
+from ...runs.price import spell, spell_bytes
+from ...statistics import forward
+from ...timing import peak_bytes, processor
+from .. import STUDIES
+from ..context import Context, protocol, read
+from .benched import Benchmark
 
 PLAIN = 2  # plain passes that are timed, after one that warms up
 ROUTER = "k8-top1"

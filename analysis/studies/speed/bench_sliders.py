@@ -4,12 +4,12 @@ from types import ModuleType
 
 import pandas as pd
 
-from analysis.answer import doc, record
-from analysis.corpus import sample_texts, text_hash
-from analysis.errors import BadSetting
-from analysis.places import CACHE, revision
-from analysis.studies.context import Context, made_on
-from analysis.studies.speed.benched import Benchmark
+from ...answer import doc, record
+from ...corpus import sample_texts, text_hash
+from ...errors import BadSetting
+from ...places import CACHE, revision
+from ..context import Context, made_on
+from .benched import Benchmark
 
 TOOL = "tests.stress.sliders"
 

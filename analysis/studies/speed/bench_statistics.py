@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import doc, record
-from analysis.errors import BadSetting
-from analysis.models import Model, load_model
-from analysis.models.weights import free_bytes
-from analysis.seam.layers import attention_as
-from analysis.statistics import CORE, HeadReading, top_p_rank
-from analysis.studies.context import Context, check_seed, made_on
-from analysis.studies.speed.benched import Benchmark
-from analysis.timing import clock, peak_bytes, processor
-from analysis.training.pretrain import Recipe, build_model
+from ...answer import doc, record
+from ...errors import BadSetting
+from ...models import Model, load_model
+from ...models.weights import free_bytes
+from ...seam.layers import attention_as
+from ...statistics import CORE, HeadReading, top_p_rank
+from ...timing import clock, peak_bytes, processor
+from ...training.pretrain import Recipe, build_model
+from ..context import Context, check_seed, made_on
+from .benched import Benchmark
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
 LENGTHS, LONG = (1024, 4096), 8192  # from LONG on one layer is measured

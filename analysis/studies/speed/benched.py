@@ -1,6 +1,6 @@
 """What every benchmark answers with, whatever it times."""
 
-from analysis.answer import Answer, doc, record
+from ...answer import Answer, doc, record
 
 
 @record

@@ -5,19 +5,19 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from analysis.answer import Worded, doc, record
-from analysis.errors import BadSetting, TooLarge
-from analysis.kernels.merge import sink_pairs
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.seam.calls import Ran
-from analysis.studies.context import Context, Reading, protocol, read
-from analysis.studies.groups.routers import router_facts, router_for
-from analysis.studies.speed.longer import Longer, longer
-from analysis.timing import Timing, check_model_memory, processor
-from analysis.timing.inference import InferenceTime, Side, time_inference
+from ...answer import Worded, doc, record
+from ...errors import BadSetting, TooLarge
+from ...kernels.merge import sink_pairs
+from ...methods import METHODS
+from ...methods.base import Method
+from ...models import Model
+from ...seam.attention import apply
+from ...seam.calls import Ran
+from ...timing import Timing, check_model_memory, processor
+from ...timing.inference import InferenceTime, Side, time_inference
+from ..context import Context, Reading, protocol, read
+from ..groups.routers import router_facts, router_for
+from .longer import Longer, longer
 
 PREFIX = 1024  # tokens on which the kernels are held against the masked reference
 MAX_NEW, MAX_ROUNDS = 1024, 50

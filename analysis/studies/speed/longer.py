@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from analysis.errors import TooLarge
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.timing import AttentionTime, check_memory, crossover, time_attention
-from analysis.timing.inference import InferenceTime, time_decode
+from ...errors import TooLarge
+from ...models import Model
+from ...timing import AttentionTime, check_memory, crossover, time_attention
+from ...timing.inference import InferenceTime, time_decode
+from ..context import Context
 
 LONGEST = 1 << 18  # tokens
 PATIENCE = 15.0  # seconds that one more length may take

@@ -7,23 +7,23 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, Worded, doc, record
-from analysis.corpus import sample_texts
-from analysis.errors import BadSetting
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.seam.arguments import as_past, past_of
-from analysis.seam.attention import apply, ran
-from analysis.seam.calls import MASKED
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.ready.candidates import FAMILIES, Setting, candidates
-from analysis.studies.routing.rows import NAMES
-from analysis.studies.routing.states import state_for
-from analysis.studies.speed.launch import MAX_NEW, MAX_ROUNDS
-from analysis.studies.text.held_out import check_range
-from analysis.timing import check_model_memory, crossover, processor
-from analysis.timing.inference import InferenceTime, time_inference
+from ...answer import Answer, Worded, doc, record
+from ...corpus import sample_texts
+from ...errors import BadSetting
+from ...methods import METHODS
+from ...methods.base import Method
+from ...models import Model
+from ...seam.arguments import as_past, past_of
+from ...seam.attention import apply, ran
+from ...seam.calls import MASKED
+from ...timing import check_model_memory, crossover, processor
+from ...timing.inference import InferenceTime, time_inference
+from ..context import Context, protocol, read
+from ..ready.candidates import FAMILIES, Setting, candidates
+from ..routing.rows import NAMES
+from ..routing.states import state_for
+from ..text.held_out import check_range
+from .launch import MAX_NEW, MAX_ROUNDS
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
 RAN = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`

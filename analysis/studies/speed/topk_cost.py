@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
-from analysis.answer import doc, record
-from analysis.errors import BadSetting
-from analysis.kernels.topk import smallest_kept, topk_attention
-from analysis.studies.context import Context, check_seed, made_on
-from analysis.studies.speed.benched import Benchmark
-from analysis.studies.text.held_out import check_range
-from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, processor
-from analysis.timing.inference import quickest
+from ...answer import doc, record
+from ...errors import BadSetting
+from ...kernels.topk import smallest_kept, topk_attention
+from ...timing import CANDIDATES, Timing, clock, fastest_dense, processor
+from ...timing.inference import quickest
+from ..context import Context, check_seed, made_on
+from ..text.held_out import check_range
+from .benched import Benchmark
 
 LENGTHS = (1024, 4096)
 TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}  # of a pass with 64 keys

@@ -5,15 +5,15 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.corpus import sample_texts, tokenize
-from analysis.kernels.parts import now
-from analysis.methods import METHODS
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.seam.parity import COMPARED, check, longest_span, parity as compare
-from analysis.studies.context import Context, protocol
-from analysis.studies.groups.routers import stored_routers
+from ...answer import Answer, doc, record
+from ...corpus import sample_texts, tokenize
+from ...kernels.parts import now
+from ...methods import METHODS
+from ...models import Model
+from ...seam.attention import apply
+from ...seam.parity import COMPARED, check, longest_span, parity as compare
+from ..context import Context, protocol
+from ..groups.routers import stored_routers
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}  # largest difference of logits called equal
 PROBE = 256  # tokens of a bundled sample that are compared

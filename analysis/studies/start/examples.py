@@ -5,21 +5,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from analysis.answer import Answer, doc, record
-from analysis.commands.routing import RouteAt
-from analysis.corpus import sample_texts, tokenize
-from analysis.files import remove
-from analysis.methods import METHODS
-from analysis.models import CACHE
-from analysis.probes.tasks import TASKS
-from analysis.runs import Run, RunStore
-from analysis.studies import STUDIES
-from analysis.studies.budgets.policies import DEFAULT
-from analysis.studies.budgets.reads_sweep import SHARES
-from analysis.studies.budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
-from analysis.studies.context import Context, protocol
-from analysis.studies.routing.live import route_at
-from analysis.studies.routing.states import stored_curves
+from ...answer import Answer, doc, record
+from ...commands.routing import RouteAt
+from ...corpus import sample_texts, tokenize
+from ...files import remove
+from ...methods import METHODS
+from ...models import CACHE
+from ...probes.tasks import TASKS
+from ...runs import Run, RunStore
+from .. import STUDIES
+from ..budgets.policies import DEFAULT
+from ..budgets.reads_sweep import SHARES
+from ..budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
+from ..context import Context, protocol
+from ..routing.live import route_at
+from ..routing.states import stored_curves
 
 FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12

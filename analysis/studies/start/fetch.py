@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-from analysis.available import LEFT_OUT, WANTED, on_the_hub
-from analysis.errors import BadModel, TooLarge
-from analysis.places import hub_folder, plain_name
-from analysis.runs import Result
-from analysis.runs.price import spell_bytes
-from analysis.runs.run import without_model
-from analysis.studies.context import Context
+from ...available import LEFT_OUT, WANTED, on_the_hub
+from ...errors import BadModel, TooLarge
+from ...places import hub_folder, plain_name
+from ...runs import Result
+from ...runs.price import spell_bytes
+from ...runs.run import without_model
+from ..context import Context
 
 LOOK = 0.5  # seconds between two looks at what has arrived
 FETCH = "import json, sys; from huggingface_hub import snapshot_download as get; get(**json.loads(sys.argv[1]))"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
-from analysis.commands.groups import Groups, Pairs
-from analysis.errors import BadSetting
-from analysis.files import write_text
-from analysis.sheet import sheet
-from analysis.studies.context import Context
-from analysis.studies.groups.contents import groups
-from analysis.studies.groups.pairs import pairs
-from analysis.studies.start.start import Start, start
+from ...answer import Answer, doc, record
+from ...commands.groups import Groups, Pairs
+from ...errors import BadSetting
+from ...files import write_text
+from ...sheet import sheet
+from ..context import Context
+from ..groups.contents import groups
+from ..groups.pairs import pairs
+from .start import Start, start
 
 BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
 CONTEXT = 12  # tokens shown on either side of a paired token

@@ -3,14 +3,14 @@
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.errors import BadSetting
-from analysis.studies.context import STREAMED, Context, protocol, read
-from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.far import ROUTER, far
-from analysis.studies.groups.pairs import SAID, described
-from analysis.studies.groups.routers import router_facts, router_for
-from analysis.studies.text.text import quoted, token_table
+from ...answer import Answer, doc, record
+from ...errors import BadSetting
+from ..context import STREAMED, Context, protocol, read
+from ..groups.contents import router_notes
+from ..groups.far import ROUTER, far
+from ..groups.pairs import SAID, described
+from ..groups.routers import router_facts, router_for
+from ..text.text import quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 20, 4
 OFTEN = 2  # a word must be read from afar by at least this many tokens' worth of chance to be named

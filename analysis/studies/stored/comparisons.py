@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.claims import Comparison, Verdict
-from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, holm, over_seeds, p_of
+from ...claims import Comparison, Verdict
+from ...metrics.intervals import DOCUMENTS, SEEDS, Interval, holm, over_seeds, p_of
 
 BEFORE = (
     "Measured before documents were the units: its intervals are rough, percentile bootstraps over runs of windows or "

@@ -12,17 +12,17 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from analysis.corpus import text_hash
-from analysis.files import write_whole
-from analysis.groups.controls import random_tokens, shuffled
-from analysis.groups.router import FocusRouter
-from analysis.methods import METHODS
-from analysis.methods.focus import Focus
-from analysis.metrics.quality import token_losses
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.studies.context import Context
-from analysis.studies.text.held_out import ids_hash
+from ...corpus import text_hash
+from ...files import write_whole
+from ...groups.controls import random_tokens, shuffled
+from ...groups.router import FocusRouter
+from ...methods import METHODS
+from ...methods.focus import Focus
+from ...metrics.quality import token_losses
+from ...models import Model
+from ...seam.attention import apply
+from ..context import Context
+from ..text.held_out import ids_hash
 
 KEEP_EVERY = 8  # windows between two writes
 KERNELS = "exact kernels of each method"

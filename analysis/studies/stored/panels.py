@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.papers import find
-from analysis.runs.stored import Column, Panel, Series
+from ...papers import find
+from ...runs.stored import Column, Panel, Series
 
 
 def column(name: str, label: str, unit: str = "") -> dict[str, str]:

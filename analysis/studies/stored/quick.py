@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from analysis.commandline import commandline
-from analysis.errors import BadSetting
-from analysis.files import read_json
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.runs.stored import StudyProtocol
-from analysis.runs.studies import study_files
-from analysis.studies.context import Context, protocol
+from ...commandline import commandline
+from ...errors import BadSetting
+from ...files import read_json
+from ...models import Model
+from ...runs import Result
+from ...runs.stored import StudyProtocol
+from ...runs.studies import study_files
+from ..context import Context, protocol
 
 NOTHING = 1e-5  # what is no difference: a share that is 0 but for rounding differs between processors
 SAME, OTHER, GONE = "the same", "another", "not stored"

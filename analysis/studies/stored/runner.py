@@ -30,21 +30,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.commandline import commandline
-from analysis.corpus import text_hash
-from analysis.declaration import field, fields_of
-from analysis.errors import BadSetting, Cancelled
-from analysis.files import read_json, write_json
-from analysis.metrics.intervals import SEEDS
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.runs.arguments import check_arguments
-from analysis.runs.corpora import corpus_folder
-from analysis.studies import NAMED
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.registry import version_of
-from analysis.studies.stored.quick import check, stored_of
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
+from ...commandline import commandline
+from ...corpus import text_hash
+from ...declaration import field, fields_of
+from ...errors import BadSetting, Cancelled
+from ...files import read_json, write_json
+from ...metrics.intervals import SEEDS
+from ...models import Model
+from ...runs import Result
+from ...runs.arguments import check_arguments
+from ...runs.corpora import corpus_folder
+from .. import NAMED
+from ..context import Context, check_seed, protocol
+from ..registry import version_of
+from ..text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
+from .quick import check, stored_of
 
 OWN_MACHINE = ("output", "work", "quick")  # what only a command line may ask for
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves

@@ -9,16 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from analysis.corpus import text_hash, token_stream
-from analysis.files import clear, write_whole
-from analysis.groups.router import FocusRouter
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.studies.stored.measured import DRAWS, Arm, Bench, Measured, drawn_arms, router_hash
-from analysis.studies.stored.runner import Seeds, Setting, Windows, option
-from analysis.studies.text.held_out import corpus_hash, ids_hash, sample_windows, spread_windows
-from analysis.training.focus import finetune, train_router
-from analysis.training.settings import RouterTraining
+from ...corpus import text_hash, token_stream
+from ...files import clear, write_whole
+from ...groups.router import FocusRouter
+from ...models import Model
+from ...training.focus import finetune, train_router
+from ...training.settings import RouterTraining
+from ..context import Context
+from ..text.held_out import corpus_hash, ids_hash, sample_windows, spread_windows
+from .measured import DRAWS, Arm, Bench, Measured, drawn_arms, router_hash
+from .runner import Seeds, Setting, Windows, option
 
 CHECKED = 2  # first steps of a plan that are stored for the bundled samples
 TRAINED = 0.9  # of a unit of work: the training, the rest is measuring

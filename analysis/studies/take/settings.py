@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from analysis.claims import Comparison
-from analysis.runs import Run
-from analysis.runs.search import USUAL
+from ...claims import Comparison
+from ...runs import Run
+from ...runs.search import USUAL
 
 POLICIES = ("budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys")  # verbs about one policy of budgets
 ROUTERS = ("groups", "pairs", "start", "launch", "umap", "group-controls")  # and about one router of token groups

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.errors import BadSetting
-from analysis.files import write_whole
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.seam.cache import sees_all
-from analysis.seam.layers import attention_modules
-from analysis.statistics.skipped import HIGH, LOW, PHASES, fit_scale, rises_of, skipped
-from analysis.studies.context import Context, protocol
-from analysis.studies.text.calibration import document_windows, longest_window, split_texts, text_keys
-from analysis.studies.text.held_out import check_range
+from ...errors import BadSetting
+from ...files import write_whole
+from ...models import Model
+from ...runs import Result
+from ...seam.cache import sees_all
+from ...seam.layers import attention_modules
+from ...statistics.skipped import HIGH, LOW, PHASES, fit_scale, rises_of, skipped
+from ..context import Context, protocol
+from ..text.calibration import document_windows, longest_window, split_texts, text_keys
+from ..text.held_out import check_range
 
 FORMULA = "a * exp(b * target_sparsity)"
 THRESHOLDS = np.append(np.logspace(-6, 0, 60, endpoint=False), (0.85, 0.9, 0.95, 0.99))  # lambda

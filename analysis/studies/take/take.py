@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.commandline import commandline
-from analysis.errors import BadSetting
-from analysis.files import write_whole
-from analysis.methods import METHODS
-from analysis.places import locate
-from analysis.runs import Result, Run, RunStore
-from analysis.runs.again import command_of
-from analysis.runs.studies import POLICY_FORMAT
-from analysis.studies.context import Context, protocol
-from analysis.studies.ready.candidates import FAMILIES, candidates
-from analysis.studies.take.settings import STATES, Setting, settings_of
-from analysis.take.carry import carry
-from analysis.take.pack import pack, readme
+from ...commandline import commandline
+from ...errors import BadSetting
+from ...files import write_whole
+from ...methods import METHODS
+from ...places import locate
+from ...runs import Result, Run, RunStore
+from ...runs.again import command_of
+from ...runs.studies import POLICY_FORMAT
+from ...take.carry import carry
+from ...take.pack import pack, readme
+from ..context import Context, protocol
+from ..ready.candidates import FAMILIES, candidates
+from .settings import STATES, Setting, settings_of
 
 
 def take(

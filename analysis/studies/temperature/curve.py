@@ -7,19 +7,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Worded, doc, record
-from analysis.claims import Comparison
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.metrics.intervals import holm
-from analysis.metrics.paired import perplexity_change
-from analysis.metrics.quality import position_bins, token_losses
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.temperature.sharpness import check_temperatures
-from analysis.studies.text.compared import Difference, columns
-from analysis.studies.text.scoring import whole_windows
+from ...answer import Worded, doc, record
+from ...claims import Comparison
+from ...methods import METHODS
+from ...methods.base import Method
+from ...metrics.intervals import holm
+from ...metrics.paired import perplexity_change
+from ...metrics.quality import position_bins, token_losses
+from ...models import Model
+from ...seam.attention import apply
+from ..context import Context, check_seed, protocol
+from ..text.compared import Difference, columns
+from ..text.scoring import whole_windows
+from .sharpness import check_temperatures
 
 ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 BINS = 16

@@ -4,15 +4,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.errors import BadSetting
-from analysis.methods.focal import check_temperature
-from analysis.models import Model
-from analysis.statistics.states import States
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.text.query import telling_query
-from analysis.studies.text.states import check_head, fits, states_of, window_of
-from analysis.studies.text.text import keys_table, token_table
+from ...answer import Answer, doc, record
+from ...errors import BadSetting
+from ...methods.focal import check_temperature
+from ...models import Model
+from ...statistics.states import States
+from ..context import Context, protocol, read
+from ..text.query import telling_query
+from ..text.states import check_head, fits, states_of, window_of
+from ..text.text import keys_table, token_table
 
 PAPER = 0.4  # the best constant temperature of the paper
 MOST = 32

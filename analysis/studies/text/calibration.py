@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import Tokens, text_hash, tokenize
-from analysis.errors import BadSetting, BadText
-from analysis.models import Model
-from analysis.runs.corpora import corpus_folder
-from analysis.studies.context import Context
-from analysis.studies.text.held_out import check_range, texts_of
+from ...corpus import Tokens, text_hash, tokenize
+from ...errors import BadSetting, BadText
+from ...models import Model
+from ...runs.corpora import corpus_folder
+from ..context import Context
+from .held_out import check_range, texts_of
 
 MANY = 1 << 20  # windows of one text
 PIECE = 24  # characters that surely hold a token

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from analysis.answer import doc, record
-from analysis.metrics.paired import Change
+from ...answer import doc, record
+from ...metrics.paired import Change
 
 
 @record

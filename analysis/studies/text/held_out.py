@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import natural_samples, normalise, one_in_ten_held_out, read_folder, text_hash, token_stream
-from analysis.errors import BadSetting, BadText
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.training import mixture
+from ...corpus import natural_samples, normalise, one_in_ten_held_out, read_folder, text_hash, token_stream
+from ...errors import BadSetting, BadText
+from ...models import Model
+from ...training import mixture
+from ..context import Context
 
 HELD_OUT_WINDOWS = 64
 WEB, WEB_FILE = "web", "web.txt"  # text like OpenWebText, where somebody has such a file: none is bundled

@@ -1,7 +1,7 @@
 """What a text is for a model, before anything is computed."""
 
-from analysis.answer import Answer, doc, record
-from analysis.studies.context import Context, protocol, read
+from ...answer import Answer, doc, record
+from ..context import Context, protocol, read
 
 
 @record

@@ -11,9 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from analysis.files import clear, write_whole
-from analysis.models import Model
-from analysis.studies.context import Context
+from ...files import clear, write_whole
+from ...models import Model
+from ..context import Context
 
 FOLDER = "readings"  # of an installation's state
 KEPT_BYTES = 512 << 20  # of all readings together

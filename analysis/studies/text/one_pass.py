@@ -5,12 +5,12 @@ from itertools import accumulate
 
 import torch
 
-from analysis.models import Model
-from analysis.statistics import HeadReading, Numerics
-from analysis.statistics.together import Together, Watch
-from analysis.studies.context import Context, Reading
-from analysis.studies.text.kept import Readings, Tensors
-from analysis.studies.text.states import fits, keep_states
+from ...models import Model
+from ...statistics import HeadReading, Numerics
+from ...statistics.together import Together, Watch
+from ..context import Context, Reading
+from .kept import Readings, Tensors
+from .states import fits, keep_states
 
 KIND = "statistics of all heads"
 SUMS = ("sums", "counts", "distance")  # of a HeadReading

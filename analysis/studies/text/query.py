@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from analysis.statistics.states import BLOCK_BYTES, States
+from ...statistics.states import BLOCK_BYTES, States
 
 FAR = 128  # tokens back from which on a key is far away, unless said otherwise
 

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.corpus import MAX_WINDOWS, Tokens, tokenize
-from analysis.errors import BadSetting, BadText
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.metrics.quality import divergence, same_top1
-from analysis.metrics.sparsity import ReadCounter, Reads
-from analysis.models import Model
-from analysis.seam.attention import Block, apply
-from analysis.studies.context import Context, Reading
+from ...corpus import MAX_WINDOWS, Tokens, tokenize
+from ...errors import BadSetting, BadText
+from ...methods import METHODS
+from ...methods.base import Method
+from ...metrics.quality import divergence, same_top1
+from ...metrics.sparsity import ReadCounter, Reads
+from ...models import Model
+from ...seam.attention import Block, apply
+from ..context import Context, Reading
 
 # Dense logits are kept between calls up to this size, so that moving a slider costs one pass of one method.
 KEPT_BYTES = 256 << 20

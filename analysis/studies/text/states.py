@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from analysis.errors import BadSetting
-from analysis.models import Model
-from analysis.runs.memory import STATES_BYTES
-from analysis.statistics.states import States, attention_states, state_bytes
-from analysis.studies.context import Context, Reading
+from ...errors import BadSetting
+from ...models import Model
+from ...runs.memory import STATES_BYTES
+from ...statistics.states import States, attention_states, state_bytes
+from ..context import Context, Reading
 
 
 def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from analysis.groups.words import content_tokens, word_of_tokens
-from analysis.studies.context import Reading
+from ...groups.words import content_tokens, word_of_tokens
+from ..context import Reading
 
 
 def token_table(reading: Reading) -> pd.DataFrame:

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.errors import BadSetting
-from analysis.models import Model
-from analysis.studies.stored.comparisons import interval_caveat
-from analysis.studies.stored.measured import KERNELS, dense_of
-from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
-from analysis.studies.stored.trained import plain, sample
-from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
-from analysis.studies.training.finetune_rows import panels, reporting, row_of, sentence
-from analysis.studies.training.finetune_tasks import questions
-from analysis.studies.training.finetune_ways import RANKS, READ, READERS, Baselines, Way
-from analysis.training.settings import RouterTraining
+from ...errors import BadSetting
+from ...models import Model
+from ...training.settings import RouterTraining
+from ..stored.comparisons import interval_caveat
+from ..stored.measured import KERNELS, dense_of
+from ..stored.panels import presented
+from ..stored.runner import Seeds, Setting, Study, Windows, option
+from ..stored.trained import plain, sample
+from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
+from .finetune_rows import panels, reporting, row_of, sentence
+from .finetune_tasks import questions
+from .finetune_ways import RANKS, READ, READERS, Baselines, Way
 
 METHOD = ("lora", "focus", "full", *READERS)
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)  # the papers' three, and what a small model needs

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from analysis.claims import Comparison, Verdict, detectable, signed
-from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds
-from analysis.metrics.proportions import share_difference
-from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.comparisons import compared, difference, holm_corrected, multiplicity_note, scope_of_claim
-from analysis.studies.stored.panels import of_rows, panel, printed, series
+from ...claims import Comparison, Verdict, detectable, signed
+from ...metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds
+from ...metrics.proportions import share_difference
+from ..budgets.cap_rows import two_sides
+from ..stored.comparisons import compared, difference, holm_corrected, multiplicity_note, scope_of_claim
+from ..stored.panels import of_rows, panel, printed, series
 
 DOMAINS = {"new": "the new domain", "old": "the old one"}
 SPOKEN = {  # in this order

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.corpus import sample_texts
-from analysis.errors import BadSetting
-from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.probes.pieces import Pieces, cut
-from analysis.probes.scoring import answer_logs, chosen, control
-from analysis.probes.tasks import TASKS, Ask
+from ...corpus import sample_texts
+from ...errors import BadSetting
+from ...methods.base import Method
+from ...models import Model
+from ...probes.pieces import Pieces, cut
+from ...probes.scoring import answer_logs, chosen, control
+from ...probes.tasks import TASKS, Ask
 
 CHOICES, DEPTH, EXAMPLES = 4, 0.5, 16
 PLACES = {"depth": {"depth": DEPTH}, "examples": {"examples": EXAMPLES}, None: {}}

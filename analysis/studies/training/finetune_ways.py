@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.groups.router import FocusRouter
-from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.metrics.quality import token_losses
-from analysis.models import Model
-from analysis.seam.attention import apply
-from analysis.studies.context import Context
-from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, trained_arm
-from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2
-from analysis.studies.text.held_out import ids_hash
-from analysis.studies.training.finetune_tasks import answers
-from analysis.training.extend import Extension, extend
-from analysis.training.focus import finetune as finetune_all
-from analysis.training.lora import finetune_lora, lora_copy, trainable
-from analysis.training.settings import RouterTraining
+from ...groups.router import FocusRouter
+from ...methods import METHODS
+from ...methods.base import Method
+from ...metrics.quality import token_losses
+from ...models import Model
+from ...seam.attention import apply
+from ...training.extend import Extension, extend
+from ...training.focus import finetune as finetune_all
+from ...training.lora import finetune_lora, lora_copy, trainable
+from ...training.settings import RouterTraining
+from ..context import Context
+from ..stored.measured import DENSE, READINGS, Arm, Bench, trained_arm
+from ..stored.trained import TRAINED, PhaseTrainer, phase_2
+from ..text.held_out import ids_hash
+from .finetune_tasks import answers
 
 RANKS = (4, 16)
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}

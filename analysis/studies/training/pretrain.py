@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from analysis.answer import Answer, doc, record
-from analysis.commands.training import Pretrain
-from analysis.errors import BadSetting
-from analysis.files import folder_whole, write_text
-from analysis.methods.base import Method
-from analysis.seam.attention import apply
-from analysis.studies.context import Context, made_on
-from analysis.training.bundle import card, export
-from analysis.training.checkpoints import LOG, lines, one_training, read_log
-from analysis.training.mixture import build, read_shards
-from analysis.training.pretrain import Recipe, train, training_method
-from analysis.training.yardsticks import bits_by_domain, context_gain
+from ...answer import Answer, doc, record
+from ...commands.training import Pretrain
+from ...errors import BadSetting
+from ...files import folder_whole, write_text
+from ...methods.base import Method
+from ...seam.attention import apply
+from ...training.bundle import card, export
+from ...training.checkpoints import LOG, lines, one_training, read_log
+from ...training.mixture import build, read_shards
+from ...training.pretrain import Recipe, train, training_method
+from ...training.yardsticks import bits_by_domain, context_gain
+from ..context import Context, made_on
 
 SIZES = {  # what a family changes in the recipe; gpt2 is the smaller, other architecture
     "llama": {},

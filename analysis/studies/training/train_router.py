@@ -8,30 +8,30 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, plain, record
-from analysis.commandline import commandline
-from analysis.commands.groups import TrainRouter
-from analysis.corpus import text_hash, token_stream
-from analysis.errors import BadSetting
-from analysis.files import clear, folder_whole
-from analysis.groups.controls import random_centroids
-from analysis.groups.dominance import largest_share
-from analysis.groups.router import FocusRouter
-from analysis.methods import METHODS
-from analysis.metrics.intervals import over_units
-from analysis.metrics.quality import perplexity
-from analysis.models import CACHE, Model, load_model
-from analysis.runs.corpora import corpus_folder
-from analysis.seam.attention import apply
-from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
-from analysis.studies.stored.runner import table
-from analysis.studies.text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, texts_of
-from analysis.training.checkpoints import one_training
-from analysis.training.focus import finetune, train_router
-from analysis.training.run import team
-from analysis.training.settings import RouterTraining
+from ...answer import Answer, doc, plain, record
+from ...commandline import commandline
+from ...commands.groups import TrainRouter
+from ...corpus import text_hash, token_stream
+from ...errors import BadSetting
+from ...files import clear, folder_whole
+from ...groups.controls import random_centroids
+from ...groups.dominance import largest_share
+from ...groups.router import FocusRouter
+from ...methods import METHODS
+from ...metrics.intervals import over_units
+from ...metrics.quality import perplexity
+from ...models import CACHE, Model, load_model
+from ...runs.corpora import corpus_folder
+from ...seam.attention import apply
+from ...statistics import attention_inputs
+from ...training.checkpoints import one_training
+from ...training.focus import finetune, train_router
+from ...training.run import team
+from ...training.settings import RouterTraining
+from ..context import Context, check_seed, protocol
+from ..groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
+from ..stored.runner import table
+from ..text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, texts_of
 
 SHOWN = 300  # points of a curve that is drawn while it grows
 

@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import pandas as pd
 
-from analysis.answer import Answer, doc, record
-from analysis.corpus import text_hash
-from analysis.costs import (
+from ...answer import Answer, doc, record
+from ...corpus import text_hash
+from ...costs import (
     KNOWN,
     MAX_BYTES,
     Shape,
@@ -28,8 +28,8 @@ from analysis.costs import (
     read_config,
     read_shape,
 )
-from analysis.errors import BadSetting
-from analysis.places import CACHE, config_file
+from ...errors import BadSetting
+from ...places import CACHE, config_file
 
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
