@@ -225,7 +225,7 @@ def connected(address: str | None) -> Any:
     if ray.is_initialized():
         return ray
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address is None:
             path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))

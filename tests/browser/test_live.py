@@ -12,7 +12,7 @@ from tests.made.browsing import PATIENCE, answered, choose, moved, painted, plot
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
-STORED, PASS = 3.0, 5.0  # seconds to a redrawn answer and a new number: 0.35 and 1 alone, here beside whatever runs
+STORED, PASS = 1.5, 5.0  # seconds to a redrawn answer and to a new number: 0.35 and 1 on two quiet cores
 ANSWER = """(text) => { window.answer = new Promise((done) => {
     const answered = (e) => {
         const token = e.composedPath().find((node) => node.dataset?.i)
