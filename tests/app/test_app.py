@@ -300,7 +300,7 @@ def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(cl
 
 def test_an_expensive_request_waits_for_its_button(client):
     key = cached.samples()[0][0]
-    for seed in range(2):
+    for seed in (1, 2):  # not 0, the default, which the page asks for
         args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
         made = STUDIES["groups"](args, "some words")
         client.store.put("groups", args, made, {"tokens": 2, "model": "demo"}, 100.0)

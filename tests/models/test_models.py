@@ -117,7 +117,7 @@ def test_another_tokenizer_and_type_can_be_asked_for(saved):
 
 def test_precision_and_device_may_stand_in_the_name(saved, tmp_path):
     model = load_model(f"{saved}@bfloat16@cpu")
-    assert model.dtype == torch.bfloat16 and model.precision == "bfloat16" and parity(model)["same"]
+    assert model.dtype == torch.bfloat16 and model.precision == "bfloat16" and parity(model).same
     assert (model.name, model.revision) == (str(saved), load_model(str(saved)).revision), "the same weights"
     assert load_model(f"{saved}@bfloat16", dtype="float16").dtype == torch.float16, "what is asked for wins"
     assert how("a/b@8bit@cuda:1") == ("a/b", "8bit", "cuda:1") and how("a/b") == ("a/b", "auto", "auto")

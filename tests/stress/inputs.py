@@ -74,6 +74,16 @@ def _line(dice: random.Random) -> Sent:
     return Sent(f"{name}x".encode() if name.strip() == "demo" else name.encode())  # `demo` is in use already
 
 
+def _model_name(dice: random.Random) -> Sent:
+    """A line that no model has as its name: of one that might have it the page asks the Hub, which is no box."""
+    while True:
+        sent = _line(dice)
+        try:
+            state.CONTROLS["model"].from_address(sent.text.strip())
+        except ValueError:
+            return sent
+
+
 def _file(dice: random.Random, data: bytes) -> Sent:
     return Sent(data, _typed(dice).replace("/", "_").replace("\0", "")[:60] or "x")
 
@@ -114,7 +124,9 @@ WAYS: dict[str, Way | None] = {
         button="read_paste",
         answer=lambda store, sent: store.put_bytes(sent.data, "The pasted text"),
     ),
-    "model names": Way(_line, ("start",), "model", "Model: demo", box="model_name", button="load_model", answer=_named),
+    "model names": Way(
+        _model_name, ("start",), "model", "Model: demo", box="model_name", button="load_model", answer=_named
+    ),
     "policies": Way(
         lambda dice: Sent(hostile_json(dice, BUNDLED).encode("utf-8", "replace"), "policy.json"),
         ("kv_budgets",),

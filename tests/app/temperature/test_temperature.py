@@ -1,5 +1,6 @@
 """Softmax temperature in-process with hand-made results: the slider, one query, perplexity, layers, the paper."""
 
+import html
 import json
 
 import pytest
@@ -89,7 +90,7 @@ def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
     found = told | focal_temperatures.shown(told) | {"check": {}}
     put_studies(made.store, focal_temperatures=found)
     app = page(temperature_evidence="yes")
-    assert "the lowest of 4 constant temperatures is 0.5: lower" in markup(app) and len(figures(app)) == 5
+    assert html.escape(found["sentence"]) in markup(app) and len(figures(app)) == 5
     assert "the one with t = 0.5 has the lowest loss" in markup(app)
     assert "under “Constant, learned, adapted”" in markup(app)
     app.segmented_control(key="trained_with").set_value("scaling").run()

@@ -49,7 +49,7 @@ def test_a_window_lies_in_one_document_and_every_document_takes_part():
 def test_short_documents_are_joined_into_one_unit():
     windows, documents = cut(["a" * 6, "b" * 30, "c" * 6, "d" * 3], 10, 9)
     assert documents.tolist() == [0, 0, 0, 1] and "".join(map(chr, windows[3])) == "aaaaaacccc"
-    assert len(cut(["a" * 12], 10, 9, least=1)[0]) == 1
+    assert len(cut(["a" * 12], 10, 9, fewest=1)[0]) == 1
     with pytest.raises(BadText, match="has 12 tokens and 2 windows need 20"):
         cut(["a" * 12], 10, 9)
 
