@@ -233,9 +233,3 @@ def test_a_fault_with_real_studies(name, monkeypatch):
 @pytest.mark.alone
 def test_load_in_small():
     all_hold("load", sessions=5, arrive=2, seconds=12, every=4, after=0)
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_hostile_input_in_a_browser_in_small():
-    all_hold("chromium", chromium=len(inputs.IN_BROWSER))

@@ -1,0 +1,13 @@
+"""Hostile input in Chromium. It stands alone because it starts a browser of its own, beside which the one of the fixture
+`page` cannot run."""
+
+import pytest
+
+from tests.stress import inputs
+from tests.stress.test_stress import all_hold
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_hostile_input_in_a_browser_in_small():
+    all_hold("chromium", chromium=len(inputs.IN_BROWSER))
