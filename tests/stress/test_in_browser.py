@@ -1,5 +1,5 @@
-"""Hostile input in Chromium. It stands alone because it starts a browser of its own, beside which the one of the fixture
-`page` cannot run."""
+"""Hostile input in Chromium, apart from other tests: it starts a browser of its own, beside which the one of the
+fixture `page` cannot run."""
 
 import pytest
 
