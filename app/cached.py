@@ -90,10 +90,10 @@ def catalogue() -> dict[str, dict]:
         return jobs().describe(PATIENCE)["methods"]
 
 
-def saving(what: str) -> dict[str, dict]:
-    """The methods that save `what`, and dense attention: "reads", which one pass over a text can score, "memory" or
+def saving(resource: str) -> dict[str, dict]:
+    """The methods that save `resource`, and dense attention: "reads", which one pass over a text can score, "memory" or
     "prefill", which decide at the end of a prompt."""
-    return {name: about for name, about in catalogue().items() if name == "dense" or about["saves"] == what}
+    return {name: about for name, about in catalogue().items() if name == "dense" or about["saves"] == resource}
 
 
 def find_run(run_id: str) -> Run | None:
@@ -132,11 +132,11 @@ def _note(run: Run) -> None:
 def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
-    known = card(args.get("model"))
+    loaded = card(args.get("model"))
     if verb == "model" and (size := places.weight_bytes(args["model"], places.CACHE)):
         price = _loading(size)
-    price = price or predicted(store(), verb, args, tokens or counted(args)[0], known)
-    in_memory = known is None or known.numbers["device"] == "cpu"
+    price = price or predicted(store(), verb, args, tokens or counted(args)[0], loaded)
+    in_memory = loaded is None or loaded.numbers["device"] == "cpu"
     free = free_memory() if in_memory else None
     return Due(price, price.over(free), price.lacks(free))
 
@@ -164,8 +164,10 @@ def load_price(name: str) -> str | None:
 
 def _loading(size: int) -> Price:
     """What loading a model of so many bytes of weights costs."""
-    loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
-    cards = [(took, store().find("model", asked)) for took, asked in loads]
+    loads = [
+        (took, request) for took, _, request in store().past("model") if request["model"] != "demo"
+    ]  # that one waits
+    cards = [(took, store().find("model", request)) for took, request in loads]
     done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]
     return predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
 
@@ -176,7 +178,7 @@ def counted(args: dict) -> tuple[int, int | None]:
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _columns(made: str, name: str, _run: Run) -> dict:
+def _columns(identity: str, name: str, _run: Run) -> dict:
     return _run.columns(name)
 
 
@@ -187,7 +189,7 @@ def columns(run: Run, name: str) -> dict:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _array(made: str, name: str, _run: Run):
+def _array(identity: str, name: str, _run: Run):
     return _run.array(name)
 
 

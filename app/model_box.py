@@ -45,16 +45,16 @@ def _box() -> None:
 
 def _choose(now: str, listed: tuple[str, ...] | None) -> None:
     """The list of models: those on this disk with their sizes, and those loaded here before."""
-    here = {one.name: one for one in cached.models_here()} if listed is None else {}
-    offered = list(listed or dict.fromkeys(["demo", now, *_recent(), *here]))
-    fits = {name: available.fitting(one.parameters, free_memory()) for name, one in here.items()}
+    on_disk = {model.name: model for model in cached.models_here()} if listed is None else {}
+    offered = list(listed or dict.fromkeys(["demo", now, *_recent(), *on_disk]))
+    fits = {name: available.fitting(model.parameters, free_memory()) for name, model in on_disk.items()}
 
     def told(name: str) -> str:
-        if name not in here:
+        if name not in on_disk:
             return name
-        one = here[name]
-        reads = f", reads {one.context:,} tokens" if one.context else ""
-        return f"{name} · {FITS[fits[name]]} · {one.family}, {millions(one.parameters)} parameters{reads}"
+        model = on_disk[name]
+        reads = f", reads {model.context:,} tokens" if model.context else ""
+        return f"{name} · {FITS[fits[name]]} · {model.family}, {millions(model.parameters)} parameters{reads}"
 
     def chosen(name: str) -> None:
         precision = fits.get(name, "float32")
@@ -74,7 +74,7 @@ def millions(parameters: int) -> str:
 
 def _recent() -> list[str]:
     """Models loaded here before, the last one first."""
-    before = [places.plain_name(asked["model"]) for _, _, asked in cached.store().past("model")]
+    before = [places.plain_name(request["model"]) for _, _, request in cached.store().past("model")]
     return list(dict.fromkeys(before))[:RECENT]
 
 
@@ -88,15 +88,15 @@ def _held(current: str) -> None:
             "on a GPU the checkpoint's own type. 8bit and 4bit need torchao or bitsandbytes."
         )
         wanted = [
-            st.selectbox(label, kinds, kinds.index(one) if one in kinds else 0, key=f"{label}_{nonce}", help=help)
-            for label, kinds, one, help in zip(
+            st.selectbox(label, kinds, kinds.index(kind) if kind in kinds else 0, key=f"{label}_{nonce}", help=help)
+            for label, kinds, kind, help in zip(
                 ("Precision", "Device"), listed, now, (help, "spread: over all GPUs and main memory."), strict=True
             )
         ]
     if wanted != now:
-        asked = "@".join([name, *(part for part in wanted if part != "auto")])
-        if st.button(f"Load {called(asked)}", key="load_held", type="primary"):
-            _load(asked)
+        wanted_name = "@".join([name, *(part for part in wanted if part != "auto")])
+        if st.button(f"Load {called(wanted_name)}", key="load_held", type="primary"):
+            _load(wanted_name)
 
 
 def _another() -> None:
@@ -124,19 +124,19 @@ def _another() -> None:
 def _on_the_hub(name: str) -> None:
     """What the Hub says of a model that is not on this disk, and its download as a job."""
     try:
-        told = cached.on_the_hub(name)
+        listing = cached.on_the_hub(name)
     except AnalysisError as error:
         widgets.prose(str(error), "note")
         return
-    parameters = f"{millions(told.parameters)} parameters, " if told.parameters else ""
-    fits = f", {FITS[available.fitting(told.parameters, free_memory())]}" if told.parameters else ""
-    licence = f"licence {told.licence}" if told.licence else "no licence named"
-    gated = ", gated: accept its licence on its page and set HF_TOKEN first" if told.gated else ""
-    said = f"{name}: {parameters}{spell_bytes(told.size)} to download, {licence}{gated}{fits}."
-    widgets.prose(said, "quiet")
-    before = [(took, asked) for took, _, asked in cached.store().past("fetch")]
-    done = [(took, run.numbers["size"]) for took, asked in before if (run := cached.store().find("fetch", asked))]
-    price = predict(done, told.size, guess=lambda size: size / ARRIVES)
+    parameters = f"{millions(listing.parameters)} parameters, " if listing.parameters else ""
+    fits = f", {FITS[available.fitting(listing.parameters, free_memory())]}" if listing.parameters else ""
+    licence = f"licence {listing.licence}" if listing.licence else "no licence named"
+    gated = ", gated: accept its licence on its page and set HF_TOKEN first" if listing.gated else ""
+    sentence = f"{name}: {parameters}{spell_bytes(listing.size)} to download, {licence}{gated}{fits}."
+    widgets.prose(sentence, "quiet")
+    before = [(took, request) for took, _, request in cached.store().past("fetch")]
+    done = [(took, run.numbers["size"]) for took, request in before if (run := cached.store().find("fetch", request))]
+    price = predict(done, listing.size, guess=lambda size: size / ARRIVES)
     jobs.run_button("Download it", "fetch", {"model": name}, "fetch_model", price=price, type="primary")
 
 

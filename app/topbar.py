@@ -43,9 +43,9 @@ def topbar(uses: str) -> None:
 
 def _caution() -> None:
     """What to bear in mind about every number of the model in use."""
-    known = cached.card(st.session_state["model"])
-    if known is not None and known.numbers.get("caution"):
-        widgets.prose(known.numbers["caution"], "quiet")
+    card = cached.card(st.session_state["model"])
+    if card is not None and card.numbers.get("caution"):
+        widgets.prose(card.numbers["caution"], "quiet")
 
 
 def _text() -> None:
@@ -76,16 +76,18 @@ def _texts(offered: dict[str, str], key: str) -> None:
     st.caption(
         sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
     )
-    with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as shown:
-        if shown.open:
+    with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as expander:
+        if expander.open:
             _what_is_read(key)
 
 
 def _what_is_read(key: str) -> None:
     """The text in use as the model gets it, to check a document against."""
     name, text = cached.store().text(key)
-    said = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
-    widgets.prose(said if len(text) <= SHOWN else f"{said} Its first {SHOWN:,} characters are shown.", "quiet")
+    description = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
+    widgets.prose(
+        description if len(text) <= SHOWN else f"{description} Its first {SHOWN:,} characters are shown.", "quiet"
+    )
     with st.container(height=260, border=True):
         st.text(text[:SHOWN])
 
@@ -93,19 +95,19 @@ def _what_is_read(key: str) -> None:
 def _arrived() -> None:
     """What became of the files that were uploaded last: on the page where they came, until another one or another text
     is chosen."""
-    page, given = st.session_state.get("text_arrived") or (None, [])
+    page, uploads = st.session_state.get("text_arrived") or (None, [])
     if page != st.session_state["page_shown"]:
         st.session_state["text_arrived"] = None
         return
-    key, arrived = st.session_state["text"], [key for key in given if key in cached.texts()]
+    key, arrived = st.session_state["text"], [key for key in uploads if key in cached.texts()]
     if key not in arrived:
         return
-    said = cached.store().said(key)
-    more = "Check it in the chip Text." if said else ""
+    description = cached.store().said(key)
+    hint = "Check it in the chip Text." if description else ""
     if len(arrived) > 1:
-        more = f"{more} The list there has all {len(arrived)} files.".strip()
-    if said or more:
-        widgets.prose(" ".join(filter(None, [f"{cached.texts()[key]} was read.", said, more])), "note")
+        hint = f"{hint} The list there has all {len(arrived)} files.".strip()
+    if description or hint:
+        widgets.prose(" ".join(filter(None, [f"{cached.texts()[key]} was read.", description, hint])), "note")
 
 
 def _picked(key: str) -> None:
@@ -120,10 +122,10 @@ def use_text(key: str) -> None:
 
 
 def _uploaded(name: str) -> None:
-    given = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
-    if given:  # an interrupted run calls this again, when the files have been released
-        _take([(file.getvalue(), file.name) for file in given])
-        for file in given:
+    files = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
+    if files:  # an interrupted run calls this again, when the files have been released
+        _take([(file.getvalue(), file.name) for file in files])
+        for file in files:
             release(file)
 
 
@@ -139,18 +141,18 @@ def _pasted(name: str) -> None:
     _take([((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")])
 
 
-def _take(given: list[tuple[bytes, str]]) -> None:
+def _take(files: list[tuple[bytes, str]]) -> None:
     """Store texts and use the first; of those that are none, a sentence each says why. Without any, the text in use
     stays."""
     arrived, refused = [], []
     with widgets.attempt("text_trouble"):
-        for data, name in given[:MOST]:
+        for data, name in files[:MOST]:
             try:
                 arrived.append(bring(data, name))
             except BadText as error:
                 refused.append(str(error))
-        if len(given) > MOST:
-            refused.append(f"{len(given)} files are more than the {MOST} that are read at once: upload the rest again.")
+        if len(files) > MOST:
+            refused.append(f"{len(files)} files are more than the {MOST} that are read at once: upload the rest again.")
         if arrived:
             use_text(arrived[0])
             st.session_state["text_arrived"] = st.session_state.get("page_shown"), arrived

@@ -33,11 +33,11 @@ COLUMNS = {
 }
 
 
-def own(asked: list[Asked]) -> None:
-    """The tab: the controls, the run in use with its chart and table, or the button that starts it; `asked` beside
+def own(choices: list[Asked]) -> None:
+    """The tab: the controls, the run in use with its chart and table, or the button that starts it; `choices` beside
     dense."""
-    methods, found = [one.spec for one in asked], here()
-    if not found:
+    methods, tasks = [choice.spec for choice in choices], here()
+    if not tasks:
         widgets.prose(
             "Put the files of a benchmark, as they were published, into models_cache/benchmarks: one folder for each "
             f"task, named {', '.join(TASKS)}. Nothing is downloaded. From the command line any folder can be named:",
@@ -45,7 +45,7 @@ def own(asked: list[Asked]) -> None:
         )
         st.code(command(arguments(list(USUAL), methods)), language=None, wrap_lines=True)
         return
-    args = arguments(_controls(found), methods)
+    args = arguments(_controls(tasks), methods)
     if not args["tasks"]:
         widgets.prose("Choose at least one task.", "quiet")
         return
@@ -57,13 +57,18 @@ def own(asked: list[Asked]) -> None:
     repeat.drawer(command(args))
 
 
-def _controls(found: list[str]) -> list[str]:
+def _controls(available: list[str]) -> list[str]:
     chosen = st.session_state
     raw = chosen["benchmark_tasks"]
-    named = [name for name in USUAL if name in found] if raw is None else [] if raw == "none" else raw.split("~")
-    chosen["benchmark_pick"] = [name for name in found if name in named]
+    named = [name for name in USUAL if name in available] if raw is None else [] if raw == "none" else raw.split("~")
+    chosen["benchmark_pick"] = [name for name in available if name in named]
     st.multiselect(
-        "Tasks", found, key="benchmark_pick", format_func=lambda name: TASKS[name].title, on_change=_picked, width=620
+        "Tasks",
+        available,
+        key="benchmark_pick",
+        format_func=lambda name: TASKS[name].title,
+        on_change=_picked,
+        width=620,
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         widgets.settled("benchmark_shots", list(BENCHMARK_SHOTS), None)
@@ -91,8 +96,8 @@ def _controls(found: list[str]) -> list[str]:
             format_func=lambda name: f"{SET_UPS[name].short} ({SET_UPS[name].letter})",
             help=cached.glossary("question dense or sparse"),
         )
-    asked = SET_UPS[chosen["benchmark_question"]]
-    widgets.prose(f"Set-up {asked.letter}: {asked.means}", "quiet")
+    set_up = SET_UPS[chosen["benchmark_question"]]
+    widgets.prose(f"Set-up {set_up.letter}: {set_up.means}", "quiet")
     return chosen["benchmark_pick"]
 
 
@@ -123,17 +128,17 @@ def kept() -> None:
     """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
     that stores them."""
     st.header("The tasks of the papers", anchor=False, help=cached.glossary("benchmark score"))
-    found = stored.opened(NAME, "The tasks of the papers")
-    if found is None:
+    study = stored.opened(NAME, "The tasks of the papers")
+    if study is None:
         return
-    by = {title: [row for row in found.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
+    by = {title: [row for row in study.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
     with st.grid(2, min_column_width=460, gap="large"):
         for place, (title, rows) in enumerate(by.items()):
             with st.container():
                 drawn(rows, title, f"benchmark_kept_{place}")
-    listed(sum(by.values(), []), "benchmark_kept", found.protocol.date)
-    widgets.prose(found.notes, "quiet")
-    stored.made(found)
+    listed(sum(by.values(), []), "benchmark_kept", study.protocol.date)
+    widgets.prose(study.notes, "quiet")
+    stored.made(study)
 
 
 def scores(run: Run) -> None:
@@ -199,17 +204,19 @@ def chart(rows: list[dict]) -> dict:
     titles, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("title", "method"))
     data = []
     for place, method in enumerate(methods):
-        mine = [row for row in rows if row["method"] == method]
-        value, low, high = ([row[f"value{end}"] for row in mine] for end in ("", "_low", "_high"))
-        x = [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in mine]
+        cells = [row for row in rows if row["method"] == method]
+        value, low, high = ([row[f"value{end}"] for row in cells] for end in ("", "_low", "_high"))
+        x = [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in cells]
         colour, symbol = style(place)
         look = {"size": 10, "color": colour, "symbol": symbol}
         bounds, hover = error_bars(value, low, high, colour), f"{safe(method)}: %{{y:.1%}}"
         data.append(marks(safe(method), x, value, hover, look, error_y=bounds))
     chance = {row["title"]: TASKS[row["task"]].chance for row in rows if row["task"] in TASKS}
-    known = [(titles.index(title), level) for title, level in chance.items() if level is not None]
+    levels = [(titles.index(title), level) for title, level in chance.items() if level is not None]
     look = {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}}
-    data.append(marks("chance", [at for at, _ in known], [level for _, level in known], "chance %{y:.0%}", look))
+    data.append(
+        marks("chance", [middle for middle, _ in levels], [level for _, level in levels], "chance %{y:.0%}", look)
+    )
     axis = {"tickvals": list(range(len(titles))), "ticktext": [safe(title) for title in titles]}
     axis |= {"range": [-0.6, len(titles) - 0.4], "showgrid": False}
     return figure(data, "task", "score", xaxis=axis, yaxis=SHARE)

@@ -11,6 +11,6 @@ TERM = "keys shared out by ablation"
 def show() -> None:
     """What was found on held-out documents, drawn and in numbers, and how it was made."""
     st.header("By ranks or by ablation?", anchor=False, help=cached.glossary(TERM))
-    found = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
-    if found is not None:
-        study.drawn(found, "budget_allocation", cached.glossary(TERM), "allocation")
+    numbers = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
+    if numbers is not None:
+        study.drawn(numbers, "budget_allocation", cached.glossary(TERM), "allocation")

@@ -53,9 +53,9 @@ def tab(run: Run, stored: dict[str, dict]) -> None:
         "Both maps belong to the texts that calibrated the policy and stay when another text is chosen. The effect "
         "below and the tab “Where it breaks” are of the text in use."
     )
-    held = sum(budget > run.numbers["cap"] for budget in table["budget"])
-    if held:
-        st.caption(f"The cap holds {held:,} of {len(table['budget']):,} heads to {run.numbers['cap']:,} keys.")
+    capped = sum(budget > run.numbers["cap"] for budget in table["budget"])
+    if capped:
+        st.caption(f"The cap holds {capped:,} of {len(table['budget']):,} heads to {run.numbers['cap']:,} keys.")
     _total(run.numbers)
     _change(run, cells, heads)
     with widgets.guarded():
@@ -112,8 +112,8 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
     now = budgets_edits.words({"cells": list(cells), "pin": True}, heads).removesuffix(" pinned")
     st.caption(f"Chosen: {now} (layer.head). Click a head in the right map to choose it; Shift-click adds one.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        for name, count, at in (("layer", layers, cells[-1] // heads), ("head", heads, cells[-1] % heads)):
-            st.session_state[f"budget_{name}_pick"] = at
+        for name, count, index in (("layer", layers, cells[-1] // heads), ("head", heads, cells[-1] % heads)):
+            st.session_state[f"budget_{name}_pick"] = index
             st.selectbox(
                 name.capitalize(), range(count), key=f"budget_{name}_pick", width=80, on_change=_picked, args=(heads,)
             )
@@ -127,8 +127,8 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
             value = st.number_input("Keys", 1, 1 << 20, step=1, key="budget_keys", width=110)
         else:
             value = True
-        made = _edit(where, cells, heads) | {how: round(value, 4) if how == "scale" else value}
-        st.button("Apply", key="budget_apply", type="primary", on_click=budgets.change, args=(made,))
+        changed_cells = _edit(where, cells, heads) | {how: round(value, 4) if how == "scale" else value}
+        st.button("Apply", key="budget_apply", type="primary", on_click=budgets.change, args=(changed_cells,))
         changes = budgets.edits()
         st.button(
             "Undo",
@@ -147,8 +147,8 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
         )
     widgets.trouble("budget_trouble")
     if changes:
-        said = "; ".join(budgets_edits.words(edit, heads) for edit in changes)
-        widgets.prose(f"Your changes, in this order: {said}.", "quiet")
+        sentence = "; ".join(budgets_edits.words(edit, heads) for edit in changes)
+        widgets.prose(f"Your changes, in this order: {sentence}.", "quiet")
 
 
 def _how_many(run: Run) -> None:
@@ -199,20 +199,20 @@ def _effect(run: Run, stored: dict[str, dict]) -> None:
     if budgets.refused(stored):
         return
     policy, name = budgets.recipe(), st.session_state["budget_policy"]
-    asked = {"as calibrated": {"name": name}} | ({"with your changes": policy} if policy != {"name": name} else {})
+    policies = {"as calibrated": {"name": name}} | ({"with your changes": policy} if policy != {"name": name} else {})
     values, size = {column: [] for column in COLUMNS}, None
-    for what, made in asked.items():
-        cap = stored.get(name, {}).get("policy", [run.numbers["cap"]])[-1] if made == {"name": name} else None
-        args = sweep_arguments(made, [cap or run.numbers["cap"]])
-        found = cached.store().find("cap-sweep", args)
-        if found is None:
-            jobs.run_button(f"Measure {what}", "cap-sweep", args, f"budget_measure_{len(made)}", size)
+    for label, recipe in policies.items():
+        cap = stored.get(name, {}).get("policy", [run.numbers["cap"]])[-1] if recipe == {"name": name} else None
+        args = sweep_arguments(recipe, [cap or run.numbers["cap"]])
+        sweep = cached.store().find("cap-sweep", args)
+        if sweep is None:
+            jobs.run_button(f"Measure {label}", "cap-sweep", args, f"budget_measure_{len(recipe)}", size)
             continue
-        row = found.numbers["sweep"][0]
+        row = sweep.numbers["sweep"][0]
         worst = (
             f"{span({name: row[f'worst_bin_{name}'] for name in ('difference', 'low', 'high')})} at {positions(row)}"
         )
-        for column, cell in zip(COLUMNS, (what, row["reads_causal"], shared(row), span(row), worst), strict=True):
+        for column, cell in zip(COLUMNS, (label, row["reads_causal"], shared(row), span(row), worst), strict=True):
             values[column].append(cell)
     if values["what"]:
         key = f"{len(values['what'])}.{st.session_state['budget_edits']}"

@@ -23,10 +23,10 @@ PAIR = {
 }
 
 
-def tab(known: dict[str, dict]) -> None:
+def tab(policies: dict[str, dict]) -> None:
     """The form and its run, then the policy in use: early positions, and another policy beside it."""
     _form()
-    widgets.each(_run, lambda: _bias(known.get(st.session_state["budget_policy"], {})), lambda: _two(known))
+    widgets.each(_run, lambda: _bias(policies.get(st.session_state["budget_policy"], {})), lambda: _two(policies))
 
 
 def _form() -> None:
@@ -85,12 +85,12 @@ def arguments() -> dict:
 
 def smaller(args: dict) -> list[Scope]:
     """The calibration with less to do."""
-    found, fewer = [], max(args["tokens"] // 4, 1024)
+    scopes, fewer = [], max(args["tokens"] // 4, 1024)
     if fewer < args["tokens"]:
-        found.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / args["tokens"]))
+        scopes.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / args["tokens"]))
     if args["caps"]:
-        found.append(Scope("without the search for a cap", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
-    return found
+        scopes.append(Scope("without the search for a cap", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
+    return scopes
 
 
 def _run() -> None:
@@ -129,10 +129,12 @@ def _bias(about: dict) -> None:
         widgets.prose("This policy stores no ranks by position: calibrate it here to see them.", "quiet")
         return
     start = about.get("min_pos") or 0
-    said = f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention. Over the last "
-    said += f"sixteenth of the window {bias['last_sixteenth']:,.0f} do, because late tokens have more keys to read."
-    said += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
-    widgets.prose(said, "more")
+    sentence = (
+        f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention. Over the last "
+    )
+    sentence += f"sixteenth of the window {bias['last_sixteenth']:,.0f} do, because late tokens have more keys to read."
+    sentence += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
+    widgets.prose(sentence, "more")
     widgets.chart(
         charts.ranks_by_position(rows, start),
         {name: [row[name] for row in rows] for name in rows[0]},
@@ -143,24 +145,26 @@ def _bias(about: dict) -> None:
     )
 
 
-def _two(known: dict[str, dict]) -> None:
+def _two(policies: dict[str, dict]) -> None:
     st.subheader("Two calibrations", anchor=False, help=cached.glossary("agreement of calibrations"))
     first = st.session_state["budget_policy"]
-    others = [name for name in known if name != first]
-    if not others:
-        said = "Only one policy is stored. Calibrate another on other texts, under another name, to compare the two."
-        widgets.prose(said, "quiet")
+    names = [name for name in policies if name != first]
+    if not names:
+        sentence = (
+            "Only one policy is stored. Calibrate another on other texts, under another name, to compare the two."
+        )
+        widgets.prose(sentence, "quiet")
         return
-    widgets.settled("budget_other", [None, *others], None)
-    shown = st.session_state["budget_other"] or others[0]
-    other = fields.pick(st.selectbox, f"Beside {first}", others, "budget_other", shown, width=240)
-    args = {"model": st.session_state["model"], "policy": first, "other": other}
+    widgets.settled("budget_other", [None, *names], None)
+    default = st.session_state["budget_other"] or names[0]
+    second = fields.pick(st.selectbox, f"Beside {first}", names, "budget_other", default, width=240)
+    args = {"model": st.session_state["model"], "policy": first, "other": second}
     run: Run = asking.ask("calibrations", args, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")
     with st.grid(2, min_column_width=360, gap="medium"):
         widgets.chart(
-            charts.two(table, (first, other)),
+            charts.two(table, (first, second)),
             table,
             title="Rank of every head",
             key="budget_two",
@@ -168,8 +172,8 @@ def _two(known: dict[str, dict]) -> None:
             help=cached.glossary("agreement of calibrations"),
         )
         with st.container():
-            order = sorted(range(len(table["head"])), key=lambda at: -abs(table["change"][at]))
-            values = {name: [table[name][at] for at in order] for name in PAIR}
+            order = sorted(range(len(table["head"])), key=lambda row: -abs(table["change"][row]))
+            values = {name: [table[name][row] for row in order] for name in PAIR}
             st.subheader("Heads that change most", anchor=False)
             tables.table(PAIR, values, key="budget_pair", identity=f"{run.id}", label="Change per head", height=380)
             widgets.numbers(values, "calibrations", "budget_pair_rows")
@@ -178,6 +182,6 @@ def _two(known: dict[str, dict]) -> None:
 def _named() -> None:
     """A name that no file can have is made one; that of the first policy stays its own."""
     signs = (sign if sign.isascii() and sign.isalnum() else "-" for sign in st.session_state["budget_name"].lower())
-    kept = "".join(signs).strip("-")[:32]
+    name = "".join(signs).strip("-")[:32]
     usual = state.CONTROLS["budget_name"].default
-    state.choose(st.session_state, budget_name=usual if kept in ("", policy.DEFAULT) else kept)
+    state.choose(st.session_state, budget_name=usual if name in ("", policy.DEFAULT) else name)

@@ -50,17 +50,17 @@ def caps(raw: str) -> list[int]:
     """The caps of a list such as "32, 64, 1k". Errors: BadSetting."""
     words = re.split(r"[ ,]+", raw.strip(" ,"))
     try:
-        found = [int(word[:-1]) * 1024 if word[-1:] in "kK" and word[:-1] else int(word) for word in words]
+        values = [int(word[:-1]) * 1024 if word[-1:] in "kK" and word[:-1] else int(word) for word in words]
     except ValueError:
-        found = []
-    if not 1 <= len(found) <= MOST_CAPS or not all(1 <= cap <= 1 << 20 for cap in found):
+        values = []
+    if not 1 <= len(values) <= MOST_CAPS or not all(1 <= cap <= 1 << 20 for cap in values):
         raise BadSetting(
             f"“{raw[:40]}” is not a list of caps: give 1 to {MOST_CAPS} whole numbers such as 32, 64, 128."
         )
-    return sorted(set(found))
+    return sorted(set(values))
 
 
-def tab(known: dict[str, dict]) -> None:
+def tab(policies: dict[str, dict]) -> None:
     """The form, the sweep and its judgement."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, keys", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
@@ -69,11 +69,11 @@ def tab(known: dict[str, dict]) -> None:
             ("Allowed at any stretch, at most %", "budget_tolerance_bin", "tolerances of the cap"),
         ):
             fields.number(label, name, 0.0, 100.0, term, step=0.5, width=190)
-    _sweep(known)
+    _sweep(policies)
 
 
-def _sweep(known: dict[str, dict]) -> None:
-    if budgets.refused(known):
+def _sweep(policies: dict[str, dict]) -> None:
+    if budgets.refused(policies):
         return
     policy = {key: value for key, value in budgets.recipe().items() if key != "cap"}
     args = sweep_arguments(policy, caps(st.session_state["budget_caps"]))
@@ -89,9 +89,9 @@ def _sweep(known: dict[str, dict]) -> None:
         )
         return
     allowed, allowed_bin = (st.session_state[name] / 100 for name in ("budget_tolerance", "budget_tolerance_bin"))
-    said = judged(run.numbers["sweep"], allowed, allowed_bin)
-    widgets.prose(said["sentence"], "more")
-    rows, cap = said["sweep"], said["cap"]
+    verdicts = judged(run.numbers["sweep"], allowed, allowed_bin)
+    widgets.prose(verdicts["sentence"], "more")
+    rows, cap = verdicts["sweep"], verdicts["cap"]
     values = {
         "cap": [row["cap"] for row in rows],
         "verdict": [_verdict(row, cap, allowed, allowed_bin) for row in rows],
@@ -151,8 +151,8 @@ def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> 
     side = row["select"]
     if side["upper"] is None or side["worst_bin_upper"] is None:
         return "too little text"
-    said = ["average"] * (side["upper"] > allowed) + ["stretch"] * (side["worst_bin_upper"] > allowed_bin)
-    return f"fails: {' and '.join(said)}"
+    failures = ["average"] * (side["upper"] > allowed) + ["stretch"] * (side["worst_bin_upper"] > allowed_bin)
+    return f"fails: {' and '.join(failures)}"
 
 
 def _twice() -> None:
@@ -163,21 +163,27 @@ def _twice() -> None:
 def study() -> None:
     """Several corpora and contexts, as they were measured and stored, and the paper's own table."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
-    found = stored.opened("calibration", "The table of corpora and contexts", small=True)
-    if found is not None:
-        rows = found.rows
-        told = {name: about for name, about in STUDY.items() if name in rows[0]}  # not all, where stored before
-        values = {name: [row[name] for row in rows] for name in told}
-        tables.table(told, values, key="budget_study", identity="study", label="Corpora and contexts", height=280)
+    numbers = stored.opened("calibration", "The table of corpora and contexts", small=True)
+    if numbers is not None:
+        rows = numbers.rows
+        about_columns = {
+            name: about for name, about in STUDY.items() if name in rows[0]
+        }  # not all, where stored before
+        values = {name: [row[name] for row in rows] for name in about_columns}
+        tables.table(
+            about_columns, values, key="budget_study", identity="study", label="Corpora and contexts", height=280
+        )
         widgets.numbers(values, "calibration", "budget_study_rows")
-        stored.made(found)
+        stored.made(numbers)
     with st.expander("What the paper printed", icon=":material/menu_book:"):
         cells = papers.find(PAPER, TABLE)
         rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
         printed = {(cell.row, cell.column): cell.value for cell in cells}
         values = {"model": rows} | {name: [str(printed.get((row, name), "–")) for row in rows] for name in columns}
-        shown = {name: tables.Column(name) for name in values}
-        tables.table(shown, values, key="budget_paper", identity="paper", label="Table 1 of the paper", height=330)
+        paper_columns = {name: tables.Column(name) for name in values}
+        tables.table(
+            paper_columns, values, key="budget_paper", identity="paper", label="Table 1 of the paper", height=330
+        )
         widgets.prose(
             "The paper used other models and text, so its numbers share no scale with ours. It does not state its "
             "tolerances.",

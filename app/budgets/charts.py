@@ -20,10 +20,10 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
         ("worst positions", [row["worst_bin_difference"] for row in rows], BAD, "dot", "square"),
     )
     return figure(
-        [line(name, x, *rest, f"{name}<br>%{{x:.0%}} of the reads: %{{y:+.1%}}") for name, *rest in lines],
+        [line(name, x, *look, f"{name}<br>%{{x:.0%}} of the reads: %{{y:+.1%}}") for name, *look in lines],
         "share of the causal pairs that is read (log)",
         "change of perplexity",
-        xaxis={"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(one) for one in NAMED]},
+        xaxis={"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(tick) for tick in NAMED]},
         yaxis={"tickformat": "+.0%"},
         shapes=[upright(chosen, CHOSEN, "solid", 2), level(0.0)],
         **SLIDER,
@@ -33,8 +33,8 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
 def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
     """Change of perplexity by position in the window with 95% intervals; the worst stretch stands out."""
     cells = row["bins"]
-    worst = [at == row["worst_bin"] for at in range(len(cells))]
-    said = [
+    worst = [bin_ == row["worst_bin"] for bin_ in range(len(cells))]
+    labels = [
         f"{_stretch(cell)}<br>perplexity {cell['perplexity']:.2f}, dense {cell['perplexity_dense']:.2f}<br>"
         f"{signed(cell['difference'])}"
         for cell in cells
@@ -43,12 +43,12 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
         "",
         _middles(cells),
         [cell["difference"] for cell in cells],
-        [BAD if one else HERE for one in worst],
+        [BAD if is_worst else HERE for is_worst in worst],
         "%{text}",
-        marker={"pattern": {"shape": ["/" if one else "" for one in worst], "solidity": 0.3, "size": 6}},
+        marker={"pattern": {"shape": ["/" if is_worst else "" for is_worst in worst], "solidity": 0.3, "size": 6}},
         width=[0.86 * (cell["last"] - cell["first"]) for cell in cells],
         error_y=_error(cells, RANDOM),
-        text=said,
+        text=labels,
         textposition="none",
     )
     return figure(
@@ -64,12 +64,12 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
 def perplexity(row: dict) -> dict:
     """Perplexity by position in the window with 95% intervals, beside that of dense attention."""
     cells = row["bins"]
-    said, hover = [_stretch(cell) for cell in cells], "<br>%{text}<br>perplexity %{y:.2f}"
-    found, low, high, dense = ([cell[f"perplexity{end}"] for cell in cells] for end in ("", "_low", "_high", "_dense"))
-    bounds = error_bars(found, low, high, BAD)
+    labels, hover = [_stretch(cell) for cell in cells], "<br>%{text}<br>perplexity %{y:.2f}"
+    middle, low, high, dense = ([cell[f"perplexity{end}"] for cell in cells] for end in ("", "_low", "_high", "_dense"))
+    bounds = error_bars(middle, low, high, BAD)
     data = [
-        line("now", _middles(cells), found, BAD, "solid", "square", f"now{hover}", text=said, error_y=bounds),
-        line("dense", _middles(cells), dense, HERE, "dash", "circle", f"dense{hover}", text=said),
+        line("now", _middles(cells), middle, BAD, "solid", "square", f"now{hover}", text=labels, error_y=bounds),
+        line("dense", _middles(cells), dense, HERE, "dash", "circle", f"dense{hover}", text=labels),
     ]
     return figure(data, "position in the window", "perplexity", yaxis={"rangemode": "tozero"}, **SLIDER)
 
@@ -82,8 +82,8 @@ def _stretch(cell: dict) -> str:
     return f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}"
 
 
-def _allowed(most: float) -> list[dict]:
-    return [level(0.0), level(most, CHANCE), level(-most, CHANCE)]
+def _allowed(limit: float) -> list[dict]:
+    return [level(0.0), level(limit, CHANCE), level(-limit, CHANCE)]
 
 
 def ends_of(rows: Sequence[dict]) -> tuple[float, float]:
@@ -98,8 +98,8 @@ def ends_of(rows: Sequence[dict]) -> tuple[float, float]:
 def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
     """Change of perplexity by position under each cap, the chosen one thick."""
     data = []
-    for at, row in enumerate(rows):
-        (colour, symbol), name = style(at), f"cap {row['cap']:,}"
+    for series, row in enumerate(rows):
+        (colour, symbol), name = style(series), f"cap {row['cap']:,}"
         hover, width = f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}", 4 if row["cap"] == chosen else 1.5
         change = [cell["difference"] for cell in row["bins"]]
         data.append(line(name, _middles(row["bins"]), change, colour, "solid", symbol, hover, width))
@@ -121,19 +121,22 @@ def ranks_by_position(rows: Sequence[dict], min_pos: int) -> dict:
         line("mean rank of all heads", _middles(rows), [r["rank"] for r in rows], HERE, "solid", "circle", hover),
         line("keys it can see", _middles(rows), [r["most"] for r in rows], RANDOM, "dot", None, hover),
     ]
-    more = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
+    layout = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
     axis = {"type": "log", "tickformat": ",~g"}
-    return figure(data, "position in the window, tokens", "keys (log)", yaxis=axis, **more)
+    return figure(data, "position in the window, tokens", "keys (log)", yaxis=axis, **layout)
 
 
 def two(table: dict, names: tuple[str, str]) -> dict:
     """Rank of every head in two calibrations, with the line of equal ranks."""
-    ranks, other = table["rank"], table["other"]
-    ends = [min([*ranks, *other]) * 0.9, max([*ranks, *other]) * 1.1]
+    ranks, second = table["rank"], table["other"]
+    ends = [min([*ranks, *second]) * 0.9, max([*ranks, *second]) * 1.1]
     cells = zip(table["layer"], table["head"], table["change"], strict=True)
-    said = [f"layer {row}, head {at}: {signed(change)}" for row, at, change in cells]
+    labels = [f"layer {row}, head {head}: {signed(change)}" for row, head, change in cells]
     look, hover = {"color": HERE, "size": 9, "opacity": 0.8}, "%{text}<br>%{x:,.1f} and %{y:,.1f} keys"
-    data = [line("equal ranks", ends, ends, RANDOM, "dot", None), marks("a head", ranks, other, hover, look, text=said)]
+    data = [
+        line("equal ranks", ends, ends, RANDOM, "dot", None),
+        marks("a head", ranks, second, hover, look, text=labels),
+    ]
     axis = {"type": "log", "tickformat": ",~g"}
     return figure(data, f"rank in {names[0]}, keys", f"rank in {names[1]}, keys", height=380, xaxis=axis, yaxis=axis)
 
@@ -142,12 +145,12 @@ def router(rows: Sequence[dict]) -> dict:
     """Change of perplexity against dense under each cap: static budgets and those that a network predicts."""
     arms = [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != "dense"]
     data = []
-    for at, arm in enumerate(arms):
-        own = [row for row in rows if row["arm"] == arm]
-        (colour, symbol), dash = style(at), ("solid", "dash", "dot", "dashdot")[at % 4]
-        x, y = ([row[name] for row in own] for name in ("cap", "difference"))
+    for series, arm in enumerate(arms):
+        cells = [row for row in rows if row["arm"] == arm]
+        (colour, symbol), dash = style(series), ("solid", "dash", "dot", "dashdot")[series % 4]
+        x, y = ([row[name] for row in cells] for name in ("cap", "difference"))
         hover = f"{arm}<br>cap %{{x}}: %{{y:+.1%}}"
-        data.append(line(arm, x, y, colour, dash, symbol, hover, error_y=_error(own, colour)))
+        data.append(line(arm, x, y, colour, dash, symbol, hover, error_y=_error(cells, colour)))
     caps = sorted({row["cap"] for row in rows if row["cap"]})
     axis = {"type": "log", "tickvals": caps, "ticktext": [f"{cap:,}" for cap in caps]}
     return figure(data, "cap, keys (log)", "change of perplexity", height=380, xaxis=axis, yaxis={"tickformat": "+.0%"})

@@ -34,10 +34,10 @@ EVICTION = (
 )
 
 
-def tab(run: Run, known: dict[str, dict]) -> None:
+def tab(run: Run, policies: dict[str, dict]) -> None:
     """Times, memory with its quality, and what attention weighs at each context."""
     widgets.prose(CANNOT, "more")
-    widgets.each(_times, lambda: _memory(run, known), _share)
+    widgets.each(_times, lambda: _memory(run, policies), _share)
 
 
 def _times() -> None:
@@ -74,7 +74,7 @@ def _times() -> None:
     widgets.source(run)
 
 
-def _memory(run: Run, known: dict[str, dict]) -> None:
+def _memory(run: Run, policies: dict[str, dict]) -> None:
     numbers = run.numbers
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
     dense, evicted, dtype = numbers["kv_bytes"], numbers["kv_bytes_evicted"], run.protocol["dtype"]
@@ -91,35 +91,35 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
         widgets.metrics(facts)
         st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
     widgets.prose(EVICTION, "quiet")
-    if policy.refused(known):
+    if policy.refused(policies):
         return
     methods = [
         {"name": "csa", "policy": policy.recipe(), "settings": {"eviction": way}} for way in ("never", "at the budget")
     ]
     args = state.study_args(st.session_state, methods=methods, window=None, seed=0)
-    found = cached.store().find("evaluate", args)
-    if found is None:
+    measured = cached.store().find("evaluate", args)
+    if measured is None:
         jobs.run_button("Measure what eviction does to this text", "evaluate", args, "budget_evict")
         return
-    kept, gone = (
+    kept_all, gone = (
         span({"difference": row["difference"], "low": row["difference_low"], "high": row["difference_high"]})
-        for row in found.numbers["rows"]
+        for row in measured.numbers["rows"]
     )
     widgets.prose(
-        f"On this text perplexity changes by {kept} against dense when nothing is evicted, and by {gone} when keys "
+        f"On this text perplexity changes by {kept_all} against dense when nothing is evicted, and by {gone} when keys "
         "are (masked passes; no kernel evicts).",
         "more",
     )
-    widgets.source(found)
+    widgets.source(measured)
 
 
 def _share() -> None:
     chosen = st.session_state
     run = worth.ask(worth.arguments(LOADED, chosen["keep"], chosen["counted"]))
-    rows, most = cached.columns(run, "rows"), run.numbers["shape"]["max_positions"]
-    context = min(CONTEXTS, key=lambda size: abs(size - (most or 1024)))
+    rows, longest = cached.columns(run, "rows"), run.numbers["shape"]["max_positions"]
+    context = min(CONTEXTS, key=lambda size: abs(size - (longest or 1024)))
     widgets.chart(
-        worth_charts.shares(rows, 1, context, most),
+        worth_charts.shares(rows, 1, context, longest),
         rows,
         title="Attention's share of the work",
         key="budget_worth",

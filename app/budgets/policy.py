@@ -40,12 +40,12 @@ def edits() -> list[dict]:
 def recipe(changes: list[dict] | None = None) -> dict:
     """The policy in use as the verbs take it: its name, changes by hand and cap."""
     chosen, changes = st.session_state, edits() if changes is None else changes
-    made, way = {"name": chosen["budget_policy"]}, chosen["budget_way"]
+    policy, way = {"name": chosen["budget_policy"]}, chosen["budget_way"]
     if way != "stored":
-        made[way] = chosen["budget_size"] / (100 if way == "reads" else 1)
+        policy[way] = chosen["budget_size"] / (100 if way == "reads" else 1)
     if changes:
-        made |= {"edits": changes, "keep_total": chosen["budget_keep"]}
-    return made | ({"cap": chosen["budget_cap"]} if chosen["budget_cap"] else {})
+        policy |= {"edits": changes, "keep_total": chosen["budget_keep"]}
+    return policy | ({"cap": chosen["budget_cap"]} if chosen["budget_cap"] else {})
 
 
 def arguments(policy: dict) -> dict:
@@ -109,12 +109,12 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
 def download(run: Run) -> None:
     """The policy in use as a file: L * H + 1 whole numbers, their shape, and the ranks behind them. Or taken along."""
     numbers = run.numbers
-    made = {"format": POLICY_FORMAT, "method": "csa"} | numbers["integers"]
-    made |= {"ranks": numbers["ranks"], "model": st.session_state["model"]}
-    made |= {name: value for name, value in numbers["policy"].items() if name in SENT}
+    document = {"format": POLICY_FORMAT, "method": "csa"} | numbers["integers"]
+    document |= {"ranks": numbers["ranks"], "model": st.session_state["model"]}
+    document |= {name: value for name, value in numbers["policy"].items() if name in SENT}
     st.download_button(
         "Download",
-        json.dumps(made),
+        json.dumps(document),
         file_name=f"{st.session_state['budget_policy']}.json",
         mime="application/json",
         key="budget_download",
@@ -161,8 +161,8 @@ def _take(data: bytes, name: str) -> None:
         raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
     args = {"model": st.session_state["model"], "name": name, "policy": read_json(data)}
     stored = cached.jobs().request("import-policy", args, timeout=cached.PATIENCE)
-    for said in stored.numbers.get("notes", []):  # what moved to the trash
-        st.toast(widgets.plain(said), duration="long")
+    for note in stored.numbers.get("notes", []):  # what moved to the trash
+        st.toast(widgets.plain(note), duration="long")
     use(name)
 
 
@@ -171,13 +171,13 @@ def read_json(data: bytes) -> dict | list:
     if len(data) > MOST_BYTES:
         raise BadSetting(f"The file has {len(data) / 1e6:,.1f} MB, and a policy has 1 MB at most: give another file.")
     try:
-        found = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
+        document = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise BadSetting(f"The file is not JSON: {A_POLICY}.") from None
-    if isinstance(found, dict):
-        return {key: found[key] for key in SENT if key in found}
-    if isinstance(found, list):
-        return found
+    if isinstance(document, dict):
+        return {key: document[key] for key in SENT if key in document}
+    if isinstance(document, list):
+        return document
     raise BadSetting(f"The file holds no policy: {A_POLICY}.")
 
 
@@ -200,16 +200,16 @@ def refused(stored: dict[str, dict]) -> bool:
     """Whether the policy in use cannot be measured on the text in use; then the reason and a text that it can be."""
     about = stored.get(st.session_state["budget_policy"], {})
     texts = cached.texts()
-    said = words.measured_on(texts, st.session_state["text"], about)
-    if said is None:
+    reason = words.measured_on(texts, st.session_state["text"], about)
+    if reason is None:
         return False
-    st.info(widgets.plain(said))
-    other = next((key for key in texts if words.measured_on(texts, key, about) is None), None)
-    if other is not None:
+    st.info(widgets.plain(reason))
+    alternative = next((key for key in texts if words.measured_on(texts, key, about) is None), None)
+    if alternative is not None:
         st.button(
-            f"Take “{widgets.plain(texts[other])}” instead",
+            f"Take “{widgets.plain(texts[alternative])}” instead",
             key="budget_other_text",
-            on_click=lambda: state.choose(st.session_state, text=other, budget_token=None),
+            on_click=lambda: state.choose(st.session_state, text=alternative, budget_token=None),
         )
     return True
 

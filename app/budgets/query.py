@@ -30,8 +30,8 @@ ROWS = {
 def study() -> None:
     """The conclusion first, then what it stands on; without a study, the command that makes it."""
     st.header("Does the query matter?", anchor=False, help=cached.glossary("query router"))
-    found = stored.study("query-router")
-    if found is None:
+    numbers = stored.study("query-router")
+    if numbers is None:
         widgets.prose(
             "A small network predicts how many keys a query needs, from the query, its norm, its position and its "
             "head. Then the query is set to zero in the test, or left out of the training. Where the prediction stays "
@@ -41,22 +41,22 @@ def study() -> None:
         stored.missing("Whether the query matters", "query-router")
         _paper()
         return
-    stored.told("query-router", found)
-    widgets.prose(found.notes, "quiet")
+    stored.told("query-router", numbers)
+    widgets.prose(numbers.notes, "quiet")
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
             st.subheader("Correlation with the keys a query needs", anchor=False, help=cached.glossary("query router"))
-            rows = found.numbers["correlations"]
+            rows = numbers.numbers["correlations"]
             values = {name: [row[name] for row in rows] for name in PEARSON}
             tables.table(PEARSON, values, key="budget_pearson", identity="pearson", label="Correlations", height=240)
             widgets.numbers(values, "correlations", "budget_pearson_rows")
             widgets.prose(
-                f"{found.numbers['parameters']:,} parameters. Over all heads together, most of the correlation comes "
+                f"{numbers.numbers['parameters']:,} parameters. Over all heads together, most of the correlation comes "
                 "from the head alone; within one head and one stretch of positions only the query can explain it.",
                 "quiet",
             )
         with st.container():
-            rows = [row for row in found.rows if row["cap"]]
+            rows = [row for row in numbers.rows if row["cap"]]
             values = {name: [row[name] for row in rows] for name in ROWS if name not in ("change", "static")}
             values |= {"change": [signed(row["difference"]) for row in rows], "static": [_static(row) for row in rows]}
             widgets.chart(
@@ -69,7 +69,7 @@ def study() -> None:
             )
     tables.table(ROWS, values, key="budget_router_table", identity="router", label="Budgets at equal keys", height=300)
     _paper()
-    stored.made(found)
+    stored.made(numbers)
 
 
 def _static(row: dict) -> str:
@@ -80,9 +80,9 @@ def _static(row: dict) -> str:
 
 def _paper() -> None:
     cells = papers.find("calibrated_sparse_attention", "section routing", column="Pearson")
-    said = "; ".join(f"{cell.row}: {cell.value:g}" for cell in cells)
+    printed = "; ".join(f"{cell.row}: {cell.value:g}" for cell in cells)
     widgets.prose(
-        f"The paper prints only Pearson correlations over all heads together ({said}). Differences between heads make "
+        f"The paper prints only Pearson printed over all heads together ({printed}). Differences between heads make "
         "up most of such a number.",
         "quiet",
     )

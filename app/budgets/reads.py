@@ -24,8 +24,8 @@ KEYS = {
 def arguments() -> dict:
     """The arguments of `reads-text` for the text and policy in use."""
     chosen = st.session_state
-    more = {"policy": chosen["budget_policy"], "shares": list(READ_SHARES), "window": None, "seed": 0}
-    return state.study_args(chosen, **more)
+    settings = {"policy": chosen["budget_policy"], "shares": list(READ_SHARES), "window": None, "seed": 0}
+    return state.study_args(chosen, **settings)
 
 
 def found() -> Run | None:
@@ -35,17 +35,17 @@ def found() -> Run | None:
 
 def example() -> Run | None:
     """The same of another text, to look at until this one is measured, or None where none is."""
-    asked = arguments() | {"long_text": "windows"}
-    others = (cached.store().find("reads-text", asked | {"text": key}) for key in cached.texts())
-    return next((run for run in others if run is not None), None)
+    request = arguments() | {"long_text": "windows"}
+    candidates = (cached.store().find("reads-text", request | {"text": key}) for key in cached.texts())
+    return next((run for run in candidates if run is not None), None)
 
 
 def tab(stored: dict[str, dict]) -> None:
     """The slider and what it shows, or the job that measures this text."""
     refused = budgets.refused(stored)
     run = None if refused else found()
-    shown = run or example()
-    _about_text(shown)
+    drawn = run or example()
+    _about_text(drawn)
     if run is None and not refused:
         widgets.prose(
             f"The text is read {len(READ_SHARES)} times with fewer and fewer keys, shared out by the ranks of the "
@@ -53,19 +53,19 @@ def tab(stored: dict[str, dict]) -> None:
             "more",
         )
         jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
-    if shown is None:
+    if drawn is None:
         return
     if run is None:
-        name = cached.texts()[shown.request["text"]]
+        name = cached.texts()[drawn.request["text"]]
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge("example", icon=":material/inventory_2:", color="gray")
             widgets.prose(f"Until then: another text, “{name}”, measured before with the same policy.", "quiet")
-    fields.alone(_live, shown)
+    fields.alone(_live, drawn)
 
 
-def _about_text(shown: Run | None) -> None:
+def _about_text(drawn: Run | None) -> None:
     """A marked token belongs to the text that is shown; of another one it means nothing."""
-    chosen, text = st.session_state, shown.request["text"] if shown else st.session_state["text"]
+    chosen, text = st.session_state, drawn.request["text"] if drawn else st.session_state["text"]
     if chosen.setdefault("budget_text_seen", text) != text:
         chosen["budget_text_seen"] = text
         state.choose(chosen, budget_token=None)
@@ -82,8 +82,8 @@ def _live(run: Run) -> None:
         on_change=_moved,
     )
     look = {"format_func": BUDGET_BARS.get, "required": True, "label_visibility": "collapsed"}
-    at = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
-    row = rows[at]
+    place = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
+    row = rows[place]
     _figures(row)
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
@@ -112,7 +112,7 @@ def _live(run: Run) -> None:
         f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each{units}. Dotted: {share(ALLOWED)} either "
         "way. Keys are shared out by rank, without a cap."
     )
-    _text(run, at)
+    _text(run, place)
     widgets.notes(run)
     widgets.source(run)
 
@@ -130,8 +130,8 @@ def row_columns(rows: list[dict]) -> dict:
 def by_share(rows: list[dict]) -> dict:
     """The numbers behind the chart over the reads."""
     names = ("share", "reads_causal", "reads_full", "perplexity", "difference", "low", "high", "worst_bin_difference")
-    found = {name: [row[name] for row in rows] for name in names}
-    return found | {"last_bin_difference": [row["bins"][-1]["difference"] for row in rows]}
+    columns = {name: [row[name] for row in rows] for name in names}
+    return columns | {"last_bin_difference": [row["bins"][-1]["difference"] for row in rows]}
 
 
 def _figures(row: dict) -> None:
@@ -148,20 +148,24 @@ def _figures(row: dict) -> None:
         widgets.metrics(facts)
 
 
-def _text(run: Run, at: int) -> None:
-    tokens, lost = cached.columns(run, "tokens"), run.numbers["lost"][at]
-    places, apart, dense = cached.array(run, "position"), cached.array(run, "difference")[at], cached.array(run, "loss")
+def _text(run: Run, place: int) -> None:
+    tokens, lost = cached.columns(run, "tokens"), run.numbers["lost"][place]
+    places, apart, dense = (
+        cached.array(run, "position"),
+        cached.array(run, "difference")[place],
+        cached.array(run, "loss"),
+    )
     size = len(tokens["piece"])
     change, loss = [None] * size, [None] * size
-    for position, own, base in zip(places.tolist(), apart.tolist(), dense.tolist(), strict=True):
-        change[position], loss[position] = own, base + own
+    for position, difference, base in zip(places.tolist(), apart.tolist(), dense.tolist(), strict=True):
+        change[position], loss[position] = difference, base + difference
     widgets.settled("budget_token", [None, *(i for i in range(size) if change[i] is not None)], None)
     st.subheader("Which words break", anchor=False, help=cached.glossary("change of loss"))
     keys = None
     if st.session_state["budget_token"] is not None:
         with widgets.guarded():
-            asked = _ask(run, at)
-            lost, keys = asked.numbers, cached.columns(asked, "keys")
+            lost_run = _ask(run, place)
+            lost, keys = lost_run.numbers, cached.columns(lost_run, "keys")
     if lost is None:
         widgets.prose("No token is less likely than under dense attention.", "more")
     else:
@@ -183,7 +187,7 @@ def _text(run: Run, at: int) -> None:
         loss,
         "now",
         key="budget_text",
-        identity=f"{run.id}.{run.created}.{at}",
+        identity=f"{run.id}.{run.created}.{place}",
         place=f"{run.request['text']}.budgets",
         hint="Click a token to see the keys it lost; a second click or Esc goes back to the worst one.",
         locked=lost["position"] if lost else None,
@@ -191,8 +195,8 @@ def _text(run: Run, at: int) -> None:
     )
 
 
-def _ask(run: Run, at: int) -> Run:
-    policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
+def _ask(run: Run, place: int) -> Run:
+    policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
     args = {name: run.request[name] for name in ("model", "text", "long_text")}
     args |= {"policy": policy, "cap": NO_CAP, "position": st.session_state["budget_token"]}
     args |= {"window": run.numbers["window"], "top": 20}

@@ -24,8 +24,8 @@ def span(row: dict) -> str:
 
 def shared(row: dict) -> str:
     """Between which shares the reads per key-value head lie."""
-    least, most = (row[f"reads_kv_{end}"] for end in ("least", "most"))
-    return share(least) if least == most else f"{share(least)} to {share(most)}"
+    low, high = (row[f"reads_kv_{end}"] for end in ("least", "most"))
+    return share(low) if low == high else f"{share(low)} to {share(high)}"
 
 
 def needs(table: dict, about: dict) -> str:
@@ -34,20 +34,20 @@ def needs(table: dict, about: dict) -> str:
     mass = about.get("mass")
     ranks = table["rank"]
     low, high = (ranks.index(pick(ranks)) for pick in (min, max))
-    which = [f"head {table['head'][at]} of layer {table['layer'][at]}" for at in (low, high)]
+    names = [f"head {table['head'][cell]} of layer {table['layer'][cell]}" for cell in (low, high)]
     if about.get("shared") == "ablation":
         return (
-            f"Keys are shared out by what is lost without a head: most, {ranks[high]:,.0f}, belong to {which[1]}, and "
-            f"fewest, {ranks[low]:,.0f}, to {which[0]}, before the floor."
+            f"Keys are shared out by what is lost without a head: most, {ranks[high]:,.0f}, belong to {names[1]}, and "
+            f"fewest, {ranks[low]:,.0f}, to {names[0]}, before the floor."
         )
-    held = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
+    lead = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
     where = (
         "" if about.get("corpus") in (None, "uploaded") else f"In the texts that calibrated it ({about['corpus']}), "
     )
-    held = held if not where else held[:1].lower() + held[1:]
+    lead = lead if not where else lead[:1].lower() + lead[1:]
     return (
-        f"{where}{held} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {which[0]}, on "
-        f"{ranks[high]:,.0f} in {which[1]}."
+        f"{where}{lead} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {names[0]}, on "
+        f"{ranks[high]:,.0f} in {names[1]}."
     )
 
 
@@ -65,18 +65,18 @@ def breaks(rows: Sequence[dict]) -> str:
             f"Down to {share(rows[-1]['share'])} of the reads, perplexity changes by at most {share(ALLOWED)} at every "
             "stretch of positions."
         )
-    said = (
+    sentence = (
         f"With {share(first['share'])} of the reads, perplexity at {positions(first)} changes by "
         f"{signed(first['worst_bin_difference'])} and on average by {signed(first['difference'])}"
     )
-    kept = f"; with {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
+    inside_words = f"; with {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
     last = rows[-1]
     if last is not first:
-        kept += (
+        inside_words += (
             f". With {share(last['share'])} it changes by {signed(last['worst_bin_difference'])} at {positions(last)} "
             f"and by {signed(last['difference'])} on average"
         )
-    return f"{said}{kept}."
+    return f"{sentence}{inside_words}."
 
 
 def made(about: dict) -> str:

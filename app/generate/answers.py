@@ -49,7 +49,7 @@ def written(run: Run, tokens: dict) -> None:
         "share": [row["kv_share"] for row in rows],
         "most": [size(row["kv_most_bytes"]) for row in rows],
         "keys": [row["kept_keys"] for row in rows],
-        "apart": ["–" if at == 0 else _apart(row) for at, row in enumerate(rows)],
+        "apart": ["–" if side == 0 else _apart(row) for side, row in enumerate(rows)],
     }
     tables.table(
         COLUMNS, values, key="generate_rows", identity=run.id + run.created, label="What each took", height=180
@@ -97,38 +97,38 @@ def _stop(job: JobStatus) -> None:
 
 def stopped(request: dict, job: JobStatus | None) -> bool:
     """What was written for a request before somebody stopped it, if anything was; whether there was something."""
-    asked, curve = st.session_state.get(STOPPED, (None, None))
+    stopped_request, curve = st.session_state.get(STOPPED, (None, None))
     if job is not None:
-        asked, curve = job.args, cached.jobs().curve(job.id)
-    if asked != request or not curve or not any(curve["tokens"]):
+        stopped_request, curve = job.args, cached.jobs().curve(job.id)
+    if stopped_request != request or not curve or not any(curve["tokens"]):
         return False
     widgets.prose(f"Stopped after {sum(curve['tokens']):,} new tokens.", "note")
     draft(curve)
     return True
 
 
-def _panels(labels: list[str], notes: list[str], said: list[str], before: str, identity: str) -> None:
+def _panels(labels: list[str], notes: list[str], answers: list[str], before: str, identity: str) -> None:
     panels = []
-    for at, (label, note, text) in enumerate(zip(labels, notes, said, strict=True)):
-        other = said[0] if at else next(iter(said[1:]), text)
-        cut = texts.pieces(before, text, other if before else text)  # a draft ends where it does not differ yet
+    for side, (label, note, text) in enumerate(zip(labels, notes, answers, strict=True)):
+        compared = answers[0] if side else next(iter(answers[1:]), text)
+        cut = texts.pieces(before, text, compared if before else text)  # a draft ends where it does not differ yet
         panels.append({"role": "query", "title": label, "note": note, "cut_before": bool(before), "same": []})
         panels[-1] |= {"cut_after": False} | cut
     painted.beside(panels, key="generate_answers", identity=identity)
 
 
 def _brief(row: dict) -> str:
-    said = [f"{row['tokens']:,} tokens{', then it ends' if row['ended'] else ''}", size(row["kv_bytes"])]
-    return " · ".join(said)
+    facts = [f"{row['tokens']:,} tokens{', then it ends' if row['ended'] else ''}", size(row["kv_bytes"])]
+    return " · ".join(facts)
 
 
 def _time(row: dict, name: str) -> str:
     if row[name] is None:
         return "–"
-    said = charts.milliseconds(row[name])
-    return f"{said}, masked" if row["masked"] else said
+    spelled = charts.milliseconds(row[name])
+    return f"{spelled}, masked" if row["masked"] else spelled
 
 
 def _apart(row: dict) -> str:
-    at = row["first_difference"]
-    return "none" if at is None else f"token {at + 1:,}"
+    place = row["first_difference"]
+    return "none" if place is None else f"token {place + 1:,}"

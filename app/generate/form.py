@@ -37,14 +37,14 @@ def form(card: dict) -> list[Asked]:
             help="Stands behind the text. Where the model has a chat template, both stand inside it.",
         )
         _examples()
-    router = next((made for made in card["routers"] if made["name"] == st.session_state["router"]), {"name": ""})
+    router = next((fitted for fitted in card["routers"] if fitted["name"] == st.session_state["router"]), {"name": ""})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        mine = picker.choose(described, 330)
-        with st.popover("Settings", icon=":material/tune:", key="generate_settings", disabled=not mine):
-            asked = cards.cards(picker, described, mine, router, card["max_positions"])
+        names = picker.choose(described, 330)
+        with st.popover("Settings", icon=":material/tune:", key="generate_settings", disabled=not names):
+            choices = cards.cards(picker, described, names, router, card["max_positions"])
         fields.number("New tokens", "generate_new", 2, MOST_NEW, width=130)
-        most = card["max_positions"]
-        fields.number("Text, tokens", "generate_prompt", 2, most, placeholder="all that fit", width=140)
+        longest = card["max_positions"]
+        fields.number("Text, tokens", "generate_prompt", 2, longest, placeholder="all that fit", width=140)
     with st.container(horizontal=True, gap="small"):
         st.toggle(
             "Question seen before keys are dropped",
@@ -54,17 +54,17 @@ def form(card: dict) -> list[Asked]:
             "been read, and the question comes after, as it does in a conversation about one document.",
         )
         st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
-    return asked
+    return choices
 
 
 def _order(about: dict) -> tuple[int, str]:
     return list(FAMILIES).index(about["saves"]), about["title"]
 
 
-def request(asked: list[Asked]) -> dict:
+def request(choices: list[Asked]) -> dict:
     """The arguments of `generate` for the present choices."""
     chosen = st.session_state
-    args = {"model": chosen["model"], "text": chosen["text"], "methods": [one.spec for one in asked]}
+    args = {"model": chosen["model"], "text": chosen["text"], "methods": [choice.spec for choice in choices]}
     args |= {"question": (chosen["generate_question"] or "").strip(), "new_tokens": chosen["generate_new"]}
     args |= {"length": chosen["generate_prompt"], "known": chosen["generate_known"] or not args["question"]}
     return args | {"chat": chosen["generate_chat"]}
@@ -84,13 +84,13 @@ def tokens(args: dict) -> int:
 
 def _examples() -> None:
     titles = dict(cached.samples())
-    found = [
+    examples = [
         (key, question) for begin, question in EXAMPLES for key, title in titles.items() if title.startswith(begin)
     ]
     with st.popover("Examples", icon=":material/auto_stories:", key="generate_examples"):
-        for at, (key, question) in enumerate(found):
+        for place, (key, question) in enumerate(examples):
             label = widgets.plain(f"{titles[key]}: {question}")
-            st.button(label, key=f"generate_example_{at}", on_click=_take, args=(key, question), type="tertiary")
+            st.button(label, key=f"generate_example_{place}", on_click=_take, args=(key, question), type="tertiary")
 
 
 def _take(key: str, question: str) -> None:

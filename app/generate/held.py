@@ -64,13 +64,13 @@ def paint(shares: Sequence[float], passed: Sequence[float], place: Place, size: 
         classes = [sum(share > low for low in SHARES) - 1 for share in shares]
         return classes + [-1] * (size - len(classes)), painted.heat(classes, SPELLED)
     classes = []
-    for at, (share, gone) in enumerate(zip(shares, passed, strict=True)):
-        near = RECENT if last - at < NEAR else HELD
-        classes.append(OUTSIDE if gone else EVICTED if not share else SINK if at < SINKS else near)
+    for token, (share, gone) in enumerate(zip(shares, passed, strict=True)):
+        near = RECENT if last - token < NEAR else HELD
+        classes.append(OUTSIDE if gone else EVICTED if not share else SINK if token < SINKS else near)
     palette = [
-        {"tag": "Aa", "name": name, "note": f"{classes.count(at):,}", "line": line, "mix": light, "mix_dark": dark}
+        {"tag": "Aa", "name": name, "note": f"{classes.count(token):,}", "line": line, "mix": light, "mix_dark": dark}
         | dict.fromkeys(("light", "dark"), colour)
-        for at, (name, colour, line, light, dark) in enumerate(KINDS)
+        for token, (name, colour, line, light, dark) in enumerate(KINDS)
     ]
     if not any(passed):
         palette.pop(OUTSIDE)
@@ -79,10 +79,10 @@ def paint(shares: Sequence[float], passed: Sequence[float], place: Place, size: 
 
 def said(shares: Sequence[float], passed: Sequence[float], heads: int, size: int) -> list[str | None]:
     """How many of so many key-value heads hold each token, for a tooltip."""
-    told: list[str | None] = []
+    sentences: list[str | None] = []
     for share, gone in zip(shares, passed, strict=True):
         if heads == 1:
-            told.append("outside the window" if gone else "held" if share else "evicted")
+            sentences.append("outside the window" if gone else "held" if share else "evicted")
         else:
-            told.append(f"{round(share * heads):,} of {heads:,} heads hold it")
-    return told + [None] * (size - len(told))
+            sentences.append(f"{round(share * heads):,} of {heads:,} heads hold it")
+    return sentences + [None] * (size - len(sentences))

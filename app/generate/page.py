@@ -17,8 +17,8 @@ def page() -> None:
     """Form, button, answers, painted cache. A text that is opened is answered at once where that costs little."""
     card = asking.card(st.session_state["model"])
     asking.settle_router()
-    asked = form.form(card)
-    request = form.request(asked)
+    specs = form.form(card)
+    request = form.request(specs)
     stored = cached.store().find("generate", request)
     again = stored is not None and not stored.example
     jobs.run_button(
@@ -32,18 +32,18 @@ def page() -> None:
     )
     with widgets.guarded():
         job = jobs.current()
-        mine = job is not None and job.verb == "generate" and job.args == request
-        if mine and job.state in jobs.WAITING:
+        watched = job is not None and job.verb == "generate" and job.args == request
+        if watched and job.state in jobs.WAITING:
             st.session_state.pop(answers.STOPPED, None)
             answers.live(job.id)
         elif stored is not None:
             answers.written(stored, cached.columns(stored, "tokens"))
-            asked = [one for one in stored.request["methods"] if one["name"] != "dense"]
+            specs = [chosen_spec for chosen_spec in stored.request["methods"] if chosen_spec["name"] != "dense"]
             rows = stored.numbers["rows"][1:]  # after dense attention
-            found = {row["label"]: (stored, spec) for row, spec in zip(rows, asked, strict=True)}
-            take.offer(found, "generate")
+            by_label = {row["label"]: (stored, spec) for row, spec in zip(rows, specs, strict=True)}
+            take.offer(by_label, "generate")
             _painted(stored)
-        elif answers.stopped(request, job if mine else None):
+        elif answers.stopped(request, job if watched else None):
             pass
         elif _begins(request, job):
             widgets.redraw()
@@ -70,18 +70,22 @@ def _begins(request: dict, job: JobStatus | None) -> bool:
 def _meanwhile(request: dict) -> None:
     """What can be shown until the present choices are answered: the last answers for this text, else the example."""
     store, about = cached.store(), ("model", "text")
-    asked = [run.request for run in store.list("generate", LAST)]
-    found = (store.find("generate", one) for one in asked if all(one[name] == request[name] for name in about))
-    mine = next(filter(None, found), None)
-    run = mine or store.find("generate", form.example())
+    requests = [run.request for run in store.list("generate", LAST)]
+    similar = (
+        store.find("generate", earlier_request)
+        for earlier_request in requests
+        if all(earlier_request[name] == request[name] for name in about)
+    )
+    earlier = next(filter(None, similar), None)
+    run = earlier or store.find("generate", form.example())
     if run is None:
         return
-    said = (
+    sentence = (
         "The answers below were written with other settings; the button above writes them anew."
-        if mine
+        if earlier
         else f"Example meanwhile: the bundled model reads “{dict(cached.samples())[run.request['text']]}”. The button "
         "above asks about your text."
     )
-    widgets.prose(said, "note")
+    widgets.prose(sentence, "note")
     answers.written(run, cached.columns(run, "tokens"))
     _painted(run)

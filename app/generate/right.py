@@ -12,8 +12,8 @@ def stated(prompt: str, question: str) -> str | None:
     if len(end.split()) < FEWEST or question not in prompt:
         return None
     text = " ".join(prompt[: prompt.rindex(question)].split())
-    found = {part.strip() for part in re.findall(rf"{re.escape(end)} ([^.!?;]+)[.!?;]", text)}
-    return found.pop() if len(found) == 1 else None
+    answers = {part.strip() for part in re.findall(rf"{re.escape(end)} ([^.!?;]+)[.!?;]", text)}
+    return answers.pop() if len(answers) == 1 else None
 
 
 def said(prompt: str, question: str, written: dict[str, str]) -> tuple[str, str]:
@@ -22,13 +22,13 @@ def said(prompt: str, question: str, written: dict[str, str]) -> tuple[str, str]
     if answer is None:
         return "Nobody checks these answers: dense attention can be wrong, too.", "quiet"
     right = {label: " ".join(text.split()).startswith(answer) for label, text in written.items()}
-    told = f"The text says “{answer}”."
+    sentence = f"The text says “{answer}”."
     for name, way in (("Right", True), ("Wrong", False)):
         labels = [label for label, good in right.items() if good == way]
-        told += f" {name}: {'; '.join(labels)}." if labels else ""
+        sentence += f" {name}: {'; '.join(labels)}." if labels else ""
     if next(iter(right.values())):
-        return told, "more"
+        return sentence, "more"
     return (
-        f"{told} Where dense attention is wrong, too, nothing is told about the others: ask another question.",
+        f"{sentence} Where dense attention is wrong, too, nothing is told about the others: ask another question.",
         "note",
     )

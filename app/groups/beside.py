@@ -61,12 +61,12 @@ def section_5(rows: list[dict]) -> dict:
     """The rows of `group-controls`, one for each layer, below the paper's."""
     values = {name: [_paper().get(name)] for name in SECTION_5}
     for layer in sorted({row["layer"] for row in rows}):
-        mine, random, kmeans = (
+        measured, random, kmeans = (
             next(row for row in rows if (row["layer"], row["arm"]) == (layer, arm))
             for arm in ("this router", "random centroids", "k-means")
         )
-        cells = {"layer": str(layer), "purity_chance": mine["purity_random"]}
-        cells |= {name: mine[name] for name in ("share", "confidence", "purity", "labels")}
+        cells = {"layer": str(layer), "purity_chance": measured["purity_random"]}
+        cells |= {name: measured[name] for name in ("share", "confidence", "purity", "labels")}
         cells |= {"share_random": random["share"], "confidence_random": random["confidence"]}
         cells |= {"purity_random": random["purity"], "share_kmeans": kmeans["share"], "purity_kmeans": kmeans["purity"]}
         for name in SECTION_5:
@@ -77,9 +77,9 @@ def section_5(rows: list[dict]) -> dict:
 def _paper() -> dict:
     printed = papers.find("focus", "section 5")
     sure = next(cell.value for cell in printed if cell.column.startswith("Confidence"))
-    most = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]
+    largest = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]
     labels = ", ".join(str(cell.value) for cell in printed if cell.column == "Category")
-    return {"layer": "paper", "share": float(most) / 100, "confidence": sure, "labels": labels}
+    return {"layer": "paper", "share": float(largest) / 100, "confidence": sure, "labels": labels}
 
 
 def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
@@ -98,10 +98,10 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     chosen = fields.pick(st.selectbox, "Second router", offered, "other", st.session_state["other"], **look)
     if chosen is None:
         return
-    more = {"other": chosen, "other_model": ""}
+    pair = {"other": chosen, "other_model": ""}
     if chosen == BEFORE:
-        more = {"other": earlier["router"], "other_model": earlier["model"]}
-    run = asking.ask("compare", args | more, "Matching the groups of both routers", tokens)
+        pair = {"other": earlier["router"], "other_model": earlier["model"]}
+    run = asking.ask("compare", args | pair, "Matching the groups of both routers", tokens)
     widgets.prose(run.numbers["sentence"])
     rows, cells = run.numbers["layers"], rows_of(cached.columns(run, "confusion"), layer=layer)
     matched = rows_of(cached.columns(run, "matching"), layer=layer)
@@ -115,7 +115,7 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
             help=cached.glossary("agreement of routers"),
         )
         widgets.chart(
-            charts.confusion(cells, st.session_state["router"], more["other"]),
+            charts.confusion(cells, st.session_state["router"], pair["other"]),
             cells,
             title=f"Groups of layer {layer}, matched",
             key="groups_confusion",
@@ -133,12 +133,12 @@ def persistence() -> None:
     study = stored.study("dominance")
     if study is None:
         return
-    kept = {row["row"]: row["stability_2"] for row in study.rows if row["row"] in ("softmax", "sinkhorn")}
-    said = " and ".join(f"{share:.0%} with {name}" for name, share in kept.items())
-    if said:
+    stability = {row["row"]: row["stability_2"] for row in study.rows if row["row"] in ("softmax", "sinkhorn")}
+    spelled = " and ".join(f"{share:.0%} with {name}" for name, share in stability.items())
+    if spelled:
         widgets.prose(
             f"Phase 2 trained the whole model for {study.protocol.steps or 0:,} steps in the stored study. "
-            f"After it, so many held-out tokens were still in their group of phase 1, groups matched: {said}. By "
+            f"After it, so many held-out tokens were still in their group of phase 1, groups matched: {spelled}. By "
             f"chance, even groups keep a little over {study.numbers['even']:.1%}.",
             "quiet",
         )

@@ -15,11 +15,11 @@ def purity(rows: Sequence[dict]) -> dict:
     """Mean purity of the groups of every layer for each arm, and of random sets of equal size."""
     data = []
     for arm, look in LOOKS.items():
-        own = [row for row in rows if row["arm"] == arm]
-        x, y = [row["layer"] for row in own], [row["purity"] for row in own]
+        arm_rows = [row for row in rows if row["arm"] == arm]
+        x, y = [row["layer"] for row in arm_rows], [row["purity"] for row in arm_rows]
         data.append(line(arm, x, y, *look, f"layer %{{x}}<br>{arm}: %{{y:.1%}} of one kind"))
-    mine = [row for row in rows if row["arm"] == "this router"]
-    x, y = [row["layer"] for row in mine], [row["purity_random"] for row in mine]
+    router_rows = [row for row in rows if row["arm"] == "this router"]
+    x, y = [row["layer"] for row in router_rows], [row["purity_random"] for row in router_rows]
     name = "random sets of equal size"
     data.append(line(f"{name} (chance)", x, y, CHANCE, "dot", None, f"layer %{{x}}<br>{name}: %{{y:.1%}}"))
     return figure(data, "layer", "purity, mean over tokens", xaxis=LAYERS, yaxis=SHARE)
@@ -37,16 +37,16 @@ def agreement(rows: Sequence[dict], layer: int) -> dict:
     return figure(data, "layer", "share of the tokens", xaxis=LAYERS, yaxis=yaxis, shapes=[band(layer)])
 
 
-def confusion(cells: dict, router: str, other: str) -> dict:
+def confusion(cells: dict, router: str, second: str) -> dict:
     """Tokens of each group (rows) by group of the other router (columns, matched ones on the diagonal), as a share of
     the row; the number of tokens stands in each cell."""
     groups = sorted(set(cells["group"]))
     places = sorted(set(cells["place"]))
-    at = {(g, p): i for i, (g, p) in enumerate(zip(cells["group"], cells["place"], strict=True))}
-    counts = [[cells["tokens"][at[group, place]] for place in places] for group in groups]
+    rows = {(g, p): i for i, (g, p) in enumerate(zip(cells["group"], cells["place"], strict=True))}
+    counts = [[cells["tokens"][rows[group, place]] for place in places] for group in groups]
     trace = {
         "type": "heatmap",
-        "x": [f"{cells['other'][at[groups[0], place]]}" for place in places],
+        "x": [f"{cells['other'][rows[groups[0], place]]}" for place in places],
         "y": [f"{group}" for group in groups],
         "z": [[count / max(1, sum(row)) for count in row] for row in counts],
         "text": [[f"{count:,}" if count else "" for count in row] for row in counts],
@@ -58,7 +58,7 @@ def confusion(cells: dict, router: str, other: str) -> dict:
     }
     return figure(
         [trace],
-        f"group of {safe(other)}, in the order of its partner",
+        f"group of {safe(second)}, in the order of its partner",
         f"group of {safe(router)}",
         xaxis=NAMES,
         yaxis=NAMES | {"autorange": "reversed"},

@@ -57,19 +57,19 @@ def vectors(
     """Routing vectors of one layer as a map (PCA, or UMAP when its run is given); a lasso lists the tokens in it."""
     if umap is None:
         xy, positions = cached.array(run, "pca")[layer], list(range(len(group)))
-        kept = cached.array(run, "pca_variance")[layer]
-        names = tuple(f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(kept))
+        variance = cached.array(run, "pca_variance")[layer]
+        names = tuple(f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(variance))
     else:
         xy, positions = cached.array(umap, "umap"), cached.array(umap, "positions").tolist()
         names = ("UMAP 1 (no unit)", "UMAP 2 (no unit)")
-    words = [tokens["word"][at] or tokens["piece"][at] for at in positions]
-    own = [int(group[at]) for at in positions]
+    words = [tokens["word"][token] or tokens["piece"][token] for token in positions]
+    groups = [int(group[token]) for token in positions]
     x, y = ([float(pair[side]) for pair in xy] for side in (0, 1))
-    values = {"position": positions, "word": words, "group": own, "x": x, "y": y}
+    values = {"position": positions, "word": words, "group": groups, "x": x, "y": y}
     drawn = charts.sampled(len(positions))
-    xy, *shown = ([column[at] for at in drawn] for column in (xy, positions, own, words))
+    xy, *sampled = ([column[token] for token in drawn] for column in (xy, positions, groups, words))
     points = widgets.chart(
-        charts.vectors(xy, *shown, labels, names, chosen),
+        charts.vectors(xy, *sampled, labels, names, chosen),
         values,
         title=f"Routing vectors of layer {layer}",
         key="groups_vectors",
@@ -83,16 +83,16 @@ def vectors(
             "finds only these. The file and the table hold all tokens."
         )
     marked = (point["customdata"] for point in points)
-    inside = sorted({int(one[0] if isinstance(one, list) else one) for one in marked})
-    inside = [at for at in inside if 0 <= at < len(group)]
+    inside = sorted({int(mark[0] if isinstance(mark, list) else mark) for mark in marked})
+    inside = [token for token in inside if 0 <= token < len(group)]
     if not inside:
         st.caption("Draw a lasso around some points to list their tokens; a double click releases it.")
         return
-    own = [int(group[at]) for at in inside]
+    groups = [int(group[token]) for token in inside]
     tables.table(
         LASSO,
-        {"position": inside, "word": [tokens["piece"][at] for at in inside]}
-        | {"group": own, "label": [labels[g] for g in own]},
+        {"position": inside, "word": [tokens["piece"][token] for token in inside]}
+        | {"group": groups, "label": [labels[g] for g in groups]},
         key="groups_lasso",
         identity=f"{run.id}.{layer}.{inside[0]}.{len(inside)}",
         label="Tokens inside the lasso",

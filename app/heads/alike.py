@@ -13,19 +13,19 @@ TERM = "likeness of heads"
 def show(table: dict, tokens: dict, layer: int, head: int, names: finder.Names) -> None:
     """The heads most like the chosen one in the window in use, or in all; a row chooses its head. `table`: the
     statistics of all heads, which label them; `names`: those that are known."""
-    asked = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
-    args = state.study_args(st.session_state, **asked)
+    settings = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
+    args = state.study_args(st.session_state, **settings)
     part, size = scope.choice("alike_all", "alike", args, tokens)
     doing = f"Comparing head {head} of layer {layer} with the others"
     run = asking.ask("alike", args | {"part": part}, doing, size)
     widgets.prose(run.numbers["sentence"])
-    found = cached.columns(run, "heads")
-    cells = list(zip(found["layer"], found["head"], strict=True))
+    heads = cached.columns(run, "heads")
+    cells = list(zip(heads["layer"], heads["head"], strict=True))
     labels = dict(zip(zip(table["layer"], table["head"], strict=True), table["label"], strict=True))
-    values = found | {
+    values = heads | {
         "label": [labels[cell] for cell in cells],
         "name": [", ".join(names.get(cell, ())) for cell in cells],
-        "spelled": [_spelled(*row) for row in zip(found["likeness"], found["low"], found["high"], strict=True)],
+        "spelled": [_spelled(*row) for row in zip(heads["likeness"], heads["low"], heads["high"], strict=True)],
     }
     columns = {
         "layer": tables.Column("layer", "whole"),

@@ -19,8 +19,8 @@ WEIGHTS = {0.0001: "0.01% or less", 0.001: "0.1%", 0.01: "1%", 0.1: "10%", 1.0: 
 
 def is_log(values: Sequence[float | None]) -> bool:
     """Whether a colour scale of these values is logarithmic: all are positive and they span a decade."""
-    known = [value for value in values if value is not None]
-    return bool(known) and min(known) > 0 and max(known) / min(known) >= DECADE
+    numbers = [value for value in values if value is not None]
+    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= DECADE
 
 
 def heads(
@@ -34,11 +34,11 @@ def heads(
     """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, and its
     `names` stand in the tip, the names as letters in the cell too. A click on a cell selects the point on it, whose
     customdata is [layer, head]."""
-    every = list(zip(table["layer"], table["head"], strict=True))
+    cells_of = list(zip(table["layer"], table["head"], strict=True))
     log = is_log(values)
-    shown = {
+    by_cell = {
         key: None if value is None else math.log10(value) if log else value
-        for key, value in zip(every, values, strict=True)
+        for key, value in zip(cells_of, values, strict=True)
     }
     bar = {"thickness": 12, "title": {"text": f"{about.title}{', log' if log else ''}", "side": "right"}}
     if log:
@@ -46,17 +46,19 @@ def heads(
     elif about.kind == "share":
         bar |= {"tickformat": ".0%"}
     labels = table.get("label") or [""] * len(values)
-    said = zip(every, values, labels, strict=True)
+    labelled = zip(cells_of, values, labels, strict=True)
     points = {
-        "text": ["<br>".join(filter(None, [about.show(v), label, *names.get(cell, ())])) for cell, v, label in said],
+        "text": [
+            "<br>".join(filter(None, [about.show(v), label, *names.get(cell, ())])) for cell, v, label in labelled
+        ],
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
     }
     cells: dict = {"colorbar": bar}
     if names:
         layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
-        cells["text"] = [[letters(names.get((one, place), ())) for place in places] for one in layers]
+        cells["text"] = [[letters(names.get((row, place), ())) for place in places] for row in layers]
         cells["texttemplate"] = "%{text}"
-    return head_map(table, shown, cells, points, [(layer, head)], height=26)
+    return head_map(table, by_cell, cells, points, [(layer, head)], height=26)
 
 
 def scatter(
@@ -71,40 +73,40 @@ def scatter(
     in use ringed; heads without one of the numbers are left out. A point's customdata is [layer, head]."""
     about = STATISTICS.get(colour)
     cells = list(zip(table["layer"], table["head"], strict=True))
-    known = [at for at in range(len(cells)) if None not in (table[across][at], table[up][at], table[colour][at])]
+    drawn = [row for row in range(len(cells)) if None not in (table[across][row], table[up][row], table[colour][row])]
     axes = [STATISTICS[name] for name in (across, up)]
-    said = []
-    for at in known:
-        shown = [f"{one.title}: {one.show(table[name][at])}" for one, name in zip(axes, (across, up), strict=True)]
-        shown += [f"{about.title}: {about.show(table[colour][at])}"] if about else []
-        said.append("<br>".join([*shown, *names.get(cells[at], ())]))
+    labels = []
+    for row in drawn:
+        lines = [f"{axis.title}: {axis.show(table[name][row])}" for axis, name in zip(axes, (across, up), strict=True)]
+        lines += [f"{about.title}: {about.show(table[colour][row])}"] if about else []
+        labels.append("<br>".join([*lines, *names.get(cells[row], ())]))
     bar = {"thickness": 12, "title": {"text": about.title if about else "layer", "side": "right"}}
     bar |= {"tickformat": ".0%"} if about and about.kind == "share" else {}
     points = {
         "type": "scatter",
         "mode": "markers",
-        "x": [table[across][at] for at in known],
-        "y": [table[up][at] for at in known],
-        "customdata": [list(cells[at]) for at in known],
-        "text": said,
+        "x": [table[across][row] for row in drawn],
+        "y": [table[up][row] for row in drawn],
+        "customdata": [list(cells[row]) for row in drawn],
+        "text": labels,
         "hovertemplate": "layer %{customdata[0]}, head %{customdata[1]}<br>%{text}<extra></extra>",
         "marker": {
             "size": 11,
-            "color": [table[colour][at] for at in known],
+            "color": [table[colour][row] for row in drawn],
             "colorscale": SCALE,
             "colorbar": bar,
             "line": {
-                "width": [3 if cells[at] == now else 0.5 for at in known],
-                "color": [CHOSEN if cells[at] == now else HERE for at in known],
+                "width": [3 if cells[row] == now else 0.5 for row in drawn],
+                "color": [CHOSEN if cells[row] == now else HERE for row in drawn],
             },
         },
         "unselected": {"marker": {"opacity": 1}},
         "showlegend": False,
     }
-    shares = [{"tickformat": ".0%"} if one.kind == "share" else {} for one in axes]
+    shares = [{"tickformat": ".0%"} if axis.kind == "share" else {} for axis in axes]
     margin = {"l": 60, "r": 12, "t": 30, "b": 54}
     look = {"xaxis": shares[0], "yaxis": shares[1], "margin": margin, "dragmode": False, "clickmode": "event+select"}
-    return figure([points], *(one.title for one in axes), height=400, **look)
+    return figure([points], *(axis.title for axis in axes), height=400, **look)
 
 
 def losses(table: dict, layer: int, head: int) -> dict:
@@ -126,9 +128,9 @@ def _ticks(values: list[float], about: Statistic) -> dict:
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1,) if high / low > 1000 else (1, 2, 5)
-    found = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    named = [f"{100 * value:g}%" if about.kind == "share" else f"{value:,g}" for value in found]
-    return {"tickvals": [math.log10(value) for value in found], "ticktext": named}
+    marks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    named = [f"{100 * value:g}%" if about.kind == "share" else f"{value:,g}" for value in marks]
+    return {"tickvals": [math.log10(value) for value in marks], "ticktext": named}
 
 
 def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None, box: bool = False) -> dict:
@@ -137,9 +139,9 @@ def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None
     width = rows.shape[1]
     masses = np.where(_visible(rows, first_query, first_key, cell), rows, np.nan).astype(np.float32)
     middle = (cell - 1) / 2
-    what = "token %{y} reads token %{x}"
+    label = "token %{y} reads token %{x}"
     if cell > 1:
-        what = f"{cell} tokens around %{{y:.0f}} read {cell} around %{{x:.0f}}"
+        label = f"{cell} tokens around %{{y:.0f}} read {cell} around %{{x:.0f}}"
     trace = {
         "type": "heatmap",
         **{"x0": first_key + middle, "dx": cell, "y0": first_query + middle, "dy": cell},
@@ -152,7 +154,7 @@ def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None
             "tickvals": [math.log10(value) for value in WEIGHTS],
             "ticktext": list(WEIGHTS.values()),
         },
-        "hovertemplate": f"{what}<br>%{{customdata:.2%}} of the attention<extra></extra>",
+        "hovertemplate": f"{label}<br>%{{customdata:.2%}} of the attention<extra></extra>",
     }
     ends = {"x0": first_key - 0.5, "x1": first_key + width * cell - 0.5}
     line = {"type": "line", **ends, "y0": query, "y1": query, "line": {"color": CHOSEN, "width": 1.5, "dash": "dot"}}
@@ -189,8 +191,8 @@ def _visible(rows, first_query: int, first_key: int, cell: int):
 
 def packed(values) -> dict:
     """An array as plotly reads it without a Python object for each number: base64 of float32."""
-    found = np.ascontiguousarray(values, np.float32)
-    return {"dtype": "f4", "bdata": b64encode(found.tobytes()).decode(), "shape": ", ".join(map(str, found.shape))}
+    array = np.ascontiguousarray(values, np.float32)
+    return {"dtype": "f4", "bdata": b64encode(array.tobytes()).decode(), "shape": ", ".join(map(str, array.shape))}
 
 
 def spread(values: dict, about: Statistic) -> dict:
@@ -198,20 +200,20 @@ def spread(values: dict, about: Statistic) -> dict:
     cent, `corpus` and `here`."""
     share = about.kind == "share"
     axis = {"tickformat": ".0%"} if share else {}
-    said = f"%{{x}}% of the queries: {about.title} of %{{y:{'.1%' if share else ',.2f'}}} or less"
+    hover = f"%{{x}}% of the queries: {about.title} of %{{y:{'.1%' if share else ',.2f'}}} or less"
     data = [
         charts.line(
-            "these texts", values["share"], values["corpus"], HERE, "solid", "circle", f"these texts<br>{said}"
+            "these texts", values["share"], values["corpus"], HERE, "solid", "circle", f"these texts<br>{hover}"
         ),
-        charts.line("this text", values["share"], values["here"], CHOSEN, "dash", "square", f"this text<br>{said}"),
+        charts.line("this text", values["share"], values["here"], CHOSEN, "dash", "square", f"this text<br>{hover}"),
     ]
     return figure(data, "queries, lowest first", about.title, xaxis={"ticksuffix": "%"}, yaxis=axis)
 
 
 def distances(table: dict, name: str, top: float) -> dict:
     """Attention by distance of one head beside reading all alike; `top`: the largest share of any panel beside it."""
-    made = charts.distance(table)
-    made["data"][0]["name"] = name
-    made["layout"]["yaxis"] |= {"range": [0, 1.08 * top]}
-    made["layout"]["height"] = 330
-    return made
+    figure = charts.distance(table)
+    figure["data"][0]["name"] = name
+    figure["layout"]["yaxis"] |= {"range": [0, 1.08 * top]}
+    figure["layout"]["height"] = 330
+    return figure

@@ -42,18 +42,22 @@ def _of(run: Run, table: str, **wanted: object) -> dict[str, list]:
     """The rows of a stored table that have these values."""
     columns = cached.columns(run, table)
     rows = [
-        at for at in range(len(columns["layer"])) if all(columns[name][at] == value for name, value in wanted.items())
+        row
+        for row in range(len(columns["layer"]))
+        if all(columns[name][row] == value for name, value in wanted.items())
     ]
-    return {name: [values[at] for at in rows] for name, values in columns.items()}
+    return {name: [values[row] for row in rows] for name, values in columns.items()}
 
 
-def _spread(run: Run, own: Run, name: str, layer: int, head: int) -> None:
+def _spread(run: Run, text_run: Run, name: str, layer: int, head: int) -> None:
     """The tenths of the statistic in the corpus and in this window."""
     about = STATISTICS[name]
-    there = _of(run, "spread", layer=layer, head=head, statistic=name)
-    values = {"share": list(STEPS), "corpus": [there[f"q{step}"][0] for step in STEPS]}
-    here = sorted(value for value in cached.columns(own, "queries")[name] if value is not None)
-    values["here"] = [here[round(step / 100 * (len(here) - 1))] if here else None for step in STEPS]
+    quantiles = _of(run, "spread", layer=layer, head=head, statistic=name)
+    values = {"share": list(STEPS), "corpus": [quantiles[f"q{step}"][0] for step in STEPS]}
+    sorted_values = sorted(value for value in cached.columns(text_run, "queries")[name] if value is not None)
+    values["here"] = [
+        sorted_values[round(step / 100 * (len(sorted_values) - 1))] if sorted_values else None for step in STEPS
+    ]
     if values["corpus"][0] is None:
         st.caption("No query of these texts has a number for this statistic.")
         return
@@ -70,15 +74,15 @@ def _spread(run: Run, own: Run, name: str, layer: int, head: int) -> None:
 def _examples(run: Run, name: str, layer: int, head: int) -> None:
     """Queries of the corpus, the highest first, with what stands before them."""
     st.subheader("Queries of every tenth", anchor=False, help=cached.glossary(TERM))
-    found, about = _of(run, "examples", layer=layer, head=head, statistic=name), STATISTICS[name]
+    examples, about = _of(run, "examples", layer=layer, head=head, statistic=name), STATISTICS[name]
     texts = cached.columns(run, "texts")["begins"]
     values = {
-        "tenth": [TENTHS[decile] for decile in found["decile"]],
-        "value": found["value"],
-        "before": found["before"],
-        "query": found["query"],
-        "text": [f"{texts[text]} …" for text in found["text"]],
-        "position": found["position"],
+        "tenth": [TENTHS[decile] for decile in examples["decile"]],
+        "value": examples["value"],
+        "before": examples["before"],
+        "query": examples["query"],
+        "text": [f"{texts[text]} …" for text in examples["text"]],
+        "position": examples["position"],
     }
     columns = {
         "tenth": tables.Column("tenth"),
@@ -97,8 +101,8 @@ def _examples(run: Run, name: str, layer: int, head: int) -> None:
 def _tokens(run: Run, layer: int, head: int) -> None:
     """The tokens that the head reads, reads from, and both, more often than by chance."""
     st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
-    found = _of(run, "tokens", layer=layer, head=head)
-    found["kind"] = [KINDS[kind] for kind in found["kind"]]
+    columns_ = _of(run, "tokens", layer=layer, head=head)
+    columns_["kind"] = [KINDS[kind] for kind in columns_["kind"]]
     columns = {
         "kind": tables.Column("kind"),
         "query": tables.Column("query", "token"),
@@ -108,5 +112,5 @@ def _tokens(run: Run, layer: int, head: int) -> None:
     }
     identity = f"{run.id}.{layer}.{head}"
     label = "Tokens and pairs that come more often than by chance"
-    tables.table(columns, found, key="heads_corpus_tokens", identity=identity, label=label, height=330)
-    widgets.numbers({name: found[name] for name in columns}, "tokens-of-the-head", "heads_corpus_tokens_numbers")
+    tables.table(columns, columns_, key="heads_corpus_tokens", identity=identity, label=label, height=330)
+    widgets.numbers({name: columns_[name] for name in columns}, "tokens-of-the-head", "heads_corpus_tokens_numbers")

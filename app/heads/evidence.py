@@ -16,18 +16,18 @@ def show() -> None:
 def without_them() -> None:
     """What the model in use loses without its induction heads."""
     st.header("Do induction heads carry what repetition gains?", anchor=False, help=cached.glossary("induction score"))
-    found = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
-    if found is not None:
-        study.drawn(found, "heads_induction", cached.glossary("induction score"))
+    numbers = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
+    if numbers is not None:
+        study.drawn(numbers, "heads_induction", cached.glossary("induction score"))
 
 
 def trained() -> None:
     """Small models trained to look back, with and without normalised queries and keys, whichever model is in use."""
     st.header("Which models learn to look back?", anchor=False, help=cached.glossary("induction score"))
-    found = asking.study(TRAINED_WITH, "circuit")[0]
-    if found is None:
+    numbers = asking.study(TRAINED_WITH, "circuit")[0]
+    if numbers is None:
         stored.missing("Which models learn to look back", "circuit", reads=False)
         return
-    widgets.prose(found.sentence, "more")
-    stored.badge(found)
-    study.drawn(found, "heads_circuit", cached.glossary("induction score"))
+    widgets.prose(numbers.sentence, "more")
+    stored.badge(numbers)
+    study.drawn(numbers, "heads_circuit", cached.glossary("induction score"))

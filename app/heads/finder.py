@@ -59,10 +59,10 @@ def chosen_head(table: dict, listed: Sequence[int]) -> tuple[int, int]:
     for name in ("layer", "head"):
         widgets.settled(name, [None, *sorted(set(table[name]))], None)
     layer, head = st.session_state["layer"], st.session_state["head"]
-    every = [(table["layer"][at], table["head"][at]) for at in listed or [0]]
-    fitting = [cell for cell in every if layer in (None, cell[0]) and head in (None, cell[1])]
-    found = (fitting or every)[0]
-    return found[0] if layer is None else layer, found[1] if head is None else head
+    cells = [(table["layer"][row], table["head"][row]) for row in listed or [0]]
+    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
+    cell_chosen = (fitting or cells)[0]
+    return cell_chosen[0] if layer is None else layer, cell_chosen[1] if head is None else head
 
 
 def choose(layer: int, head: int) -> None:
@@ -75,8 +75,8 @@ def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
     name = st.session_state["statistic"]
     about, values = STATISTICS[name], table[name]
     order = st.session_state["order"] or about.first
-    every = ranked(values, order, len(values))
-    layer, head = chosen_head(table, every)
+    order_of_heads = ranked(values, order, len(values))
+    layer, head = chosen_head(table, order_of_heads)
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
             st.segmented_control(
@@ -93,7 +93,7 @@ def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
                 _map(table, name, (layer, head), names)
             st.caption("Click a head to choose it." + _sink(run) + _letters(names))
         with st.container():
-            _finder(run, table, name, order, every, (layer, head), names)
+            _finder(run, table, name, order, order_of_heads, (layer, head), names)
     return layer, head
 
 
@@ -112,7 +112,7 @@ def _map(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
 
 def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
     """The statistic in use against any other, a third one or the layer in colour."""
-    titles = {"layer": "Layer"} | {one: about.title for one, about in STATISTICS.items()}
+    titles = {"layer": "Layer"} | {key: about.title for key, about in STATISTICS.items()}
     with st.container(horizontal=True, gap="small"):
         st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=205)
         st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=205)
@@ -147,7 +147,9 @@ def _letters(names: Names) -> str:
     return f" Letters are names: {listed}." if listed else ""
 
 
-def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now: tuple[int, int], names: Names) -> None:
+def _finder(
+    run: Run, table: dict, name: str, order: str, order_of_heads: list[int], now: tuple[int, int], names: Names
+) -> None:
     about, chance = STATISTICS[name], cached.columns(run, "chance")
     st.subheader(f"Heads with the {order} values", anchor=False, help=about.help)
     widgets.prose(about.help, "quiet")
@@ -155,15 +157,15 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         look = {"label_visibility": "collapsed", "required": True}
         fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
-    shown = every[: st.session_state["finder"]]
+    listed = order_of_heads[: st.session_state["finder"]]
     even = dict(zip(chance["layer"], chance[name], strict=True))
     values = {
-        "layer": [table["layer"][at] for at in shown],
-        "head": [table["head"][at] for at in shown],
-        "label": [table["label"][at] for at in shown],
-        "name": [", ".join(names.get((table["layer"][at], table["head"][at]), ())) for at in shown],
-        "value": [table[name][at] for at in shown],
-        "chance": [even[table["layer"][at]] for at in shown],
+        "layer": [table["layer"][row] for row in listed],
+        "head": [table["head"][row] for row in listed],
+        "label": [table["label"][row] for row in listed],
+        "name": [", ".join(names.get((table["layer"][row], table["head"][row]), ())) for row in listed],
+        "value": [table[name][row] for row in listed],
+        "chance": [even[table["layer"][row]] for row in listed],
     }
     columns = {
         "layer": tables.Column("layer", "whole"),
@@ -178,7 +180,7 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         columns,
         values,
         key="heads_finder",
-        identity=f"{run.id}.{name}.{order}.{len(shown)}",
+        identity=f"{run.id}.{name}.{order}.{len(listed)}",
         label="Heads by this statistic; choose one to look at it",
         selected=rows.index(now) if now in rows else None,
         on_row=lambda: choose(*(painted.picked("heads_finder", rows) or now)),
@@ -189,14 +191,14 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
 
 def step_buttons(table: dict, layer: int, head: int) -> None:
     """Previous and next head, layer by layer, with a key for each."""
-    every = sorted(zip(table["layer"], table["head"], strict=True))
-    at = every.index((layer, head))
+    cells = sorted(zip(table["layer"], table["head"], strict=True))
+    place = cells.index((layer, head))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for label, key, icon, step in (
             ("Previous head", "P", ":material/arrow_back:", -1),
             ("Next head", "N", ":material/arrow_forward:", 1),
         ):
-            wanted = every[(at + step) % len(every)]
+            wanted = cells[(place + step) % len(cells)]
             name = f"heads_{'next' if step > 0 else 'previous'}"
             st.button(label, key=name, icon=icon, shortcut=key, on_click=choose, args=wanted)
-        widgets.prose(f"head {at + 1:,} of {len(every):,}", "quiet")
+        widgets.prose(f"head {place + 1:,} of {len(cells):,}", "quiet")

@@ -38,11 +38,11 @@ def stored() -> Run | None:
 
 def badges(run: Run | None) -> dict[tuple[int, int], list[str]]:
     """(layer, head) -> the names of a head, what ablation confirms first."""
-    found: dict[tuple[int, int], list[str]] = {}
+    badges_: dict[tuple[int, int], list[str]] = {}
     for row in sorted(run.numbers["rows"] if run else [], key=lambda row: row["verdict"] != "confirmed"):
-        said = row["name"] + {"confirmed": " ✓", "not confirmed": " (not confirmed)"}.get(row["verdict"], "")
-        found.setdefault((row["layer"], row["head"]), []).append(said)
-    return found
+        label = row["name"] + {"confirmed": " ✓", "not confirmed": " (not confirmed)"}.get(row["verdict"], "")
+        badges_.setdefault((row["layer"], row["head"]), []).append(label)
+    return badges_
 
 
 def show(table: dict, layer: int, head: int) -> None:
@@ -52,9 +52,9 @@ def show(table: dict, layer: int, head: int) -> None:
         "story. The reader's text has no part in it.",
         "more",
     )
-    known = stored() is not None
+    is_stored = stored() is not None
     run = asking.ask("names", _args(), "Reading the texts made for names")
-    if not known:
+    if not is_stored:
         st.rerun()  # the map and the finder show them too
     widgets.prose(run.numbers["sentence"])
     _table(run, table, (layer, head))
@@ -69,12 +69,12 @@ def _args() -> dict:
 def _table(run: Run, table: dict, now: tuple[int, int]) -> None:
     """One row for each head and name; a row chooses its head."""
     rows = run.numbers["rows"]
-    at = {cell: place for place, cell in enumerate(zip(table["layer"], table["head"], strict=True))}
+    row_of = {cell: place for place, cell in enumerate(zip(table["layer"], table["head"], strict=True))}
     cells = [(row["layer"], row["head"]) for row in rows]
     values = {name: [row.get(name) for row in rows] for name in ROWS}
     values["head"] = [f"{layer}.{head}" for layer, head in cells]
     values["here"] = [
-        table[HERE[row["name"]]][at[cell]] if row["name"] in HERE and cell in at else None
+        table[HERE[row["name"]]][row_of[cell]] if row["name"] in HERE and cell in row_of else None
         for row, cell in zip(rows, cells, strict=True)
     ]
     values["clear"] = ["clear" if row["clear"] else "close" for row in rows]
@@ -104,7 +104,7 @@ def _lost(row: dict) -> str:
 
 def _definitions(run: Run) -> None:
     """What each name means, from which score on, and whose definition it is."""
-    made = run.numbers["definitions"]
+    definitions = run.numbers["definitions"]
     columns = {
         "letter": tables.Column("letter"),
         "name": tables.Column("name"),
@@ -113,6 +113,6 @@ def _definitions(run: Run) -> None:
         "source": tables.Column("definition by", wrap=True),
     }
     with st.expander("What each name means", icon=":material/menu_book:"):
-        values = {name: [one.get(name) for one in made] for name in columns}
-        values["letter"] = [LETTERS[one["name"]] for one in made]
+        values = {name: [definition.get(name) for definition in definitions] for name in columns}
+        values["letter"] = [LETTERS[definition["name"]] for definition in definitions]
         tables.table(columns, values, key="heads_definitions", identity=run.id, label="Definitions", height=330)

@@ -18,26 +18,26 @@ COLUMNS = {
 
 def badge(run: Run) -> None:
     """The worst layer."""
-    found = run.numbers["numerics"]
-    wide = found["own_difference"] > WIDE
-    said = f"scores up to {found['largest_score']:,.1f}, weights within {found['difference']:.0e} of float64"
+    precision = run.numbers["numerics"]
+    wide = precision["own_difference"] > WIDE
+    label = f"scores up to {precision['largest_score']:,.1f}, weights within {precision['difference']:.0e} of float64"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(said, icon=":material/calculate:", color="orange" if wide else "green", help=cached.glossary(TERM))
+        st.badge(label, icon=":material/calculate:", color="orange" if wide else "green", help=cached.glossary(TERM))
     if wide:
         widgets.prose(
-            f"In {found['dtype']}, the model's own type, a weight would be off by up to "
-            f"{found['own_difference']:.1%}: its scores are computed in float32 here.",
+            f"In {precision['dtype']}, the model's own type, a weight would be off by up to "
+            f"{precision['own_difference']:.1%}: its scores are computed in float32 here.",
             "note",
         )
 
 
 def layers(run: Run) -> None:
     """Every layer, behind a fold."""
-    found, values = run.numbers["numerics"], cached.columns(run, "numerics")
+    precision, values = run.numbers["numerics"], cached.columns(run, "numerics")
     with st.expander("Numerics, layer by layer", icon=":material/calculate:"):
         cells = {name: values[name] for name in COLUMNS}
         cells["difference_words"] = [f"{value:.1e}" for value in values["difference"]]
         cells["own_words"] = [f"{value:.1e}" for value in values["own_difference"]]
         tables.table(COLUMNS, cells, key="heads_numerics", identity=run.id, label="Scores of every layer", height=260)
         widgets.numbers({name: values[name] for name in COLUMNS}, "numerics", "heads_numerics_rows")
-        widgets.prose(f"Largest over {found['queries']} queries of each window, all heads.", "quiet")
+        widgets.prose(f"Largest over {precision['queries']} queries of each window, all heads.", "quiet")

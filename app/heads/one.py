@@ -24,14 +24,14 @@ def place(tokens: dict) -> tuple[int, int | None]:
     """(window of the text, query in that window or None) from the token in use."""
     windows = tokens["window"]
     widgets.settled("query", [None, *range(len(windows))], None)
-    at = st.session_state["query"]
-    return (0, None) if at is None else (windows[at], at - windows.index(windows[at]))
+    token = st.session_state["query"]
+    return (0, None) if token is None else (windows[token], token - windows.index(windows[token]))
 
 
-def ask(layer: int, head: int, part: int, query: int | None, **other: str) -> Run:
-    """One head on one window of the chosen text; `other`: another `text` or `model`."""
+def ask(layer: int, head: int, part: int, query: int | None, **overrides: str) -> Run:
+    """One head on one window of the chosen text; `overrides`: another `text` or `model`."""
     args = {"layer": layer, "head": head, "part": part, "query": query}
-    args = state.study_args(st.session_state, without_first=st.session_state["without_first"], **args) | other
+    args = state.study_args(st.session_state, without_first=st.session_state["without_first"], **args) | overrides
     return asking.ask("head", args, f"Looking at head {head} of layer {layer}")
 
 
@@ -49,29 +49,29 @@ def pattern(run: Run, key: str, title: str, box: bool = False) -> None:
         help=cached.glossary("attention pattern"),
         select="box" if box else None,
     )
-    said = numbers["pooling"] + " Dotted: the query."
-    st.caption(said + (" Drag a rectangle to see its place exactly." if box else ""))
+    caption = numbers["pooling"] + " Dotted: the query."
+    st.caption(caption + (" Drag a rectangle to see its place exactly." if box else ""))
     if box:
         _take(boxes, numbers)
 
 
 def _take(boxes: list[dict], numbers: dict) -> None:
     """A newly dragged rectangle becomes the exact tile around its middle."""
-    found = None
+    corner = None
     if boxes:
         middle = [(min(boxes[0][axis]) + max(boxes[0][axis])) / 2 for axis in ("y", "x")]
-        found = around(*(round(value) - numbers["offset"] for value in middle), numbers["length"])
-    if found == st.session_state.get("heads_box_taken"):
+        corner = around(*(round(value) - numbers["offset"] for value in middle), numbers["length"])
+    if corner == st.session_state.get("heads_box_taken"):
         return
-    st.session_state["heads_box_taken"] = found
-    if found is not None:
-        state.choose(st.session_state, tile=found)
+    st.session_state["heads_box_taken"] = corner
+    if corner is not None:
+        state.choose(st.session_state, tile=corner)
         st.rerun()
 
 
 def around(query: int, key: int, length: int) -> str:
     """The exact tile around a query and a key of a window of `length` tokens, as it stands in the URL."""
-    return ".".join(str(max(0, min(at - SIDE // 2, length - SIDE))) for at in (query, key))
+    return ".".join(str(max(0, min(token - SIDE // 2, length - SIDE))) for token in (query, key))
 
 
 def tile(run: Run) -> None:
@@ -81,13 +81,13 @@ def tile(run: Run) -> None:
     if numbers["cell"] == 1:
         return
     best = cached.columns(run, "keys")["key"]
-    here = around(numbers["query"], best[0] if best else numbers["query"], length)
+    corner = around(numbers["query"], best[0] if best else numbers["query"], length)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
             "Exact tile around the query and its top key",
             key="tile_here",
             icon=":material/zoom_in:",
-            on_click=lambda: state.choose(st.session_state, tile=here),
+            on_click=lambda: state.choose(st.session_state, tile=corner),
         )
         if wanted:
             st.button(
@@ -129,9 +129,9 @@ def reads(run: Run, tokens: dict) -> None:
     st.subheader("What one token reads", anchor=False, help=cached.glossary("attention mass"))
     widgets.prose(numbers["sentence"], "more")
     if (count := tokens["window"][-1] + 1) > 1:
-        at = run.request["part"] + 1
+        window = run.request["part"] + 1
         widgets.prose(
-            f"Window {at} of {count}: a token reads nothing of other windows. Click a token there to look there.",
+            f"Window {window} of {count}: a token reads nothing of other windows. Click a token there to look there.",
             "quiet",
         )
     weights = heads_text.spread(cached.array(run, "row"), offset, query, len(tokens["piece"]))
@@ -159,8 +159,8 @@ def reads(run: Run, tokens: dict) -> None:
 
 def _crossed(run: Run) -> dict:
     """The request for what hovering marks: of the head, window and first token of a run of one head."""
-    kept = ("model", "text", "long_text", "layer", "head", "part", "without_first")
-    return {name: run.request[name] for name in kept}
+    names = ("model", "text", "long_text", "layer", "head", "part", "without_first")
+    return {name: run.request[name] for name in names}
 
 
 def _packed(run: Run) -> dict:
@@ -195,8 +195,9 @@ def top_share(*runs: Run) -> float:
     return max(max(cached.columns(run, "distance")[side]) for run in runs for side in ("mass", "uniform"))
 
 
-def numbers(named: dict[str, Run], tokens: dict, every: dict) -> None:
-    """The statistics of one or two heads in a window, the first one's of all windows (`every`, its row of `statistics`)
+def numbers(named: dict[str, Run], tokens: dict, all_windows: dict) -> None:
+    """The statistics of one or two heads in a window, the first one's of all windows
+    (`all_windows`, its row of `statistics`)
     where there are several, and reading all alike."""
     st.subheader("In numbers", anchor=False, help=cached.glossary("chance level (uniform reading)"))
     values = {"statistic": [about.title for about in STATISTICS.values()]}
@@ -208,10 +209,10 @@ def numbers(named: dict[str, Run], tokens: dict, every: dict) -> None:
     for name, run in named.items():
         sides[f"all alike, {name}" if apart else "all alike"] = run.numbers["chance"]
     if count > 1:
-        sides[f"{first}, all {count} windows"] = {key: cells[0] for key, cells in every.items()}
-    for name, found in sides.items():
-        values[name] = [found[key] for key in STATISTICS]
-        values[f"{name}, shown"] = [about.show(found[key]) for key, about in STATISTICS.items()]
+        sides[f"{first}, all {count} windows"] = {key: cells[0] for key, cells in all_windows.items()}
+    for name, statistics in sides.items():
+        values[name] = [statistics[key] for key in STATISTICS]
+        values[f"{name}, shown"] = [about.show(statistics[key]) for key, about in STATISTICS.items()]
         columns[name] = tables.Column(name, "number", words=f"{name}, shown")
     ids = ".".join(run.id for run in named.values())
     tables.table(columns, values, key="heads_numbers", identity=ids, label="Statistics of the head")

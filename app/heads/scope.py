@@ -12,22 +12,22 @@ from app.ui import offers, widgets
 def choice(control: str, verb: str, args: dict, tokens: dict) -> tuple[int | None, int]:
     """(window that `verb` is asked for, None for all; its tokens), as the switch `control` says. A text of several
     windows offers all of them, which then start at the price that the button says."""
-    (part, _), count, every = one.place(tokens), windows(tokens), len(tokens["window"])
+    (part, _), count, tokens_in_all = one.place(tokens), windows(tokens), len(tokens["window"])
     if count == 1:
-        return part, every
+        return part, tokens_in_all
     size = tokens["window"].count(part)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.session_state[control]:
-            widgets.prose(f"All {count} windows, {every:,} tokens.", "quiet")
+            widgets.prose(f"All {count} windows, {tokens_in_all:,} tokens.", "quiet")
             st.button(
                 f"Window {part + 1} only",
                 key=f"{control}_one",
                 type="tertiary",
                 on_click=lambda: state.choose(st.session_state, **{control: False}),
             )
-            return None, every
-        price = cached.due(verb, args | {"part": None}, every).price
-        widgets.prose(f"{said(part, tokens)}, {size:,} of {every:,} tokens.", "quiet")
+            return None, tokens_in_all
+        price = cached.due(verb, args | {"part": None}, tokens_in_all).price
+        widgets.prose(f"{said(part, tokens)}, {size:,} of {tokens_in_all:,} tokens.", "quiet")
         st.button(
             f"All {count} windows, ~{spell(price.seconds)}",
             key=f"{control}_all",

@@ -19,8 +19,8 @@ def spread(row: Sequence[float], offset: int, query: int, size: int) -> list[flo
     """Weights of a window's tokens placed in the text of `size` tokens; None for what `query` (of the window) cannot
     see."""
     weights = [None] * size
-    for at in range(query + 1):
-        weights[offset + at] = float(row[at])
+    for key in range(query + 1):
+        weights[offset + key] = float(row[key])
     return weights
 
 
@@ -40,7 +40,7 @@ def show(
     `crossed`: what hovering marks (`painted.crossing`)."""
     hint = "Hover to see what a token reads and who reads it" if crossed else "Hover to see a token"
     paint, palette = by_weight(weights)
-    said = [None if weight is None else f"{weight:.2%}" for weight in weights]
+    labels = [None if weight is None else f"{weight:.2%}" for weight in weights]
     painted.painted(
         tokens,
         paint,
@@ -48,7 +48,7 @@ def show(
         key=key,
         identity=identity,
         place=f"{key}.{len(weights)}",
-        tips=tips or [("attention", said)],
+        tips=tips or [("attention", labels)],
         legend=f"{legend}; unpainted: less than 0.3%",
         hint=f"{hint}, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,

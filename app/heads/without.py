@@ -116,11 +116,11 @@ def _rise(row: dict) -> str:
 def _text(run: Run, wanted: str, tokens: dict) -> None:
     """The text painted by how much worse each token is predicted without one head, and a way to the worst."""
     rows = _rows(run)
-    at = [row["without"] for row in rows].index(wanted)
-    row, changes = rows[at], cached.array(run, "change")[at]
+    place = [row["without"] for row in rows].index(wanted)
+    row, changes = rows[place], cached.array(run, "change")[place]
     first = row["offset"] + 1  # the first token of a window is not predicted
     weights: list[float | None] = [None] * len(tokens["piece"])
-    weights[first : first + len(changes)] = [None if math.isnan(one) else one for one in changes.tolist()]
+    weights[first : first + len(changes)] = [None if math.isnan(change) else change for change in changes.tolist()]
     paint = [-1 if weight is None else bisect_right(LOWS, weight) - 1 for weight in weights]
     layer, head = wanted.split(".")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -58,10 +58,10 @@ LETTERS = {  # of a name of a head, on the map
 
 def ranked(values: list[float | None], order: str, count: int) -> list[int]:
     """Rows of the `count` highest or lowest values, ties to the first row; what has no value is left out."""
-    known = [at for at, value in enumerate(values) if value is not None]
-    return sorted(known, key=lambda at: -values[at] if order == "highest" else values[at])[:count]
+    defined = [index for index, value in enumerate(values) if value is not None]
+    return sorted(defined, key=lambda index: -values[index] if order == "highest" else values[index])[:count]
 
 
 def letters(names: Sequence[str]) -> str:
     """The names of a head as they fit into a cell of the map."""
-    return "".join(letter for name, letter in LETTERS.items() if any(said.startswith(name) for said in names))
+    return "".join(letter for name, letter in LETTERS.items() if any(label.startswith(name) for label in names))

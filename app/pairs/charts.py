@@ -31,12 +31,12 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
         "showscale": True,
         "colorbar": {"title": {"text": "attention"}, "thickness": 10, "tickformat": ".2~%"},
     }
-    more = {"text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows], "customdata": list(rows)}
+    labels = {"text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows], "customdata": list(rows)}
     hover, x, y = "%{text}<br>query %{x:,}, key %{y:,}", table["query_position"], table["key_position"]
     ends = [0, tokens]
     return figure(
         [
-            marks("pairs", x, y, hover, marker, showlegend=False, **more),
+            marks("pairs", x, y, hover, marker, showlegend=False, **labels),
             line("distance 0", ends, ends, RANDOM, "dot", None, showlegend=False),
         ],
         "query (attends), token position",
@@ -53,9 +53,9 @@ def lift(table: dict, layer: int | None, top: float | None = None) -> dict:
     """Lift of every arm in every layer, with the line 1.0 of chance; `top`: the largest of any panel beside it."""
     data = []
     for arm in ARMS:
-        own = rows_of(table, arm=arm)
+        arm_rows = rows_of(table, arm=arm)
         hover = f"layer %{{x}}<br>{arm}: %{{y:.2f}} times chance"
-        data.append(line(arm, own["layer"], own["lift"], *line_style(arm), hover))
+        data.append(line(arm, arm_rows["layer"], arm_rows["lift"], *line_style(arm), hover))
     layers = sorted(set(table["layer"]))
     data.append(line("chance (1.0)", layers, [1.0] * len(layers), CHANCE, "dot", None))
     shapes = [] if layer is None else [band(layer)]
@@ -67,14 +67,16 @@ def mass(table: dict) -> dict:
     """Share of the far attention that same-group pairs hold, against their share of the far pairs, by distance."""
     data = []
     for arm in ARMS:
-        own = rows_of(table, arm=arm)
-        x, place = bins(own["low"], own["high"]), "%{x} tokens back<br>"
+        arm_rows = rows_of(table, arm=arm)
+        x, place = bins(arm_rows["low"], arm_rows["high"]), "%{x} tokens back<br>"
         if not x:
             continue
-        data.append(line(arm, x, own["mass_share"], *line_style(arm), f"{place}{arm}: %{{y:.1%}} of the attention"))
+        data.append(
+            line(arm, x, arm_rows["mass_share"], *line_style(arm), f"{place}{arm}: %{{y:.1%}} of the attention")
+        )
         if arm == "this router":
             name, hover = "its share of the pairs (chance)", f"{place}%{{y:.1%}} of the pairs"
-            data.append(line(name, x, own["pairs_share"], CHANCE, "dot", None, hover))
-    own = rows_of(table, arm="this router")
-    axis = from_bins(own["low"], own["high"])
+            data.append(line(name, x, arm_rows["pairs_share"], CHANCE, "dot", None, hover))
+    arm_rows = rows_of(table, arm="this router")
+    axis = from_bins(arm_rows["low"], arm_rows["high"])
     return figure(data, DISTANCE, "share of same-group pairs", height=360, xaxis=axis, yaxis=SHARE)

@@ -37,7 +37,7 @@ def listed(run: Run, tokens: dict) -> dict:
     spelled = {}
     for side in ("query", "key"):
         places = zip(table[f"{side}_named"], table[f"{side}_position"], strict=True)
-        spelled[side] = [name.strip() or painted.visible(tokens["piece"][at]) for name, at in places]
+        spelled[side] = [name.strip() or painted.visible(tokens["piece"][token]) for name, token in places]
     return table | spelled
 
 
@@ -75,22 +75,22 @@ def picker(pairs: dict, keys: list[str], row: int) -> None:
 
 def show(tokens: dict, pairs: dict, row: int) -> None:
     """One pair: its numbers in a sentence, and both contexts side by side."""
-    at = {name: pairs[name][row] for name in pairs}
-    key = state.pair_key(*(at[name] for name in ("layer", "head", "query_position", "key_position")))
-    found = {name: at[name] for name in ("layer", "head", "group")}
-    onward.found(query=at["query_position"], pair=key, **found)
+    pair = {name: pairs[name][row] for name in pairs}
+    key = state.pair_key(*(pair[name] for name in ("layer", "head", "query_position", "key_position")))
+    place = {name: pair[name] for name in ("layer", "head", "group")}
+    onward.found(query=pair["query_position"], pair=key, **place)
     widgets.prose(
-        f"{_quoted(at['query'])} (token {at['query_position']:,}) reads {_quoted(at['key'])} (token "
-        f"{at['key_position']:,}), {at['distance']:,} tokens back: {at['attention']:.1%} of the attention of head "
-        f"{at['head']} in layer {at['layer']}, where reading all alike would give {at['uniform']:.2%}. "
-        f"{SAID[at['kind']]} Both are in group {at['group']}.",
+        f"{_quoted(pair['query'])} (token {pair['query_position']:,}) reads {_quoted(pair['key'])} (token "
+        f"{pair['key_position']:,}), {pair['distance']:,} tokens back: {pair['attention']:.1%} of the attention of "
+        f"head {pair['head']} in layer {pair['layer']}, where reading all alike would give {pair['uniform']:.2%}. "
+        f"{SAID[pair['kind']]} Both are in group {pair['group']}.",
         "more",
     )
     painted.contexts(
         tokens,
-        at["query_position"],
-        at["key_position"],
-        notes=("the earlier place", f"the later place; affinity {at['affinity']:.2f}"),
+        pair["query_position"],
+        pair["key_position"],
+        notes=("the earlier place", f"the later place; affinity {pair['affinity']:.2f}"),
     )
 
 

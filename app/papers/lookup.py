@@ -55,9 +55,9 @@ class Lookup:
     def other_commands(self, beside: Beside) -> dict[str, str]:
         """Stored study -> the command that makes its numbers again, of every one that a row has numbers from and that
         is not its own job's."""
-        own = self.job(beside).command
+        its_command = self.job(beside).command
         commands = {name: job.command for name, job in made(beside, self._protocol).items() if self.study(name)}
-        return {name: command for name, command in commands.items() if command != own}
+        return {name: command for name, command in commands.items() if command != its_command}
 
     def _protocol(self, name: str) -> dict[str, Any] | None:
         return (self.study(name) or {}).get("protocol")

@@ -39,9 +39,9 @@ States = dict[Key, tuple[str, list[Reading]]]  # printed row -> its state, and w
 def states(lookup: Lookup) -> States:
     """The state of every printed row."""
     rows = {}
-    for key, here in beside().items():
-        ours = readings(here, lookup)
-        rows[key] = state_of(here, ours, [cell.column for cell in printed()[key]]), ours
+    for key, reference in beside().items():
+        ours = readings(reference, lookup)
+        rows[key] = state_of(reference, ours, [cell.column for cell in printed()[key]]), ours
     return rows
 
 

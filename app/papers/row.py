@@ -26,33 +26,35 @@ HERE = {
 def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
     """The row, its state, both tables, the reason, the command and the button."""
     paper, table, row = key
-    here, cells = beside()[key], printed()[key]
+    reference, cells = beside()[key], printed()[key]
     st.header(f"{words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
     icon, colour = words.LOOK[state]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(state, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
-        for protocol in lookup.protocols(here, [reading.number for reading in ours]):
+        for protocol in lookup.protocols(reference, [reading.number for reading in ours]):
             widgets.prose(words.made(protocol), "quiet")
-    if why := here.cannot or here.damaged:
-        widgets.prose(f"{why} (Finding {here.finding} below.)" if here.finding else why, "note")
+    if why := reference.cannot or reference.damaged:
+        widgets.prose(f"{why} (Finding {reference.finding} below.)" if reference.finding else why, "note")
     with st.grid(2, min_column_width=560, gap="large"):
         with st.container():
             _printed(cells)
         with st.container():
-            _here(key, ours, here)
-    sources(here, lookup)
+            _here(key, ours, reference)
+    sources(reference, lookup)
     panels = panels_of_studies()
     for name in dict.fromkeys(reading.number.study for reading in ours):
-        if name in panels and panels[name] != here.panel:
+        if name in panels and panels[name] != reference.panel:
             link(panels[name])
-    measure(lookup.job(here), here.panel)
+    measure(lookup.job(reference), reference.panel)
 
 
-def sources(here: Beside, lookup: Lookup) -> None:
+def sources(reference: Beside, lookup: Lookup) -> None:
     """The other studies that numbers here are of, or would be, each with the command that makes them."""
     model = st.session_state["model"]
-    stored = {f"Made by the study {name}": command for name, command in lookup.other_commands(here).items()}
-    missing = {f"Not stored yet for this model, the study {name}": maker(name).command for name in lookup.missing(here)}
+    stored = {f"Made by the study {name}": command for name, command in lookup.other_commands(reference).items()}
+    missing = {
+        f"Not stored yet for this model, the study {name}": maker(name).command for name in lookup.missing(reference)
+    }
     lines = [f"{says}: {', then '.join(commands(command, model))}" for says, command in (stored | missing).items()]
     widgets.prose(lines, "quiet")
 
@@ -68,9 +70,9 @@ def _printed(cells: list[Cell]) -> None:
     widgets.prose("; ".join(dict.fromkeys(cell.protocol for cell in cells)), "quiet")
 
 
-def _here(key: Key, ours: list[Reading], here: Beside) -> None:
+def _here(key: Key, ours: list[Reading], reference: Beside) -> None:
     if not ours:
-        needs = f" It needs: {here.needs}" if here.needs else ""
+        needs = f" It needs: {reference.needs}" if reference.needs else ""
         widgets.prose(f"Nothing of this row is measured here yet.{needs}", "more")
         return
     values = {

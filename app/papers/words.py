@@ -72,11 +72,11 @@ def measured(reading: Reading) -> str:
     return words if reading.items is None else f"{words}, {reading.items:,} items"
 
 
-def row_measured(readings: list[Reading], most: int = 2) -> str:
+def row_measured(readings: list[Reading], limit: int = 2) -> str:
     """The first numbers of ours in one line."""
-    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:most]]
-    more = [f"{len(readings) - most} more"] if len(readings) > most else []
-    return "; ".join(words + more)
+    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:limit]]
+    left = [f"{len(readings) - limit} more"] if len(readings) > limit else []
+    return "; ".join(words + left)
 
 
 def made(protocol: dict[str, Any]) -> str:

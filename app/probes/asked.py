@@ -22,11 +22,11 @@ EVERY = {"length": 1024, "items": 16, "depth": 0.5}  # of the chart of every tas
 FURTHER = 2.0  # times the model's context, where positions go beyond it
 
 
-def request(**more: object) -> dict:
-    """The arguments of `probe` for the chosen model and text; `more` beside the defaults."""
+def request(**changes: object) -> dict:
+    """The arguments of `probe` for the chosen model and text; `changes` beside the defaults."""
     chosen = st.session_state
     args = {"model": chosen["model"], "text": chosen["text"], "choices": 4, "too_long": "refuse", "seed": 0}
-    return args | {"rope": "as_trained", "factor": FURTHER} | more
+    return args | {"rope": "as_trained", "factor": FURTHER} | changes
 
 
 def every_task() -> dict:
@@ -42,12 +42,12 @@ def every_task() -> dict:
     )
 
 
-def chosen_map(asked: list[Asked]) -> dict:
+def chosen_map(picked: list[Asked]) -> dict:
     """The request of the map of the chosen task."""
     chosen = st.session_state
     reach, choices = chosen["probe_reach"], chosen["probe_choices"]
     return request(
-        **{"probes": [chosen["probe"]], "methods": [one.spec for one in asked]},
+        **{"probes": [chosen["probe"]], "methods": [choice.spec for choice in picked]},
         **{"lengths": [reach // step for step in STEPS], "depths": DEPTHS},
         **{"examples": [choices * times for times in EXAMPLES], "items": chosen["probe_items"]},
         **{"choices": choices, "rope": chosen["probe_rope"]},
@@ -61,20 +61,20 @@ def tokens(args: dict) -> int:
         for task in args["probes"]
     )
     described = cached.catalogue()
-    asked = sum(1 if described[one["name"]]["saves"] == "reads" else TURNS for one in args["methods"])
-    return sum(args["lengths"]) * places * args["items"] * (1 + asked)
+    turns = sum(1 if described[spec["name"]]["saves"] == "reads" else TURNS for spec in args["methods"])
+    return sum(args["lengths"]) * places * args["items"] * (1 + turns)
 
 
 def smaller(args: dict) -> list[Scope]:
     """The map with less to do."""
-    reach, found = st.session_state["probe_reach"], []
+    reach, scopes = st.session_state["probe_reach"], []
     if args["items"] > 4:
-        found.append(Scope("4 questions in a cell", {"probe_items": 4}, 4 / args["items"]))
+        scopes.append(Scope("4 questions in a cell", {"probe_items": 4}, 4 / args["items"]))
     if args["methods"]:
-        found.append(Scope("dense attention only", {"probe_methods": "none"}, 1 / (1 + len(args["methods"]))))
+        scopes.append(Scope("dense attention only", {"probe_methods": "none"}, 1 / (1 + len(args["methods"]))))
     if reach and reach > 256:
-        found.append(Scope(f"prompts up to {reach // 2:,} tokens", {"probe_reach": reach // 2}, 0.5))
-    return found
+        scopes.append(Scope(f"prompts up to {reach // 2:,} tokens", {"probe_reach": reach // 2}, 0.5))
+    return scopes
 
 
 def controls() -> list[Asked]:
@@ -85,7 +85,7 @@ def controls() -> list[Asked]:
     )
     widgets.prose(cached.glossary(PROBE_TASKS[st.session_state["probe"]][2]), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        asked = methods()
+        choices = methods()
         st.selectbox(
             "Positions",
             list(PROBE_WAYS),
@@ -103,11 +103,11 @@ def controls() -> list[Asked]:
             help="More questions narrow the intervals and take longer in proportion.",
         )
         st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
-    return asked
+    return choices
 
 
-def _reach(most: int) -> None:
-    fits = [size for size in PROBE_REACHES if size <= most] or [most]
+def _reach(longest: int) -> None:
+    fits = [size for size in PROBE_REACHES if size <= longest] or [longest]
     default = USUAL if USUAL in fits else fits[-1]
     if st.session_state["probe_reach"] in set(PROBE_REACHES) - set(fits):
         state.choose(st.session_state, probe_reach=default)  # it was right for another model
@@ -137,15 +137,15 @@ def methods() -> list[Asked]:
         width=280,
     )
     words = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # of the page on quality
-    mine = {name: cards.parse(chosen[words[described[name]["saves"]]], offered) for name in chosen["probe_pick"]}
-    return [_asked(name, described[name], own.get(name, {}), offered) for name, own in mine.items()]
+    picked = {name: cards.parse(chosen[words[described[name]["saves"]]], offered) for name in chosen["probe_pick"]}
+    return [_asked(name, described[name], settings.get(name, {}), offered) for name, settings in picked.items()]
 
 
-def _asked(name: str, about: dict, own: dict, offered: list[str]) -> Asked:
+def _asked(name: str, about: dict, settings: dict, offered: list[str]) -> Asked:
     fields = {field["name"]: field for field in about["fields"]}
     defaults = {field: about["default"] for field, about in fields.items()}
     router = st.session_state["router"] if about["needs"] == "router" else None
-    changed, _ = cards.read(fields, own, defaults)  # what was refused is said on the page on quality
+    changed, _ = cards.read(fields, settings, defaults)  # what was refused is said on the page on quality
     return Asked(name, about, router, defaults, changed, offered.index(name))
 
 

@@ -16,7 +16,7 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
     lengths = sorted({row["length"] for row in rows})
     places = sorted({row[axis] for row in rows}, reverse=axis == "examples") if axis else [None]
     cells = {(row[axis] if axis else None, row["length"]): row for row in rows}
-    found = [[cells.get((place, length)) for length in lengths] for place in places]
+    cells_of = [[cells.get((place, length)) for length in lengths] for place in places]
     names = [f"{place:.0%}" if axis == "depth" else f"{place:,}" if axis else "" for place in places]
     chance = rows[0]["chance"]
     bar = {"thickness": 12, "title": {"text": "right answers", "side": "right"}}
@@ -24,12 +24,12 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
     across, down = list(range(len(lengths))), list(range(len(places)))  # plotly reads names that are numbers as places
     trace = {
         "type": "heatmap",
-        **{"x": across, "y": down, "z": [[one and one["score"] for one in row] for row in found]},
+        **{"x": across, "y": down, "z": [[cell and cell["score"] for cell in row] for row in cells_of]},
         **{"zmin": 0, "zmax": 1, "colorscale": SCALE, "colorbar": bar, "xgap": 2, "ygap": 2, "hoverongaps": False},
-        "customdata": [[_says(one) for one in row] for row in found],
+        "customdata": [[_says(cell) for cell in row] for row in cells_of],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
-    notes = [_number(x, y, one) for y, row in enumerate(found) for x, one in enumerate(row) if one]
+    notes = [_number(x, y, cell) for y, row in enumerate(cells_of) for x, cell in enumerate(row) if cell]
     columns = [f"{length:,}" for length in lengths]
     return figure(
         [trace],
@@ -43,27 +43,29 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
     )
 
 
-def _number(x: int, y: int, one: dict) -> dict:
-    sure = one["low"] > one["chance"]
-    colour = "#1A1A1A" if one["score"] > DARK else "#FFFFFF"
-    text = f"{one['score']:.0%}{f' {SURE}' if sure else ''}"
+def _number(x: int, y: int, cell: dict) -> dict:
+    sure = cell["low"] > cell["chance"]
+    colour = "#1A1A1A" if cell["score"] > DARK else "#FFFFFF"
+    text = f"{cell['score']:.0%}{f' {SURE}' if sure else ''}"
     return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"color": colour, "size": 13}}
 
 
-def _says(one: dict | None) -> str:
-    if one is None:
+def _says(cell: dict | None) -> str:
+    if cell is None:
         return ""
-    said = f"{one['score']:.0%} right ({one['low']:.0%} to {one['high']:.0%}), n = {one['n']:,}"
-    if one["difference"] is not None:
-        said += f"<br>{100 * one['difference']:+.0f} points against dense"
-    return said + (f"<br>{one['truncated']:,} prompts cut, the answer in {one['lost']:,}" if one["truncated"] else "")
+    spelled = f"{cell['score']:.0%} right ({cell['low']:.0%} to {cell['high']:.0%}), n = {cell['n']:,}"
+    if cell["difference"] is not None:
+        spelled += f"<br>{100 * cell['difference']:+.0f} points against dense"
+    return spelled + (
+        f"<br>{cell['truncated']:,} prompts cut, the answer in {cell['lost']:,}" if cell["truncated"] else ""
+    )
 
 
 def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
     """Share of right answers against the length, a line for each method with its 95% interval, over all places."""
     data = []
-    for at, (name, rows) in enumerate(lines.items()):
-        (colour, symbol), dash = style(at), "solid" if at == 0 else "dash"
+    for series, (name, rows) in enumerate(lines.items()):
+        (colour, symbol), dash = style(series), "solid" if series == 0 else "dash"
         x, y = ([row[column] for row in rows] for column in ("length", "score"))
         hover = f"{safe(name)}: %{{y:.0%}} at %{{x:,}} tokens"
         data.append(line(safe(name), x, y, colour, dash, symbol, hover, error_y=_bounds(rows, colour)))
@@ -81,10 +83,10 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
 def tasks(names: Sequence[str], lines: dict[str, list[dict]]) -> dict:
     """Share of right answers of every task with its 95% interval, a bar for each method."""
     data = []
-    for at, (name, rows) in enumerate(lines.items()):
-        more = {"error_y": _bounds(rows, CHANCE), "customdata": [_says(row) for row in rows]}
+    for series, (name, rows) in enumerate(lines.items()):
+        look = {"error_y": _bounds(rows, CHANCE), "customdata": [_says(row) for row in rows]}
         scores, hover = [row["score"] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
-        data.append(bars(safe(name), names, scores, style(at)[0], hover, **more))
+        data.append(bars(safe(name), names, scores, style(series)[0], hover, **look))
     data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
     return figure(data, "task", "right answers", xaxis=NAMES, yaxis=yaxis, barmode="group")

@@ -11,10 +11,10 @@ from app.ui import jobs, repeat, widgets
 def one_test() -> None:
     """The answer, the controls, the map or its button, and one question as the model read it."""
     answer = st.container()
-    asked = probes.controls()
-    if said := words.changed(asked):
-        widgets.prose(f"Settings as on the page Quality vs speed. {said}.", "quiet")
-    args = probes.chosen_map(asked)
+    choices = probes.controls()
+    if changes := words.changed(choices):
+        widgets.prose(f"Settings as on the page Quality vs speed. {changes}.", "quiet")
+    args = probes.chosen_map(choices)
     run = cached.store().find("probe", args)
     if run is None:
         jobs.run_button(
@@ -36,7 +36,7 @@ def one_test() -> None:
         shown.lengths(run)
         with widgets.guarded():
             shown.prompt(run)
-    repeat.drawer(words.command(args, asked))
+    repeat.drawer(words.command(args, choices))
 
 
 def _example(args: dict) -> Run | None:

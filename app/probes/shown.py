@@ -26,20 +26,20 @@ def maps(run: Run, task: str) -> None:
     """One map for each method on one scale, dense first."""
     axis = PROBE_TASKS[task][1]
     with st.grid(2, min_column_width=380, gap="large"):
-        for at, label in enumerate(run.numbers["labels"]):
+        for place, label in enumerate(run.numbers["labels"]):
             rows = [row for row in run.numbers["rows"] if row["method"] == label]
             widgets.chart(
                 charts.grid(rows, axis),
                 {key: [row[key] for row in rows] for key in ("length", "depth", "examples", *NUMBERS)},
                 title=widgets.plain(label),
-                key=f"probe_map_{at}",
+                key=f"probe_map_{place}",
                 alt=f"Share of right answers by place and length with {label}",
                 help=cached.glossary("needle map"),
             )
-    each = run.numbers["rows"][0]["n"]
+    per_cell = run.numbers["rows"][0]["n"]
     where = "Depth 0%: the beginning of the prompt, 100%: right before the question. " if axis == "depth" else ""
     st.caption(
-        f"{where}{each:,} questions in each cell; {charts.SURE} marks a cell that is above chance by itself "
+        f"{where}{per_cell:,} questions in each cell; {charts.SURE} marks a cell that is above chance by itself "
         "(95% interval). All maps have one scale."
     )
 
@@ -90,17 +90,19 @@ def _numbers(run: Run) -> None:
 def prompt(run: Run) -> None:
     """One question as the model read it, its middle left out."""
     table = cached.columns(run, "shown")
-    one = {name: html.escape(str(column[0])) for name, column in table.items()}
+    parts = {name: html.escape(str(column[0])) for name, column in table.items()}
     st.subheader("One question as the model reads it", anchor=False, help=cached.glossary("distractor"))
-    evidence = f" <mark>{one['evidence']}</mark> " if one["evidence"] else " … "
+    evidence = f" <mark>{parts['evidence']}</mark> " if parts["evidence"] else " … "
     st.html(
-        f'<p class="fs-more">… {one["before"]}{evidence}{one["after"]} …</p>'
-        f'<p class="fs-more"><b>Asked at the end:</b> {one["question"]} <b>?</b></p>'
-        f'<p class="fs-more"><b>Right:</b> {one["answer"]} &nbsp; <b>Others:</b> {one["others"]}</p>'
+        f'<p class="fs-more">… {parts["before"]}{evidence}{parts["after"]} …</p>'
+        f'<p class="fs-more"><b>Asked at the end:</b> {parts["question"]} <b>?</b></p>'
+        f'<p class="fs-more"><b>Right:</b> {parts["answer"]} &nbsp; <b>Others:</b> {parts["others"]}</p>'
     )
     place = table["at"][0]
-    said = f"The first question of a cell with prompts of {table['length'][0]:,} tokens"
-    widgets.prose(f"{said}; the answer stands at token {int(place):,}." if place is not None else f"{said}.", "quiet")
+    sentence = f"The first question of a cell with prompts of {table['length'][0]:,} tokens"
+    widgets.prose(
+        f"{sentence}; the answer stands at token {int(place):,}." if place is not None else f"{sentence}.", "quiet"
+    )
 
 
 def every_task(run: Run) -> None:
@@ -113,10 +115,14 @@ def every_task(run: Run) -> None:
     )
     where, able = run.numbers["rows"][0], run.numbers["able"]
     can = [title(row["probe"]) for row in dense if able[row["probe"]]]
-    said = f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(can)} of "
-    said += f"{len(dense)} tasks"
-    more = f": {', '.join(can)}." if can else ". It may still find what is nearer: choose shorter prompts above."
-    widgets.prose([said + more, *(_loses(label, rows, able) for label, rows in list(lines.items())[1:])], "more")
+    sentence = (
+        f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(can)} of "
+    )
+    sentence += f"{len(dense)} tasks"
+    where_able = f": {', '.join(can)}." if can else ". It may still find what is nearer: choose shorter prompts above."
+    widgets.prose(
+        [sentence + where_able, *(_loses(label, rows, able) for label, rows in list(lines.items())[1:])], "more"
+    )
     widgets.chart(
         charts.tasks(names, lines),
         {name: table[name] for name in ("probe", "method", *NUMBERS)},
@@ -140,14 +146,14 @@ def _loses(label: str, rows: list[dict], able: dict[str, bool]) -> str:
 def beyond() -> None:
     """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
-    found = stored.opened("length-extension", "Reading twice the context")
-    if found is not None:
-        study.drawn(found, "probe_beyond", cached.glossary("dynamic NTK"))
+    numbers = stored.opened("length-extension", "Reading twice the context")
+    if numbers is not None:
+        study.drawn(numbers, "probe_beyond", cached.glossary("dynamic NTK"))
 
 
 def recall() -> None:
     """What texts whose answers stand far before in them gave the model, as it was measured and stored."""
     st.header("Where its recall comes from", anchor=False, help=cached.glossary("recall documents"))
-    found = stored.opened("recall-documents", "What recall documents give")
-    if found is not None:
-        study.drawn(found, "probe_recall", cached.glossary("recall documents"), "recall-documents")
+    numbers = stored.opened("recall-documents", "What recall documents give")
+    if numbers is not None:
+        study.drawn(numbers, "probe_recall", cached.glossary("recall documents"), "recall-documents")

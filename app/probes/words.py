@@ -43,14 +43,16 @@ def against(row: dict) -> str:
     return f"{points[0]} ({points[1]} to {points[2]})"
 
 
-def command(args: dict, asked: list[Asked]) -> str:
+def command(args: dict, choices: list[Asked]) -> str:
     """The same from the command line; a text that is no sample is a file there."""
     samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
-    methods = [one.spec for one in asked] or None
+    methods = [choice.spec for choice in choices] or None
     return commandline("probe", args | {"text": samples.get(args["text"], "FILE"), "methods": methods})
 
 
-def changed(asked: list[Asked]) -> str:
+def changed(choices: list[Asked]) -> str:
     """The settings that came from the page on quality, in words; empty without any."""
-    said = [f"{one.about['title']}: {quality_words.changes(one).lower()}" for one in asked if one.changed]
-    return "; ".join(said)
+    changes = [
+        f"{choice.about['title']}: {quality_words.changes(choice).lower()}" for choice in choices if choice.changed
+    ]
+    return "; ".join(changes)

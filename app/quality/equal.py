@@ -24,30 +24,30 @@ def choice() -> float | None:
     return None if percent is None else percent / 100
 
 
-def request(one: Asked, share: float, reading: dict) -> dict | None:
+def request(choice: Asked, share: float, reading: dict) -> dict | None:
     """The arguments of `equal-budget` for one method; None where it has no setting that counts keys."""
-    if one.about["budget"] is None:
+    if choice.about["budget"] is None:
         return None
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
-    return args | {"methods": [_given(one).spec], "share": share, "windows": 1, "seed": 0}
+    return args | {"methods": [_given(choice).spec], "share": share, "windows": 1, "seed": 0}
 
 
-def _given(one: Asked) -> Asked:
+def _given(choice: Asked) -> Asked:
     """A method without what a budget sets."""
-    counts = (one.about["budget"], *one.about["competing"])
-    return replace(one, changed={name: value for name, value in one.changed.items() if name not in counts})
+    counts = (choice.about["budget"], *choice.about["competing"])
+    return replace(choice, changed={name: value for name, value in choice.changed.items() if name not in counts})
 
 
-def settled(one: Asked, args: dict | None, share: float, tokens: int) -> tuple[Asked, Run | None]:
+def settled(choice: Asked, args: dict | None, share: float, tokens: int) -> tuple[Asked, Run | None]:
     """A method at the setting at which it reads so much, and the run of `request` that found it; as it was, and None,
     where it has no setting that counts keys."""
     if args is None:
-        return one, None
-    given = _given(one)
-    run = asking.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
+        return choice, None
+    choice_alone = _given(choice)
+    run = asking.ask("equal-budget", args, f"Setting {choice.about['title']} to {share:.0%} of the reads", tokens)
     (spec,) = run.numbers["methods"]
-    changed = {name: value for name, value in spec["settings"].items() if value != one.defaults.get(name)}
-    return replace(given, changed=changed, policy=spec.get("policy")), run
+    changed = {name: value for name, value in spec["settings"].items() if value != choice.defaults.get(name)}
+    return replace(choice_alone, changed=changed, policy=spec.get("policy")), run
 
 
 def reaches(run: Run | None) -> bool:
@@ -55,9 +55,9 @@ def reaches(run: Run | None) -> bool:
     return run is None or run.numbers["rows"][0]["reached"]
 
 
-def said(found: list[tuple[Asked, Run | None]]) -> None:
+def said(settled_methods: list[tuple[Asked, Run | None]]) -> None:
     """What the budget is, whom it cannot be given to, and who does not reach it."""
-    runs = [run for _, run in found if run is not None]
+    runs = [run for _, run in settled_methods if run is not None]
     if runs:
         numbers = runs[0].numbers
         widgets.prose(
@@ -66,8 +66,8 @@ def said(found: list[tuple[Asked, Run | None]]) -> None:
             "what it fetches from memory to choose its keys.",
             "more",
         )
-    for one, run in found:
+    for choice, run in settled_methods:
         if run is None:
-            widgets.prose(f"{one.about['title']} reads every key, so it cannot be given a budget.", "note")
+            widgets.prose(f"{choice.about['title']} reads every key, so it cannot be given a budget.", "note")
         elif not reaches(run):
             widgets.prose(f"Left out: {run.numbers['notes'][-1]}", "note")

@@ -11,9 +11,9 @@ SHORT = 2048  # a text of so many tokens is read whole when nothing was chosen
 SIZES = tuple(1 << power for power in range(7, 18))
 
 
-def what_is_read(tokens: int, most: int) -> dict:
-    """The choice of what is read, as arguments of `evaluate`; `tokens` in the text, `most` in the model's context."""
-    fits = [size for size in SIZES if size <= min(tokens, most)]
+def what_is_read(tokens: int, longest: int) -> dict:
+    """The choice of what is read, as arguments of `evaluate`; `tokens` in the text, `longest` in a context."""
+    fits = [size for size in SIZES if size <= min(tokens, longest)]
     spelled = {f"{size}": f"the first {size:,} tokens" for size in fits}
     spelled["all"] = f"the whole text, {tokens:,} tokens"
     spelled |= {f"{size}w": f"the whole text in windows of {size:,}" for size in fits if 2 * size <= tokens}
@@ -33,9 +33,9 @@ def reading_of(choice: str) -> dict:
     return {"window": int(choice.rstrip("w")), "long_text": "windows" if choice.endswith("w") else "first"}
 
 
-def window_of(reading: dict, tokens: int, most: int) -> int:
+def window_of(reading: dict, tokens: int, longest: int) -> int:
     """How many tokens a window of the reading has, as `evaluate` cuts a text."""
-    return min(reading["window"], tokens) if reading["window"] else tokens // -(-tokens // most)
+    return min(reading["window"], tokens) if reading["window"] else tokens // -(-tokens // longest)
 
 
 def tokens_read(reading: dict, tokens: int) -> int:

@@ -46,52 +46,54 @@ def tab(saves: str, share: float | None) -> None:
     picker = cards.Picker(f"quality_{saves}", offered, len(offered))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         prefix = _prefix(inspected["tokens"], card["max_positions"])
-        mine = picker.choose(described)
-        picker.all_of_them(f"All {len(offered)}", mine)
+        chosen_methods = picker.choose(described)
+        picker.all_of_them(f"All {len(offered)}", chosen_methods)
     with st.grid(2, min_column_width=420, gap="large"):
         drawn, beside = st.container(), st.container()
     with beside:
-        asked = cards.cards(picker, described, mine, {"name": ""}, prefix, share is not None)
-    shown, work = [], min(inspected["tokens"], 2 * CUTS * (prefix + AFTER))
+        choices = cards.cards(picker, described, chosen_methods, {"name": ""}, prefix, share is not None)
+    results, work = [], min(inspected["tokens"], 2 * CUTS * (prefix + AFTER))
     with drawn:
-        wanted = [_request(one.spec, prefix, share) for one in asked]
+        wanted = [_request(choice.spec, prefix, share) for choice in choices]
         doing = f"Reading with {words.counted(len(wanted), 'method')}"
         stored, wait = asking.several("continuation", wanted, doing, "method", work)
-    for one, args, run in zip(asked, wanted, stored, strict=True):
+    for choice, args, run in zip(choices, wanted, stored, strict=True):
         with drawn, widgets.guarded():
             if run is None and not wait:
-                run = asking.compute("continuation", args, f"Reading with {one.about['title']}", work)
+                run = asking.compute("continuation", args, f"Reading with {choice.about['title']}", work)
             if run is None:
                 continue
-            found = Shown(one, run, _row(run), None)
-            shown.append(
-                Shown(found.asked, found.run, found.row, quality_speed.timed_prompt(_at(found), card["max_positions"]))
+            result = Shown(choice, run, _row(run), None)
+            results.append(
+                Shown(
+                    result.asked, result.run, result.row, quality_speed.timed_prompt(_at(result), card["max_positions"])
+                )
             )
     with answer:
-        if shown or not wait:
-            widgets.prose(conclusion(shown, saves, prefix))
-    if not shown:
+        if results or not wait:
+            widgets.prose(conclusion(results, saves, prefix))
+    if not results:
         return
     with drawn:
-        _chart(shown, saves)
-        quality_speed.buttons([_at(one) for one in shown], card, prefix)
-    widgets.source(shown[0].run)
-    for sentence in dict.fromkeys(note for one in shown for note in one.run.numbers["notes"]):
+        _chart(results, saves)
+        quality_speed.buttons([_at(choice) for choice in results], card, prefix)
+    widgets.source(results[0].run)
+    for sentence in dict.fromkeys(note for choice in results for note in choice.run.numbers["notes"]):
         widgets.prose(sentence, "note")
-    take.offer({one.row["label"]: (one.run, _at(one).spec) for one in shown}, f"quality_{saves}")
-    _table(shown, saves)
-    if duo := next((one for one in asked if one.name == split.METHOD), None):
+    take.offer({choice.row["label"]: (choice.run, _at(choice).spec) for choice in results}, f"quality_{saves}")
+    _table(results, saves)
+    if duo := next((choice for choice in choices if choice.name == split.METHOD), None):
         title = "Which heads does DuoAttention let keep every key?"
         drawer("quality_split", lambda: split.show(duo), title=title, icon=":material/call_split:")
     with widgets.guarded():
-        search.section(saves, asked, prefix, inspected["tokens"], card["max_positions"])
-    request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
+        search.section(saves, choices, prefix, inspected["tokens"], card["max_positions"])
+    request = _request({"name": "dense"}, prefix, share) | {"methods": [choice.asked.spec for choice in results]}
     repeat.drawer(commandline("continuation", request | {"texts": ["TEXT"]}))
 
 
 def _prefix(tokens: int, context: int) -> int:
-    most = min(tokens, context) - AFTER
-    fits = [length for length in PREFIXES if length <= most] or [max(8, most)]
+    longest = min(tokens, context) - AFTER
+    fits = [length for length in PREFIXES if length <= longest] or [max(8, longest)]
     twice = [length for length in fits if length <= FIRST and 2 * (length + AFTER) <= tokens]  # enough for an interval
     default = twice[-1] if twice else fits[0]
     if st.session_state["quality_prefix"] not in (None, *fits):
@@ -111,67 +113,72 @@ def _request(spec: dict, prefix: int, share: float | None) -> dict:
 def _row(run: Run) -> dict:
     """The row of a method in the words of the other tab, so that both are told and drawn alike."""
     (_, row) = run.numbers["rows"]
-    more = {"difference_low": row["low"], "difference_high": row["high"], "ceiling": False, "reads_future": False}
+    columns = {"difference_low": row["low"], "difference_high": row["high"], "ceiling": False, "reads_future": False}
     part = row["kv_share"] if row["blocks"] is None else row["blocks"]
-    return row | more | {"reads_causal": part, "reads_kv": part, "sharing": 1.0}
+    return row | columns | {"reads_causal": part, "reads_kv": part, "sharing": 1.0}
 
 
-def _at(one: Shown) -> Asked:
+def _at(result: Shown) -> Asked:
     """The method with the settings that were run, which a budget may have chosen."""
-    changed = {name: value for name, value in one.row["settings"].items() if value != one.asked.defaults.get(name)}
-    return Asked(one.asked.name, one.asked.about, None, one.asked.defaults, changed, one.asked.place)
+    changed = {
+        name: value for name, value in result.row["settings"].items() if value != result.asked.defaults.get(name)
+    }
+    return Asked(result.asked.name, result.asked.about, None, result.asked.defaults, changed, result.asked.place)
 
 
-def conclusion(shown: Sequence[Shown], saves: str, prefix: int) -> str:
+def conclusion(results: Sequence[Shown], saves: str, prefix: int) -> str:
     """The cheapest method that keeps the quality, or the nearest where none does."""
-    if not shown:
+    if not results:
         return "Choose a method to compare with dense attention."
-    near = [one for one in shown if one.row["difference"] <= NEAR]
+    near = [result for result in results if result.row["difference"] <= NEAR]
     best = (
-        min(near, key=lambda one: one.row["reads_causal"])
+        min(near, key=lambda result: result.row["reads_causal"])
         if near
-        else min(shown, key=lambda one: one.row["difference"])
+        else min(results, key=lambda result: result.row["difference"])
     )
-    kept = f"holds {best.row['reads_causal']:.0%} of dense attention's KV cache"
-    part = kept if saves == "memory" else f"reads {best.row['reads_causal']:.0%} of the prompt's blocks"
+    share_words = f"holds {best.row['reads_causal']:.0%} of dense attention's KV cache"
+    part = share_words if saves == "memory" else f"reads {best.row['reads_causal']:.0%} of the prompt's blocks"
     where = f"after prompts of {prefix:,} tokens of this text"
     if near:
         return f"{best.title} {part} and predicts what follows at {words.change(best.row)} perplexity, {where}."
-    said = f"No chosen method stays within {NEAR:.0%} of dense {where}: the nearest, {best.title}, {part}"
-    return f"{said} at {words.change(best.row)} perplexity."
+    sentence = f"No chosen method stays within {NEAR:.0%} of dense {where}: the nearest, {best.title}, {part}"
+    return f"{sentence} at {words.change(best.row)} perplexity."
 
 
-def _chart(shown: Sequence[Shown], saves: str) -> None:
+def _chart(results: Sequence[Shown], saves: str) -> None:
     memory = saves == "memory"
-    dense = shown[0].run.numbers["rows"][0]["kv_bytes"]
-    values = {"method": [one.title for one in shown], "settings": [words.changes(_at(one)) for one in shown]}
+    dense = results[0].run.numbers["rows"][0]["kv_bytes"]
+    values = {
+        "method": [result.title for result in results],
+        "settings": [words.changes(_at(result)) for result in results],
+    }
     for name in ("perplexity", "difference", "low", "high", "kv_bytes", "kv_share", "blocks"):
-        values[name] = [one.row[name] for one in shown]
+        values[name] = [result.row[name] for result in results]
     widgets.chart(
-        charts.memory(shown, dense) if memory else charts.trade(shown),
+        charts.memory(results, dense) if memory else charts.trade(results),
         values,
         title="Quality against memory" if memory else "Quality against time of the prompt",
         key=f"quality_{saves}_chart",
         alt="Change of perplexity on what follows a prompt, by what each method holds or how fast it reads the prompt",
         help=cached.glossary("eviction" if memory else "quality against speed"),
     )
-    said = (
+    caption = (
         "Bytes of keys and values really held when the prompt has been read."
         if memory
         else "Hollow: the most the blocks allow, not timed. Solid: the prompt timed here, its estimate included."
     )
-    row = shown[0].row
+    row = results[0].row
     bars = f" Bars: 95% intervals over {row['units']:,} {row['unit']}." if row["low"] is not None else ""
-    st.caption(said + bars)
+    st.caption(caption + bars)
 
 
-def _table(shown: Sequence[Shown], saves: str) -> None:
+def _table(results: Sequence[Shown], saves: str) -> None:
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
-    dense = shown[0].run.numbers["rows"][0]
-    rows = [dense, *(one.row for one in shown)]
-    values = {"method": ["Dense", *(one.run.numbers["rows"][1]["label"] for one in shown)]}
-    values |= {"change": [0.0, *(one.row["difference"] for one in shown)]}
-    values |= {"change_words": ["–", *(words.change(one.row) for one in shown)]}
+    dense = results[0].run.numbers["rows"][0]
+    rows = [dense, *(result.row for result in results)]
+    values = {"method": ["Dense", *(result.run.numbers["rows"][1]["label"] for result in results)]}
+    values |= {"change": [0.0, *(result.row["difference"] for result in results)]}
+    values |= {"change_words": ["–", *(words.change(result.row) for result in results)]}
     for column, name in {
         "perplexity": "perplexity",
         "share": "kv_share",
@@ -182,17 +189,19 @@ def _table(shown: Sequence[Shown], saves: str) -> None:
     for column, name in {"held": "kv_bytes", "most": "kv_most_bytes"}.items():
         values |= {column: [row[name] for row in rows], f"{column}_words": [size(row[name]) for row in rows]}
     for column, phase in (("speed", "the prompt"), ("token", "later tokens")):
-        values[column] = [1.0, *(_times(one, phase) for one in shown)]
-    columns = {name: one for name, one in COLUMNS.items() if name in ("method", "change", "perplexity", *ONLY[saves])}
+        values[column] = [1.0, *(_times(result, phase) for result in results)]
+    columns = {
+        name: result for name, result in COLUMNS.items() if name in ("method", "change", "perplexity", *ONLY[saves])
+    }
     tables.table(
         columns, values, key=f"quality_{saves}_table", identity=f"quality_{saves}", label="Methods", height=420
     )
     plain = {name: cells for name, cells in values.items() if not name.endswith("_words")}
     widgets.numbers(plain, f"quality-{saves}", f"quality_{saves}_rows")
-    row = shown[0].row
+    row = results[0].row
     widgets.prose(f"Intervals of the change hold 95%, from {row['units']:,} {row['unit']}.", "quiet")
 
 
-def _times(one: Shown, phase: str) -> float | None:
-    found = one.speed["phases"] if one.speed else []
-    return next((timed.median for timed in found if timed.name == phase), None)
+def _times(result: Shown, phase: str) -> float | None:
+    phases_ = result.speed["phases"] if result.speed else []
+    return next((timed.median for timed in phases_ if timed.name == phase), None)

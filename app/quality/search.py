@@ -23,32 +23,34 @@ WHAT = {
 }
 
 
-def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, context: int) -> None:
+def section(saves: str, choices: Sequence[Asked], prefix: int, tokens: int, context: int) -> None:
     """The control, the button with its price, and what was found, for the page's prompts of `prefix` tokens. Methods
     that save reads have none: their stretches have 1,024 tokens, fewer where the text has few `tokens` or the model
     reads few at once."""
-    asked = [one for one in asked if saves != "reads" or (one.about["budget"] and not one.about["ceiling"])]
-    if not asked:
+    choices = [
+        choice for choice in choices if saves != "reads" or (choice.about["budget"] and not choice.about["ceiling"])
+    ]
+    if not choices:
         return
     prefix = prefix or fitting(min(FIRST, context - AFTER), tokens)
     st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
-    least, why = shortest(saves, asked)
-    stretch = max(prefix, least) + AFTER
+    shortest_prompt, why = shortest(saves, choices)
+    stretch = max(prefix, shortest_prompt) + AFTER
     if tokens < FEWEST * stretch:
         widgets.prose(
             f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens: choose a "
-            f"longer text{', or a shorter prompt above' * (prefix > least > 0)}.{why}",
+            f"longer text{', or a shorter prompt above' * (prefix > shortest_prompt > 0)}.{why}",
             "quiet",
         )
         return
-    if prefix < least:
-        widgets.prose(f"A search needs prompts of {least:,} tokens: choose a longer one above.{why}", "quiet")
+    if prefix < shortest_prompt:
+        widgets.prose(f"A search needs prompts of {shortest_prompt:,} tokens: choose a longer one above.{why}", "quiet")
         return
     look = {"format_func": "less than {}%".format, "required": True}
     st.segmented_control("Perplexity may rise by", MAY_LOSE, key="quality_lose", **look)
-    args = request(saves, asked, prefix)
+    args = request(saves, choices, prefix)
     passes = PASSES + SETTLING * (saves == "reads")
-    work = int(len(asked) * STEPS * passes + CUTS) * (prefix + AFTER)
+    work = int(len(choices) * STEPS * passes + CUTS) * (prefix + AFTER)
     jobs.run_button("Search for a setting", "search", args, "quality_search", work)
     run = cached.store().find("search", args)
     if run is None:
@@ -74,21 +76,21 @@ def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, contex
     st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
 
 
-def shortest(saves: str, asked: Sequence[Asked]) -> tuple[int, str]:
+def shortest(saves: str, choices: Sequence[Asked]) -> tuple[int, str]:
     """(tokens of the shortest prompt in which these methods differ, why): what they always keep or read is a part of
     it. Of methods that save reads it is what is searched for."""
     name, times = LEAST_OF.get(saves, ("", 0))
-    size, title = max((one.settings.get(name, 0), one.about["title"]) for one in asked)
-    least = times * size
+    size, title = max((choice.settings.get(name, 0), choice.about["title"]) for choice in choices)
+    tokens = times * size
     why = (
         f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, different methods read the same."
     )
-    return least, why if least else ""
+    return tokens, why if tokens else ""
 
 
 def _stretches(saves: str, prefix: int) -> str:
-    said = f"stretches of {prefix + AFTER:,} tokens"
-    return said if saves == "reads" else f"{said}, the prompt of {prefix:,} chosen above and {AFTER} after it"
+    sentence = f"stretches of {prefix + AFTER:,} tokens"
+    return sentence if saves == "reads" else f"{sentence}, the prompt of {prefix:,} chosen above and {AFTER} after it"
 
 
 def fitting(prefix: int, tokens: int) -> int:
@@ -98,9 +100,9 @@ def fitting(prefix: int, tokens: int) -> int:
     return prefix
 
 
-def request(saves: str, asked: Sequence[Asked], prefix: int) -> dict:
+def request(saves: str, choices: Sequence[Asked], prefix: int) -> dict:
     """The arguments of `search` for the methods that are chosen."""
     chosen = st.session_state
     args = {"model": chosen["model"], "texts": [chosen["text"]], "saves": saves, "prefix": prefix}
-    args |= {"methods": [one.spec for one in asked], "lose": chosen["quality_lose"] / 100}
+    args |= {"methods": [choice.spec for choice in choices], "lose": chosen["quality_lose"] / 100}
     return args | {"continuation": AFTER, "cuts": CUTS, "seed": 0}

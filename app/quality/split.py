@@ -20,15 +20,15 @@ COLUMNS = {
 }
 
 
-def show(one: Asked) -> None:
+def show(choice: Asked) -> None:
     """The list of the heads, those that the text would miss most first."""
-    args = state.study_args(st.session_state, ratio=one.settings["ratio"])
+    args = state.study_args(st.session_state, ratio=choice.settings["ratio"])
     run = asking.ask("head-split", args, "Estimating the loss without each head", asking.inspected()["tokens"])
     widgets.prose(run.numbers["sentence"])
-    found = cached.columns(run, "heads")
-    values = {name: found[name] for name in ("layer", "head", "rise", "far")}
-    values |= {"keeps": [KEEPS[whole] for whole in found["whole"]]}
-    values |= {"by_loss": [KEEPS[missed] for missed in found["missed"]]}
+    heads = cached.columns(run, "heads")
+    values = {name: heads[name] for name in ("layer", "head", "rise", "far")}
+    values |= {"keeps": [KEEPS[keeps_all] for keeps_all in heads["whole"]]}
+    values |= {"by_loss": [KEEPS[missed] for missed in heads["missed"]]}
     st.subheader("Heads that this text would miss most", anchor=False, help=cached.glossary(TERM))
     tables.table(COLUMNS, values, key="quality_split_rows", identity=run.id, label="Key-value heads", height=360)
     widgets.numbers(values, "heads-of-duo-attention", "quality_split_numbers")

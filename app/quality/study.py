@@ -26,36 +26,38 @@ def show() -> None:
     if saves == "reads":
         equal_reads()
         return
-    name, what = OF[saves]
-    found = stored.opened(name, what)
-    if found is not None:
-        study.drawn(found, f"quality_{name}", name=name)
+    name, title = OF[saves]
+    numbers = stored.opened(name, title)
+    if numbers is not None:
+        study.drawn(numbers, f"quality_{name}", name=name)
 
 
 def equal_reads() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
     st.header("Equal reads", anchor=False, help=cached.glossary("equal reads"))
-    found = stored.opened(NAME, "Every method at the same budgets")
-    if found is None:
+    numbers = stored.opened(NAME, "Every method at the same budgets")
+    if numbers is None:
         return
-    _means(found.numbers["means"])
-    titles = [panel.title for panel in found.panels]
+    _means(numbers.numbers["means"])
+    titles = [panel.title for panel in numbers.panels]
     widgets.settled("equal_panel", [None, *titles], None)
-    shown = st.session_state["equal_panel"] or titles[0]
-    chosen = fields.pick(st.selectbox, "Text and context", titles, "equal_panel", shown, width=480)
-    study.one(found, chosen, "equal", cached.glossary("equal reads"))
-    widgets.prose(found.notes, "quiet")
-    study.rows(NAME, found, "equal")
-    stored.made(found)
+    default = st.session_state["equal_panel"] or titles[0]
+    chosen = fields.pick(st.selectbox, "Text and context", titles, "equal_panel", default, width=480)
+    study.one(numbers, chosen, "equal", cached.glossary("equal reads"))
+    widgets.prose(numbers.notes, "quiet")
+    study.rows(NAME, numbers, "equal")
+    stored.made(numbers)
 
 
 def _means(means: list[dict]) -> None:
     shares = list(dict.fromkeys(row["share"] for row in means))
     labels = list(dict.fromkeys(row["label"] for row in means))
-    found = {(row["label"], row["share"]): row["difference"] for row in means}
+    differences = {(row["label"], row["share"]): row["difference"] for row in means}
     columns = {"method": tables.Column("method")}
     columns |= {f"{share:g}": tables.Column(f"at {share:.0%} of the reads", "share") for share in shares}
-    values = {"method": labels} | {f"{share:g}": [found.get((label, share)) for label in labels] for share in shares}
+    values = {"method": labels} | {
+        f"{share:g}": [differences.get((label, share)) for label in labels] for share in shares
+    }
     st.subheader("Change of perplexity, mean over all texts and contexts", anchor=False)
     tables.table(columns, values, key="equal_means", identity=NAME, label="Mean change of perplexity at each budget")
     widgets.prose(WHY_LAST, "quiet")

@@ -26,29 +26,29 @@ COLUMNS = {
 }
 
 
-def table(shown: Sequence[Shown], dense: Run) -> None:
+def table(results: Sequence[Shown], dense: Run) -> None:
     """Dense and every method, and what the intervals stand on."""
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
-    values = {"method": ["Dense", *(one.asked.label for one in shown)]}
-    rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
+    values = {"method": ["Dense", *(result.asked.label for result in results)]}
+    rows = [dense.numbers["rows"][0], *(result.row for result in results)]
     for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "attended_kv", "kv_read"):
         values[name] = [row[name] for row in rows]
     values["change"] = [row["difference"] for row in rows]
     values["worst"] = [row["worst_bin_difference"] for row in rows]
-    values["bound"] = [1.0, *(None if one.row["ceiling"] else one.bound for one in shown)]
-    values["bound_kv"] = [1.0, *(None if one.row["ceiling"] else one.bound_kv for one in shown)]
-    values["speed"] = [1.0, *(one.speed and one.speed["median"] for one in shown)]
+    values["bound"] = [1.0, *(None if result.row["ceiling"] else result.bound for result in results)]
+    values["bound_kv"] = [1.0, *(None if result.row["ceiling"] else result.bound_kv for result in results)]
+    values["speed"] = [1.0, *(result.speed and result.speed["median"] for result in results)]
     values["perplexity_words"] = [_perplexity(row) for row in rows]
     values["change_words"] = ["–", *map(quality_words.change, rows[1:])]
     values["worst_words"] = ["–", *map(_worst, rows[1:])]
     values["kl_words"] = [f"{row['kl_mean']:.3f} / {row['kl_p99']:.2f}" for row in rows]
-    values["speed_words"] = ["1.0 times", *(_speed(one) for one in shown)]
+    values["speed_words"] = ["1.0 times", *(_speed(result) for result in results)]
     tables.table(
         COLUMNS, values, key="quality_table", identity="quality", label="Methods and their numbers", height=420
     )
     plain = {name: cells for name, cells in values.items() if not name.endswith("_words")}
     widgets.numbers(plain, "quality", "quality_rows")
-    widgets.prose(quality_words.unit(shown[0].run if shown else dense), "quiet")
+    widgets.prose(quality_words.unit(results[0].run if results else dense), "quiet")
 
 
 def _perplexity(row: dict) -> str:
@@ -61,11 +61,11 @@ def _worst(row: dict) -> str:
     return f"{quality_words.signed(cell['difference'])} at {cell['first'] + 1:,}–{cell['last']:,}"
 
 
-def _speed(one: Shown) -> str:
+def _speed(result: Shown) -> str:
     """What was measured, else what it can be at most; a ceiling is no faster itself."""
-    if one.row["ceiling"]:
+    if result.row["ceiling"]:
         return "ceiling"
-    most = f"≤ {one.bound:.1f} times"
-    if one.shares:
-        most += f", by keys fetched ≤ {one.bound_kv:.1f} times"
-    return most if one.speed is None else f"{one.speed['median']:.2f} times, {most}"
+    bound = f"≤ {result.bound:.1f} times"
+    if result.shares:
+        bound += f", by keys fetched ≤ {result.bound_kv:.1f} times"
+    return bound if result.speed is None else f"{result.speed['median']:.2f} times, {bound}"

@@ -38,47 +38,54 @@ def by_change(changes: Sequence[float | None]) -> tuple[list[int], list[dict]]:
     for way, levels in (("less", range(count - 1, -1, -1)), ("more", range(count))):
         for level in levels:
             light, dark = MIXES[level]
-            found = {"light": WORSE, "dark": WORSE} if way == "less" else {"light": BETTER, "dark": BETTER}
-            found |= {"tag": "Aa", "name": f"{LEVELS[level][1]} times {way} likely", "mix": light, "mix_dark": dark}
-            palette.append(found | {"line": LINES[way][level == count - 1]})
-    for at, entry in enumerate(palette):
-        entry["note"] = f"{paint.count(at):,}"
+            entry_look = {"light": WORSE, "dark": WORSE} if way == "less" else {"light": BETTER, "dark": BETTER}
+            entry_look |= {
+                "tag": "Aa",
+                "name": f"{LEVELS[level][1]} times {way} likely",
+                "mix": light,
+                "mix_dark": dark,
+            }
+            palette.append(entry_look | {"line": LINES[way][level == count - 1]})
+    for place, entry in enumerate(palette):
+        entry["note"] = f"{paint.count(place):,}"
     return paint, palette
 
 
-def text(shown: Sequence[Shown], tokens: dict) -> None:
+def text(results: Sequence[Shown], tokens: dict) -> None:
     """The painted text of one method with its worst tokens; a row, or a click in the text, locks a token."""
-    names = [one.asked.name for one in shown]
-    titles = {one.asked.name: one.title for one in shown}
+    names = [painted_result.asked.name for painted_result in results]
+    titles = {painted_result.asked.name: painted_result.title for painted_result in results}
     widgets.settled("quality_paint", names, names[0])
     st.subheader("What it changes, token by token", anchor=False, help=cached.glossary("change of loss"))
     label = "Painted: this method against dense"
     st.segmented_control(label, names, format_func=titles.get, key="quality_paint", required=True)
-    one = next(one for one in shown if one.asked.name == st.session_state["quality_paint"])
-    table, size = cached.columns(one.run, "losses"), len(tokens["piece"])
+    painted_result = next(
+        painted_result for painted_result in results if painted_result.asked.name == st.session_state["quality_paint"]
+    )
+    table, size = cached.columns(painted_result.run, "losses"), len(tokens["piece"])
     change, loss = [None] * size, [None] * size
-    for position, own, apart in zip(table["position"], table["loss"], table["difference"], strict=True):
-        change[position], loss[position] = apart, own
+    for position, dense_loss, apart in zip(table["position"], table["loss"], table["difference"], strict=True):
+        change[position], loss[position] = apart, dense_loss
     widgets.settled("quality_token", [None, *range(size)], None)
     locked = st.session_state["quality_token"]
-    _worst(one, tokens, change, loss, locked)
+    _worst(painted_result, tokens, change, loss, locked)
     show(
         tokens,
         change,
         loss,
-        f"{one.title} gave it",
+        f"{painted_result.title} gave it",
         key="quality_text",
-        identity=one.run.id + one.run.created,
-        place=f"{st.session_state['text']}.{one.run.numbers['window']}",
+        identity=painted_result.run.id + painted_result.run.created,
+        place=f"{st.session_state['text']}.{painted_result.run.numbers['window']}",
         hint="Hover to see a token, click to mark it; a second click or Esc releases it.",
         locked=locked,
         on_token=lambda: state.choose(st.session_state, quality_token=painted.clicked("quality_text", "token")),
     )
 
 
-def show(tokens: dict, change: list, loss: list, now: str, **more: object) -> None:
+def show(tokens: dict, change: list, loss: list, now: str, **look: object) -> None:
     """The text painted by the change of each token's loss, None where nothing is predicted; `now` names what gave
-    `loss`, and `more` goes to `painted`."""
+    `loss`, and `look` goes to `painted`."""
     paint, palette = by_change(change)
     tips = [
         ("dense gave it", chances(loss, change)),
@@ -86,7 +93,7 @@ def show(tokens: dict, change: list, loss: list, now: str, **more: object) -> No
         ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
     ]
     legend = "the true token became … than under dense; unpainted: less than 1.5 times either way"
-    painted.painted(tokens, paint, palette, tips=tips, legend=legend, **more)
+    painted.painted(tokens, paint, palette, tips=tips, legend=legend, **look)
 
 
 def chances(losses: Sequence[float | None], changes: Sequence[float | None] | None = None) -> list[str | None]:
@@ -99,49 +106,49 @@ def chances(losses: Sequence[float | None], changes: Sequence[float | None] | No
     return words
 
 
-def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | None) -> None:
-    lost = sorted([(-apart, at) for at, apart in enumerate(change) if apart is not None and apart > 0])
-    worst = [at for _, at in lost[:WORST]]
+def _worst(result: Shown, tokens: dict, change: list, loss: list, locked: int | None) -> None:
+    lost = sorted([(-apart, token) for token, apart in enumerate(change) if apart is not None and apart > 0])
+    worst = [token for _, token in lost[:WORST]]
     if not worst:
-        widgets.prose(f"No token is less likely under {one.title} than under dense.", "more")
+        widgets.prose(f"No token is less likely under {result.title} than under dense.", "more")
         return
     values = {
         "position": worst,
-        "context": [_context(tokens, at) for at in worst],
-        "dense": [math.exp(change[at] - loss[at]) for at in worst],
-        "method": [math.exp(-loss[at]) for at in worst],
-        "factor": [math.exp(change[at]) for at in worst],
-        "dense_words": chances([loss[at] for at in worst], [change[at] for at in worst]),
-        "method_words": chances([loss[at] for at in worst]),
+        "context": [_context(tokens, token) for token in worst],
+        "dense": [math.exp(change[token] - loss[token]) for token in worst],
+        "method": [math.exp(-loss[token]) for token in worst],
+        "factor": [math.exp(change[token]) for token in worst],
+        "dense_words": chances([loss[token] for token in worst], [change[token] for token in worst]),
+        "method_words": chances([loss[token] for token in worst]),
     }
     tables.table(
         COLUMNS,
         values,
         key="quality_worst",
-        identity=one.run.id + one.run.created,
+        identity=result.run.id + result.run.created,
         label="The tokens that lose most; choose one to go there",
         selected=worst.index(locked) if locked in worst else None,
         on_row=lambda: state.choose(st.session_state, quality_token=painted.picked("quality_worst", worst)),
         release=True,
         height=250,
     )
-    said = f"The {len(worst)} tokens that lose most under {one.title}. "
-    said += "Click one, or use the arrow keys, to see its place below."
+    caption = f"The {len(worst)} tokens that lose most under {result.title}. "
+    caption += "Click one, or use the arrow keys, to see its place below."
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.caption(said)
-        every = {"position": [at for at, own in enumerate(loss) if own is not None]}
-        every["token"] = [tokens["piece"][at] for at in every["position"]]
-        every["loss"] = [loss[at] for at in every["position"]]
-        every["change against dense"] = [change[at] for at in every["position"]]
-        widgets.numbers(every, "losses", "quality_losses")
+        st.caption(caption)
+        columns_of_all = {"position": [token for token, value in enumerate(loss) if value is not None]}
+        columns_of_all["token"] = [tokens["piece"][token] for token in columns_of_all["position"]]
+        columns_of_all["loss"] = [loss[token] for token in columns_of_all["position"]]
+        columns_of_all["change against dense"] = [change[token] for token in columns_of_all["position"]]
+        widgets.numbers(columns_of_all, "losses", "quality_losses")
 
 
-def _context(tokens: dict, at: int) -> str:
+def _context(tokens: dict, token: int) -> str:
     """The tokens before one of its window, and itself in brackets."""
-    first = at
-    while first > max(0, at - BEFORE) and tokens["window"][first - 1] == tokens["window"][at]:
+    first = token
+    while first > max(0, token - BEFORE) and tokens["window"][first - 1] == tokens["window"][token]:
         first -= 1
-    before = "".join(tokens["piece"][first:at]).replace("\n", " ↵ ")
-    own = tokens["piece"][at]
-    blank = own[: len(own) - len(own.lstrip(" "))]
-    return f"{'… ' if first else ''}{before.lstrip()}{blank}[{painted.visible(own[len(blank) :])}]"
+    before = "".join(tokens["piece"][first:token]).replace("\n", " ↵ ")
+    piece = tokens["piece"][token]
+    blank = piece[: len(piece) - len(piece.lstrip(" "))]
+    return f"{'… ' if first else ''}{before.lstrip()}{blank}[{painted.visible(piece[len(blank) :])}]"

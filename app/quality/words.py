@@ -55,9 +55,9 @@ class Asked:
     @property
     def spec(self) -> dict:
         """The method in the words of `evaluate`."""
-        made = {"name": self.name, "settings": self.changed}
-        made |= {"router": self.router} if self.router else {}
-        return made | ({"policy": self.policy} if self.policy else {})
+        spec = {"name": self.name, "settings": self.changed}
+        spec |= {"router": self.router} if self.router else {}
+        return spec | ({"policy": self.policy} if self.policy else {})
 
     @property
     def label(self) -> str:
@@ -123,13 +123,13 @@ def field(name: str) -> str:
 
 def field_help(about: dict) -> str:
     """What a setting does, and the term behind it."""
-    said = widgets.plain(f"{about['help'][:1].upper()}{about['help'][1:]}.")
-    return f"{said}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else said
+    sentence = widgets.plain(f"{about['help'][:1].upper()}{about['help'][1:]}.")
+    return f"{sentence}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else sentence
 
 
-def changes(asked: Asked) -> str:
+def changes(choice: Asked) -> str:
     """The settings that differ from the defaults, in words."""
-    return ", ".join(f"{field(name).split(',')[0]} {spaced(str(value))}" for name, value in asked.changed.items())
+    return ", ".join(f"{field(name).split(',')[0]} {spaced(str(value))}" for name, value in choice.changed.items())
 
 
 def signed(share: float) -> str:
@@ -142,39 +142,39 @@ def change(row: dict) -> str:
     return Comparison.of(row, "difference", unit="change").bracketed
 
 
-def conclusion(shown: Sequence[Shown], dense: dict, where: str) -> list[str]:
+def conclusion(results: Sequence[Shown], dense: dict, where: str) -> list[str]:
     """What these numbers say about this text and no other: the cheapest method that keeps the quality, the rest beside
     it, and who beats whom beyond the intervals."""
-    able = [one for one in shown if one.honest]
-    near = [one for one in able if one.row["difference"] <= NEAR]
-    said = []
-    if near and min(one.row["reads_causal"] for one in near) > ALL:
+    able = [result for result in results if result.honest]
+    near = [result for result in able if result.row["difference"] <= NEAR]
+    sentences = []
+    if near and min(result.row["reads_causal"] for result in near) > ALL:
         best = near[0]
-        said.append(f"On {where}, {best.title} reads everything that dense does, so it saves nothing here.")
+        sentences.append(f"On {where}, {best.title} reads everything that dense does, so it saves nothing here.")
     elif near:
-        best = min(near, key=lambda one: one.row["reads_causal"])
-        said.append(
+        best = min(near, key=lambda result: result.row["reads_causal"])
+        sentences.append(
             f"On {where}, {best.title} stays within {NEAR:.0%} of dense while it reads {best.row['reads_causal']:.0%} "
             f"of what dense reads: perplexity {change(best.row)}{_unclear(best.row)}. {_speed(best)}"
         )
     elif able:
-        best = min(able, key=lambda one: one.row["difference"])
-        said.append(
+        best = min(able, key=lambda result: result.row["difference"])
+        sentences.append(
             f"On {where}, no chosen method stays within {NEAR:.0%} of dense: the nearest, {best.title}, reads "
             f"{best.row['reads_causal']:.0%} of what dense reads at perplexity {change(best.row)}. {_speed(best)}"
         )
     else:
         best = None
-        said.append(f"On {where}, dense attention has perplexity {dense['perplexity']:.1f}.")
-    others = [_beside(one) for one in shown if one is not best]
+        sentences.append(f"On {where}, dense attention has perplexity {dense['perplexity']:.1f}.")
+    rest_of_results = [_beside(result) for result in results if result is not best]
     beaten = [
         f"{_fitted(a)} beats {_fitted(b)} here: it reads no more and loses less, beyond both intervals."
         for a in able
         for b in able
         if _beats(a.row, b.row)
     ]
-    rest = " ".join([*(["; ".join(others) + "."] if others else []), *beaten])
-    return said + ([rest] if rest else [])
+    further = " ".join([*(["; ".join(rest_of_results) + "."] if rest_of_results else []), *beaten])
+    return sentences + ([further] if further else [])
 
 
 def _unclear(row: dict) -> str:
@@ -186,32 +186,32 @@ def _unclear(row: dict) -> str:
     return "" if significant else f", not significant; {against_dense.detectable}"
 
 
-def _speed(one: Shown) -> str:
-    said = f"Attention could be at most {one.bound:.1f} times as fast; "
-    if one.speed is None:
-        return said + ("it is not timed here yet." if one.asked.about["kernels"] else "it has no kernel here.")
-    rounds = f"({one.speed['low']:.2f} to {one.speed['high']:.2f} over the rounds)"
-    of = "" if one.speed["of"] == "attention" else f", {one.speed['of']}"
-    unsure = "no difference shown, " if one.speed["low"] <= 1 <= one.speed["high"] else ""
-    at = f"at {one.speed['length']:,} tokens"
-    return f"{said}measured here: {unsure}{one.speed['median']:.2f} times {rounds}{of}, {at}."
+def _speed(result: Shown) -> str:
+    sentence = f"Attention could be at most {result.bound:.1f} times as fast; "
+    if result.speed is None:
+        return sentence + ("it is not timed here yet." if result.asked.about["kernels"] else "it has no kernel here.")
+    rounds = f"({result.speed['low']:.2f} to {result.speed['high']:.2f} over the rounds)"
+    of = "" if result.speed["of"] == "attention" else f", {result.speed['of']}"
+    unsure = "no difference shown, " if result.speed["low"] <= 1 <= result.speed["high"] else ""
+    length = f"at {result.speed['length']:,} tokens"
+    return f"{sentence}measured here: {unsure}{result.speed['median']:.2f} times {rounds}{of}, {length}."
 
 
-def _beside(one: Shown) -> str:
-    row, kind = one.row, ""
+def _beside(result: Shown) -> str:
+    row, kind = result.row, ""
     if row["ceiling"]:
         kind = ", a ceiling that scores every pair to choose,"
-    elif not one.honest:
+    elif not result.honest:
         kind = ", which saw the future,"
     verb = "keeps" if row["ceiling"] else "reads"
-    return f"{one.title}{kind} {verb} {row['reads_causal']:.0%} at {signed(row['difference'])}"
+    return f"{result.title}{kind} {verb} {row['reads_causal']:.0%} at {signed(row['difference'])}"
 
 
-def _fitted(one: Shown) -> str:
+def _fitted(result: Shown) -> str:
     """A method by name; of one that was trained or fitted, once and with one seed, what was made is named."""
-    needs = one.asked.about.get("needs")
-    made = " with this router" if needs == "router" else " as fitted here" if needs else ""
-    return one.title + made
+    needs = result.asked.about.get("needs")
+    fitting = " with this router" if needs == "router" else " as fitted here" if needs else ""
+    return result.title + fitting
 
 
 def _beats(a: dict, b: dict) -> bool:
@@ -220,17 +220,17 @@ def _beats(a: dict, b: dict) -> bool:
     return a["reads_causal"] <= b["reads_causal"] and a["difference_high"] < b["difference_low"]
 
 
-def sharing(shown: Sequence[Shown], heads: int) -> str:
+def sharing(results: Sequence[Shown], heads: int) -> str:
     """What it costs that `heads` query heads share a key-value head; nothing where none do."""
-    if heads == 1 or not shown:
+    if heads == 1 or not results:
         return ""
-    said = f"{heads} query heads share a key-value head, and a key is fetched when any of them reads it"
-    alike = [one.title for one in shown if not one.shares]
-    told = [f"{one.row['sharing']:.2f} times as many under {one.title}" for one in shown if one.shares]
-    if not told:
-        return f"{said}: here they all read the same keys, so sharing costs nothing."
-    rest = f"; as many under {', '.join(alike)}" if alike else ""
-    return f"{said}. Together they read more keys than one of them: {', '.join(told)}{rest}."
+    sentence = f"{heads} query heads share a key-value head, and a key is fetched when any of them reads it"
+    alike = [result.title for result in results if not result.shares]
+    factors = [f"{result.row['sharing']:.2f} times as many under {result.title}" for result in results if result.shares]
+    if not factors:
+        return f"{sentence}: here they all read the same keys, so sharing costs nothing."
+    unshared = f"; as many under {', '.join(alike)}" if alike else ""
+    return f"{sentence}. Together they read more keys than one of them: {', '.join(factors)}{unshared}."
 
 
 def where(run: Run) -> str:
@@ -243,18 +243,18 @@ def where(run: Run) -> str:
 def unit(run: Run) -> str:
     """What the intervals stand on."""
     row, count = run.numbers["rows"][0], run.protocol["tokens"] // run.numbers["window"]
-    said = (
+    sentence = (
         f"{counted(row['tokens'], 'predicted token')} in {counted(count, 'window')}. Intervals of the change hold "
         f"95%, from {row['difference_units']:,} {row['difference_unit']}: how even the change is inside this text, "
         "not what another text would give"
     )
     if row["difference_low"] is None:
-        said += f". {row['difference_units']:,} are too few for one"
-    return f"{said}."
+        sentence += f". {row['difference_units']:,} are too few for one"
+    return f"{sentence}."
 
 
-def command(asked: Sequence[Asked], text: str, model: str, reading: dict) -> str:
+def command(choices: Sequence[Asked], text: str, model: str, reading: dict) -> str:
     """The command line that gives the same numbers."""
     place = {text_hash(words): name for name, (_, words) in sample_texts().items()}.get(text, "TEXT")
-    methods = [{"name": "dense"}, *(one.spec for one in asked)]
+    methods = [{"name": "dense"}, *(choice.spec for choice in choices)]
     return commandline("evaluate", {"text": place, "model": model, "methods": methods, **reading})

@@ -10,15 +10,15 @@ TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 PRINTED = "printed in the paper"
 
 
-def _axis(buckets: int, paper: Sequence[dict], most: float = 1.0) -> dict:
-    """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `most`."""
+def _axis(buckets: int, paper: Sequence[dict], high: float = 1.0) -> dict:
+    """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `high`."""
     low = min([1 / buckets, *(row["share"] for row in paper)])
-    shown = [n for n in TICKS if 0.99 * low <= 1 / n <= most]
+    ticks = [n for n in TICKS if 0.99 * low <= 1 / n <= high]
     return {
         "type": "log",
-        "tickvals": [1 / n for n in shown],
-        "ticktext": [f"1/{n}" if n > 1 else "all" for n in shown],
-        "range": [math.log10(0.85 * low), math.log10(1.07 * most)],
+        "tickvals": [1 / n for n in ticks],
+        "ticktext": [f"1/{n}" if n > 1 else "all" for n in ticks],
+        "range": [math.log10(0.85 * low), math.log10(1.07 * high)],
     }
 
 
@@ -29,18 +29,18 @@ def budgets(
     measure; `rows`: the same at the paper's budgets with intervals; `paper`: what it prints, as hollow marks."""
     data = []
     for kind, look in ROUTERS.items():
-        mine = [row for row in rows if row["router"] == kind]
-        if not mine:
+        points = [row for row in rows if row["router"] == kind]
+        if not points:
             continue
-        said = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}"
-        shared = {"legendgroup": kind, "hover": said, "colour": look.colour, "dash": look.dash}
+        hover = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}"
+        shared = {"legendgroup": kind, "hover": hover, "colour": look.colour, "dash": look.dash}
         if kind in lines:
             visits = lines[kind]["l"]
-            x, more = [visit / buckets for visit in visits], {"customdata": visits, "showlegend": False}
-            data.append(line(look.title, x, lines[kind][measure], symbol=None, **more, **shared))
-        x, y, visits = ([row[name] for row in mine] for name in ("share", measure, "l"))
-        more = {"customdata": visits, "error_y": _bounds(mine, measure, look.colour)}
-        data.append(line(look.title, x, y, symbol=look.symbol, **more, **shared))
+            x, look_more = [visit / buckets for visit in visits], {"customdata": visits, "showlegend": False}
+            data.append(line(look.title, x, lines[kind][measure], symbol=None, **look_more, **shared))
+        x, y, visits = ([row[name] for row in points] for name in ("share", measure, "l"))
+        look_more = {"customdata": visits, "error_y": _bounds(points, measure, look.colour)}
+        data.append(line(look.title, x, y, symbol=look.symbol, **look_more, **shared))
     return figure(
         data + _paper(paper, measure),
         "share of the buckets visited, l / C",
@@ -65,8 +65,8 @@ def _paper(rows: Sequence[dict], measure: str) -> list[dict]:
         look = ROUTERS[row["router"]]
         hover = f"{PRINTED} (Qwen2.5-7B)<br>{look.title}, {row['l']} of 1,024 buckets<br>{measure} %{{y:.1%}}"
         marker = {"symbol": "circle-open", "size": 13, "color": look.colour, "line": {"width": 2}}
-        more = {"legendgroup": PRINTED, "showlegend": not data}
-        data.append(marks(PRINTED, [row["share"]], [row["value"]], hover, marker, **more))
+        legend = {"legendgroup": PRINTED, "showlegend": not data}
+        data.append(marks(PRINTED, [row["share"]], [row["value"]], hover, marker, **legend))
     return data
 
 
@@ -75,13 +75,13 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
     cut off."""
     data = []
     for kind, look in ROUTERS.items():
-        mine = [row for row in rows if row["router"] == kind and row[way] is not None]
-        if kind in ("oracle", "random") or not mine:
+        points = [row for row in rows if row["router"] == kind and row[way] is not None]
+        if kind in ("oracle", "random") or not points:
             continue
-        x, y = [row["l"] / buckets for row in mine], [row[way] for row in mine]
-        more = {"customdata": [row["l"] for row in mine], "error_y": _bounds(mine, way, look.colour)}
+        x, y = [row["l"] / buckets for row in points], [row[way] for row in points]
+        details = {"customdata": [row["l"] for row in points], "error_y": _bounds(points, way, look.colour)}
         hover = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
-        data.append(line(look.title, x, y, look.colour, look.dash, look.symbol, hover, **more))
+        data.append(line(look.title, x, y, look.colour, look.dash, look.symbol, hover, **details))
     return figure(
         data + _paper(paper, "closes"),
         "share of the buckets visited, l / C",
@@ -106,11 +106,11 @@ def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: floa
 
 def query(table: dict, visited: float) -> dict:
     """The far attention in each bucket, in the router's order; those visited are full, the missed ones hatched."""
-    data, more = [], {"yaxis": SHARE, "transition": {"duration": 0}}
+    data, layout = [], {"yaxis": SHARE, "transition": {"duration": 0}}
     hover = "bucket %{customdata[0]}, place %{x}<br>%{y:.1%} of the far attention<br>%{customdata[1]:,} keys"
     for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#C97A14", "/", False)):
-        rows = [at for at, rank in enumerate(table["rank"]) if (rank < int(visited)) == inside]
-        x, y = [table["rank"][at] + 1 for at in rows], [table["mass"][at] for at in rows]
-        held = [[table["bucket"][at], table["keys"][at]] for at in rows]
-        data.append(bars(name, x, y, colour, hover, shape, customdata=held))
-    return figure(data, "buckets in the router's order, best first", "share of the far attention", **more)
+        rows = [row for row, rank in enumerate(table["rank"]) if (rank < int(visited)) == inside]
+        x, y = [table["rank"][row] + 1 for row in rows], [table["mass"][row] for row in rows]
+        bucket_sizes = [[table["bucket"][row], table["keys"][row]] for row in rows]
+        data.append(bars(name, x, y, colour, hover, shape, customdata=bucket_sizes))
+    return figure(data, "buckets in the router's order, best first", "share of the far attention", **layout)

@@ -20,24 +20,24 @@ def show(numbers: dict) -> None:
     if not rows:
         widgets.prose("There is no gap to close here: symmetric k-means finds as much as the learned router.", "note")
         return
-    known = [
+    values = [
         row[way] for row in rows for way in WAYS if row["router"] not in ("random", "oracle") and row[way] is not None
     ]
-    low, high = max(SPAN[0], min([0.0, *known]) - 0.1), min(SPAN[1], max([1.0, *known]) + 0.15)
+    low, high = max(SPAN[0], min([0.0, *values]) - 0.1), min(SPAN[1], max([1.0, *values]) + 0.15)
     widgets.prose(_said(numbers), "more")
     with st.grid(2, min_column_width=420, gap="large"):
         for way, title in WAYS.items():
-            mine = {name: [row[name] for row in rows] for name in ("router", "l", way, f"{way}_low", f"{way}_high")}
+            columns = {name: [row[name] for row in rows] for name in ("router", "l", way, f"{way}_low", f"{way}_high")}
             beside = printed_closure(numbers["paper"]) if way == "mean_of_ratios" else []
             widgets.chart(
                 charts.closure(rows, beside, way, numbers["buckets"], numbers["l"], (low, high)),
-                mine,
+                columns,
                 title=title,
                 key=f"routing_{way}",
                 alt="Gap closure of every router against the share of the buckets visited",
                 help=cached.glossary("gap closure"),
             )
-    beyond = any(not SPAN[0] <= value <= SPAN[1] for value in known)
+    beyond = any(not SPAN[0] <= value <= SPAN[1] for value in values)
     cut = (
         f" The chart cuts off what lies outside of {SPAN[0]:.0%} to {SPAN[1]:.0%}; the tables have it."
         if beyond

@@ -105,8 +105,8 @@ def _form(card: dict) -> None:
 
 def _heads() -> None:
     """What names no heads becomes all of them."""
-    given = st.session_state["route_heads"].replace(" ", "")
-    state.choose(st.session_state, route_heads=given if re.fullmatch(ROUTE_HEADS, given) else "all")
+    typed = st.session_state["route_heads"].replace(" ", "")
+    state.choose(st.session_state, route_heads=typed if re.fullmatch(ROUTE_HEADS, typed) else "all")
 
 
 def _found(run) -> None:
@@ -117,8 +117,8 @@ def _found(run) -> None:
     recall.show(run.numbers, "route_own", identity, paper=False)
     for cell in run.numbers["cells"]:
         if (name := cell["partition"]) != "raw keys":
-            found = {**cell, "buckets": run.numbers["buckets"]}
-            recall.table(found, [], f"route_{name}", identity, f"Buckets of {PARTITIONS[name]},")
+            numbers = {**cell, "buckets": run.numbers["buckets"]}
+            recall.table(numbers, [], f"route_{name}", identity, f"Buckets of {PARTITIONS[name]},")
     heads = run.numbers["heads"]
     columns = {name: column for name, column in head_columns().items() if name in heads[0]}
     values = {name: [row[name] for row in heads] for name in columns}

@@ -52,13 +52,13 @@ def show(opened: Run, run: Run) -> None:
 
 def chosen(heads: list[dict]) -> tuple[int, int]:
     """The head in use: the shared selection where it is among these, else the one where GWR linear finds most."""
-    every = [(row["layer"], row["head"]) for row in sorted(heads, key=lambda row: -(row["gwr_linear"] or 0))]
-    layers, places = sorted({layer for layer, _ in every}), sorted({head for _, head in every})
+    cells = [(row["layer"], row["head"]) for row in sorted(heads, key=lambda row: -(row["gwr_linear"] or 0))]
+    layers, places = sorted({layer for layer, _ in cells}), sorted({head for _, head in cells})
     widgets.settled("layer", [None, *layers], None)
     widgets.settled("head", [None, *places], None)
     layer, head = st.session_state["layer"], st.session_state["head"]
-    fitting = [cell for cell in every if layer in (None, cell[0]) and head in (None, cell[1])]
-    return fitting[0] if fitting else every[0]
+    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
+    return fitting[0] if fitting else cells[0]
 
 
 def _map(run: Run, heads: list[dict], rows: dict, layer: int, head: int) -> None:
@@ -86,8 +86,11 @@ def _values(heads: list[dict], rows: dict, measure: str) -> list[float | None]:
         return [row["gap_closure"] for row in heads]
     if measure in OVER:
         return [row["gwr_linear"] - row[OVER[measure]] for row in heads]
-    mine = rows_of(rows, router=measure)
-    recall = {(a, b): value for a, b, value in zip(mine["layer"], mine["head"], mine["recall"], strict=True)}
+    router_rows = rows_of(rows, router=measure)
+    recall = {
+        (a, b): value
+        for a, b, value in zip(router_rows["layer"], router_rows["head"], router_rows["recall"], strict=True)
+    }
     return [recall[row["layer"], row["head"]] for row in heads]
 
 
@@ -96,22 +99,22 @@ def _table(run: Run, heads: list[dict], layer: int, head: int) -> None:
     widgets.prose("Table 2 of the paper for this model, with the static prior and the oracle beside.", "quiet")
     columns = {name: column for name, column in head_columns().items() if name in heads[0]}
     values = {name: [row[name] for row in heads] for name in columns}
-    every = list(zip(values["layer"], values["head"], strict=True))
+    cells = list(zip(values["layer"], values["head"], strict=True))
     tables.table(
         columns,
         values,
         key="routing_heads",
         identity=f"{run.id}{run.created}",
         label="Heads; choose one to look at it",
-        selected=every.index((layer, head)),
-        on_row=lambda: _row(every),
+        selected=cells.index((layer, head)),
+        on_row=lambda: _row(cells),
         height=400,
     )
     widgets.numbers(values, "routing-heads", "routing_heads_numbers")
 
 
-def _row(every: list[tuple[int, int]]) -> None:
-    if cell := painted.picked("routing_heads", every):
+def _row(cells: list[tuple[int, int]]) -> None:
+    if cell := painted.picked("routing_heads", cells):
         state.choose(st.session_state, layer=cell[0], head=cell[1])
 
 
@@ -127,13 +130,15 @@ def _paper(paper: list[dict]) -> None:
     printed = {(row["row"], titles[row["column"]]): row for row in cells if row["column"] in titles}
     values = {"head": names}
     for name in titles.values():
-        found = [printed.get((place, name)) for place in names]
-        values[name] = [cell and (cell["value"] / 100 if cell["unit"] == "%" else cell["value"]) for cell in found]
+        cells_of_row = [printed.get((place, name)) for place in names]
+        values[name] = [
+            cell and (cell["value"] / 100 if cell["unit"] == "%" else cell["value"]) for cell in cells_of_row
+        ]
     columns = {"head": tables.Column("head (layer, head)")}
     columns |= {kind: tables.Column(ROUTERS[kind].title, "share") for kind in HEAD if kind in values}
     columns["gap_closure"] = tables.Column("gap closure", "share")
     st.subheader("What the paper printed: table 2", anchor=False)
     tables.table(columns, values, key="routing_paper", identity="table 2", label="Table 2 of the paper", height=300)
-    said = list(dict.fromkeys(row["protocol"] for row in cells if row["protocol"]))
-    said += [f"{row['row']}, {row['column']}: {row['note']}" for row in cells if row["note"]]
-    widgets.prose([f"{one}." for one in said], "quiet")
+    sentences = list(dict.fromkeys(row["protocol"] for row in cells if row["protocol"]))
+    sentences += [f"{row['row']}, {row['column']}: {row['note']}" for row in cells if row["note"]]
+    widgets.prose([f"{sentence}." for sentence in sentences], "quiet")

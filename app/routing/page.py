@@ -78,16 +78,16 @@ def _without(card: dict) -> None:
 
 def _controls(opened: Run) -> dict:
     chosen, cells, buckets = st.session_state, opened.numbers["cells"], opened.numbers["buckets"]
-    most = max(4.0, buckets / 4)
-    fits = chosen["route_l"] is not None and 1 <= chosen["route_l"] <= most
+    limit = max(4.0, buckets / 4)
+    fits = chosen["route_l"] is not None and 1 <= chosen["route_l"] <= limit
     if not fits:
         widgets.settled("route_l", [None], None)
-    chosen["route_l_pick"] = chosen["route_l"] or min(opened.numbers["l"], most)
+    chosen["route_l_pick"] = chosen["route_l"] or min(opened.numbers["l"], limit)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.slider(
             f"Buckets that each query visits, of {buckets:,}",
             1.0,
-            most,
+            limit,
             step=STEPS,
             key="route_l_pick",
             width=300,
@@ -130,8 +130,8 @@ def _distance(cells: list[dict]) -> None:
 
 def _partition(cells: list[dict], cell: dict) -> str:
     """Which keys the buckets are made of; the variants are stored for one distance only."""
-    here = [one["partition"] for one in cells if {name: one[name] for name in cell} == cell]
-    offered = [name for name in PARTITIONS if name in here]
+    stored = [row["partition"] for row in cells if {name: row[name] for name in cell} == cell]
+    offered = [name for name in PARTITIONS if name in stored]
     state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
         st.selectbox(
@@ -153,8 +153,8 @@ def _ask(opened: Run, cell: dict) -> Run:
         args["text"] = chosen["text"]
         tokens = asking.inspected()["tokens"]
         return asking.ask("route-at", args, "Routing this text with the stored routers", tokens)
-    same = all(opened.numbers[name] == cell[name] for name in cell) and chosen["route_l"] is None
-    return opened if same else asking.ask("route-at", args, "Reading the stored curves")
+    is_same = all(opened.numbers[name] == cell[name] for name in cell) and chosen["route_l"] is None
+    return opened if is_same else asking.ask("route-at", args, "Reading the stored curves")
 
 
 def _source(run: Run) -> None:

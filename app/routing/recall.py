@@ -12,8 +12,8 @@ from app.ui import tables, widgets
 
 def show(numbers: dict, key: str, identity: str, paper: bool = True) -> None:
     """The chart of recall, the table at the budget in use, the chart of selectivity. `numbers` of a routing verb."""
-    here = {row["router"] for row in numbers["means"]}
-    beside = [row for row in numbers["paper"] if row["router"] in here] if paper else []
+    routers = {row["router"] for row in numbers["means"]}
+    beside = [row for row in numbers["paper"] if row["router"] in routers] if paper else []
     _chart(numbers, "recall", printed(beside, "recall"), key, "recall@l")
     table(numbers, beside, key, identity)
     _chart(numbers, "selectivity", printed(beside, "selectivity"), key, "selectivity")
@@ -67,9 +67,11 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
     if paper:
         columns["paper_recall"] = tables.Column("paper: recall", "share", help=PAPER)
         columns["paper_closure"] = tables.Column("paper: gap", "share", help=PAPER)
-    shown = {name: values[name] for name in columns}
-    tables.table(columns, shown, key=f"{key}_means", identity=identity, label="Routers at this budget", height=420)
-    widgets.numbers(shown, "routers", f"{key}_means_numbers")
+    columns_shown = {name: values[name] for name in columns}
+    tables.table(
+        columns, columns_shown, key=f"{key}_means", identity=identity, label="Routers at this budget", height=420
+    )
+    widgets.numbers(columns_shown, "routers", f"{key}_means_numbers")
 
 
 PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1%), keys over 2,047 back: another model and other text."

@@ -41,8 +41,8 @@ def show() -> None:
 def _uploaded(name: str) -> None:
     files = st.session_state.get(name) or []
     with widgets.attempt("route_trouble"):
-        given = [(file.getvalue(), file.name) for file in files if isinstance(file, BytesIO)]
-        _take([topbar.bring(data, title) for data, title in given])
+        uploads = [(file.getvalue(), file.name) for file in files if isinstance(file, BytesIO)]
+        _take([topbar.bring(data, title) for data, title in uploads])
     for file in files:
         topbar.release(file)
     st.session_state["route_nonce"] += 1  # a fresh, empty uploader
@@ -51,9 +51,11 @@ def _uploaded(name: str) -> None:
 def _cut() -> None:
     name, text = cached.store().text(st.session_state["text"])
     with widgets.attempt("route_trouble"):
-        made = parts(text, LEAST)
+        texts = parts(text, LEAST)
         state.choose(st.session_state, route_corpus=None)
-        _take([topbar.bring(one.encode(), f"{name}, part {at} of {LEAST}") for at, one in enumerate(made, 1)])
+        _take(
+            [topbar.bring(part.encode(), f"{name}, part {number} of {LEAST}") for number, part in enumerate(texts, 1)]
+        )
 
 
 def _take(keys: list[str]) -> None:
@@ -67,8 +69,8 @@ def _take(keys: list[str]) -> None:
 def parts(text: str, count: int) -> list[str]:
     """A text in `count` parts of about the same length, cut where a line ends, or a word."""
     ends = [0]
-    for at in range(1, count):
-        goal = len(text) * at // count
+    for part in range(1, count):
+        goal = len(text) * part // count
         near = text.find("\n", goal, goal + len(text) // (4 * count))
         space = re.compile(r"\s").search(text, goal)
         ends.append(max(ends[-1], near + 1 if near >= 0 else space.end() if space else goal))

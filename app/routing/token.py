@@ -64,13 +64,13 @@ def _choices(layer: int, head: int) -> None:
 
 def sentence(visit: Run, buckets: dict, visited: float) -> str:
     """What the router finds for this token at so many whole buckets, and what the best ones would hold."""
-    about, most = visit.numbers["query"], int(visited)
-    keys, found = sum(buckets["keys"]), sum(buckets["mass"][:most])
-    inside, best = sum(buckets["keys"][:most]), sum(sorted(buckets["mass"], reverse=True)[:most])
+    about, count = visit.numbers["query"], int(visited)
+    keys, mass = sum(buckets["keys"]), sum(buckets["mass"][:count])
+    inside, best = sum(buckets["keys"][:count]), sum(sorted(buckets["mass"], reverse=True)[:count])
     return (
-        f"From {about['word']!r} (token {about['position']:,}), {ROUTERS[about['router']].title} visits {most:,} of "
+        f"From {about['word']!r} (token {about['position']:,}), {ROUTERS[about['router']].title} visits {count:,} of "
         f"{visit.numbers['buckets']:,} buckets with {inside / max(keys, 1):.1%} of the {keys:,} far keys, and finds "
-        f"{found:.0%} of what head {about['head']} of layer {about['layer']} reads there; the best {most:,} would hold "
+        f"{mass:.0%} of what head {about['head']} of layer {about['layer']} reads there; the best {count:,} would hold "
         f"{best:.0%}. The far keys have {visit.numbers['far_mass']:.0%} of all that it reads."
     )
 
@@ -80,14 +80,14 @@ def paint(tokens: dict, bucket_rank: dict[int, int], visited: float, far_mass: f
     what is visited for little, and what is too near to be routed."""
     count = len(LEVELS)
     paint = []
-    for at, bucket in enumerate(tokens["bucket"]):
+    for token, bucket in enumerate(tokens["bucket"]):
         if bucket < 0:
             paint.append(-1)
             continue
-        if not tokens["far"][at]:
+        if not tokens["far"][token]:
             paint.append(2 * count + 1)
             continue
-        share = tokens["attention"][at] / far_mass if far_mass > 0 else 0.0
+        share = tokens["attention"][token] / far_mass if far_mass > 0 else 0.0
         level = sum(share >= low for low, _ in LEVELS) - 1
         inside = bucket_rank[bucket] < int(visited)
         paint.append(level if inside and level >= 0 else count + level if level >= 0 else 2 * count if inside else -1)
@@ -97,15 +97,15 @@ def paint(tokens: dict, bucket_rank: dict[int, int], visited: float, far_mass: f
 def _palette(paint: list[int]) -> list[dict]:
     looks = []
     inks = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"))
-    for what, ink, dark, line in inks:
+    for label, ink, dark, line in inks:
         for (_, name), (mix, mix_dark) in zip(LEVELS, MIXES, strict=True):
-            looks.append((f"{what}, {name}", ink, dark, mix, mix_dark, line))
+            looks.append((f"{label}, {name}", ink, dark, mix, mix_dark, line))
     looks.append(("visited, less than 0.2%", HERE, HERE, 5, 8, "dotted"))
     looks.append(("too near to be routed, or left out", "#7C8796", "#7C8796", 10, 16, ""))
     return [
-        {"tag": "Aa", "name": name, "note": f"{paint.count(at):,}", "light": light, "dark": dark}
+        {"tag": "Aa", "name": name, "note": f"{paint.count(kind):,}", "light": light, "dark": dark}
         | {"mix": mix, "mix_dark": mix_dark, "line": line}
-        for at, (name, light, dark, mix, mix_dark, line) in enumerate(looks)
+        for kind, (name, light, dark, mix, mix_dark, line) in enumerate(looks)
     ]
 
 
@@ -114,12 +114,12 @@ def _painted(visit: Run, visited: float) -> None:
     ranks = dict(zip(buckets["bucket"], buckets["rank"], strict=True))
     far, position = visit.numbers["far_mass"], visit.numbers["query"]["position"]
     classes, palette = paint(tokens, ranks, visited, far)
-    own = tokens["bucket"]
-    shares = zip(tokens["attention"], own, strict=True)
+    token_buckets = tokens["bucket"]
+    shares = zip(tokens["attention"], token_buckets, strict=True)
     tips = [
         ("attention", [f"{share:.2%}" if bucket >= 0 else None for share, bucket in shares]),
-        ("bucket", [f"{bucket}" if bucket >= 0 else None for bucket in own]),
-        ("router's place", [f"{ranks[bucket] + 1}" if bucket >= 0 else None for bucket in own]),
+        ("bucket", [f"{bucket}" if bucket >= 0 else None for bucket in token_buckets]),
+        ("router's place", [f"{ranks[bucket] + 1}" if bucket >= 0 else None for bucket in token_buckets]),
     ]
     painted.painted(
         tokens,

@@ -60,13 +60,13 @@ def printed(paper: Sequence[dict], column: str) -> list[dict]:
 
     Recall at its budget of 32 stands in table 1 with more digits than in figure 2, which adds other budgets.
     """
-    found = {}
+    by_router = {}
     for row in paper:
         kind = _kind(row)
         if kind == column and row["router"] and isinstance(row["value"], (int, float)):
             value = row["value"] / 100 if row["unit"] == "%" else row["value"]
-            found.setdefault((row["router"], row["l"]), row | {"value": value})
-    return list(found.values())
+            by_router.setdefault((row["router"], row["l"]), row | {"value": value})
+    return list(by_router.values())
 
 
 def _kind(row: dict) -> str | None:
@@ -86,6 +86,6 @@ def printed_closure(paper: Sequence[dict]) -> list[dict]:
 
 def head_columns() -> dict[str, tables.Column]:
     """The columns of table 2 and its controls."""
-    found = {"layer": tables.Column("layer", "whole"), "head": tables.Column("head", "whole")}
-    found |= {kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD}
-    return found | {"gap_closure": tables.Column("gap closure", "share")}
+    columns = {"layer": tables.Column("layer", "whole"), "head": tables.Column("head", "whole")}
+    columns |= {kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD}
+    return columns | {"gap_closure": tables.Column("gap closure", "share")}

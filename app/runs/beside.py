@@ -48,26 +48,26 @@ def show(run: Run) -> None:
     )
     if st.session_state["run_other"] is None:
         return
-    other = cached.store().open(st.session_state["run_other"])
-    widgets.each(*(functools.partial(part, run, other) for part in (_tables, _configuration, _numbers)))
+    second = cached.store().open(st.session_state["run_other"])
+    widgets.each(*(functools.partial(part, run, second) for part in (_tables, _configuration, _numbers)))
 
 
-def _configuration(run: Run, other: Run) -> None:
+def _configuration(run: Run, second_run: Run) -> None:
     st.subheader("What differs in how they were made", anchor=False, help=cached.glossary("protocol"))
-    told = compare.configuration(run, other, _defaults())
-    if not told:
+    differences = compare.configuration(run, second_run, _defaults())
+    if not differences:
         widgets.prose("Nothing: the same request, made with the same versions on the same day.", "quiet")
         return
     values = {
-        "name": [words.number(name, run.request) for name, _, _ in told],
-        "first": [_words(first) for _, first, _ in told],
-        "second": [_words(second) for _, _, second in told],
+        "name": [words.number(name, run.request) for name, _, _ in differences],
+        "first": [_words(first) for _, first, _ in differences],
+        "second": [_words(second) for _, _, second in differences],
     }
     tables.table(
         ASKED,
         values,
         key="runs_asked",
-        identity=f"{run.id}.{other.id}",
+        identity=f"{run.id}.{second_run.id}",
         label="Differences in how they were made",
         height=240,
     )
@@ -90,32 +90,32 @@ def _words(value: object) -> str:
     return "–" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-def _numbers(run: Run, other: Run) -> None:
-    found = compare.numbers(run, other)
-    if not found:
+def _numbers(run: Run, second_run: Run) -> None:
+    rows = compare.numbers(run, second_run)
+    if not rows:
         return
-    found.sort(key=lambda row: row[1] == row[2])  # what differs comes first
+    rows.sort(key=lambda row: row[1] == row[2])  # what differs comes first
     st.subheader("Numbers", anchor=False)
-    pairs = [(first, second) for _, first, second in found]
+    pairs = [(first, second) for _, first, second in rows]
     values = {
-        "name": [words.number(name, run.numbers) for name, _, _ in found],
+        "name": [words.number(name, run.numbers) for name, _, _ in rows],
         "first": [first for first, _ in pairs],
         "second": [second for _, second in pairs],
         "difference": [None if None in pair else pair[1] - pair[0] for pair in pairs],
         "ratio": [None if None in pair or not pair[0] else pair[1] / pair[0] for pair in pairs],
     }
-    shown = {f"{name}_words": [_words(cell) for cell in cells] for name, cells in values.items() if name != "name"}
+    spelled = {f"{name}_words": [_words(cell) for cell in cells] for name, cells in values.items() if name != "name"}
     tables.table(
-        NUMBERS, values | shown, key="runs_numbers", identity=f"{run.id}.{other.id}", label="Numbers", height=260
+        NUMBERS, values | spelled, key="runs_numbers", identity=f"{run.id}.{second_run.id}", label="Numbers", height=260
     )
     widgets.numbers(values, "numbers-of-two-runs", "runs_numbers_rows")
 
 
-def _tables(run: Run, other: Run) -> None:
+def _tables(run: Run, second_run: Run) -> None:
     shared = {}
     for name in compare.tables(run):
-        if name in compare.tables(other):
-            pair = compare.columns(run, name), compare.columns(other, name)
+        if name in compare.tables(second_run):
+            pair = compare.columns(run, name), compare.columns(second_run, name)
             both = [column for column in compare.measured(pair[0]) if column in compare.measured(pair[1])]
             if both:
                 shared[name] = (*pair, both)
@@ -134,7 +134,7 @@ def _tables(run: Run, other: Run) -> None:
     widgets.prose(_sentence(rows, column), "more")
     if not rows.labels:
         return
-    values = {key: [label[at] for label in rows.labels] for at, key in enumerate(rows.keys or ["row"])}
+    values = {key: [label[place] for label in rows.labels] for place, key in enumerate(rows.keys or ["row"])}
     values |= {charts.FIRST: rows.first, charts.SECOND: rows.second}
     name = words.column(column)
     drawn = charts.both(rows, column)
@@ -159,7 +159,7 @@ def _tables(run: Run, other: Run) -> None:
 
 
 def _sentence(rows: Beside, column: str) -> str:
-    known = [
+    pairs = [
         (first, second)
         for first, second in zip(rows.first, rows.second, strict=True)
         if first is not None and second is not None
@@ -167,17 +167,17 @@ def _sentence(rows: Beside, column: str) -> str:
     name = words.column(column)
     by = f"matched by {' and '.join(map(words.column, rows.keys))}" if rows.keys else "matched in order"
     alone = f"; {rows.only:,} rows stand in one run only" if rows.only else ""
-    if not known:
+    if not pairs:
         return f"No row has {name} in both runs, {by}{alone}."
-    higher, lower = (sum(test) for test in ([b > a for a, b in known], [b < a for a, b in known]))
-    if len(known) == 1:
-        ((first, second),) = known
+    higher, lower = (sum(test) for test in ([b > a for a, b in pairs], [b < a for a, b in pairs]))
+    if len(pairs) == 1:
+        ((first, second),) = pairs
         apart = f" ({second / first - 1:+.1%})".replace("-", "−") if first > 0 else ""
         return (
             f"{name[:1].upper()}{name[1:]}: {first:,.4g} in the first run, {second:,.4g} in the second{apart}{alone}."
         )
-    mean = sum(b - a for a, b in known) / len(known)
+    mean = sum(b - a for a, b in pairs) / len(pairs)
     return (
-        f"Of {len(known):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
+        f"Of {len(pairs):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
         f"{name} differs by {mean:+.4g} on average{alone}."
     )

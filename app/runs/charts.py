@@ -23,11 +23,11 @@ def both(rows: Beside, column: str) -> dict | None:
     x, y = words.column(rows.keys[0]) if rows.keys else "row", words.column(column)
     step = thinned(rows)
     if along(rows) or not rows.keys:
-        at = [label[0] for label in rows.labels][::step]
-        few = len(at) <= MOST_BARS
+        positions = [label[0] for label in rows.labels][::step]
+        few = len(positions) <= MOST_BARS
         data = [
-            line(FIRST, at, rows.first[::step], HERE, "solid", "circle" if few else None, hoverinfo="all"),
-            line(SECOND, at, rows.second[::step], CHANCE, "dash", "square" if few else None, hoverinfo="all"),
+            line(FIRST, positions, rows.first[::step], HERE, "solid", "circle" if few else None, hoverinfo="all"),
+            line(SECOND, positions, rows.second[::step], CHANCE, "dash", "square" if few else None, hoverinfo="all"),
         ]
         return figure(data, x, y)
     if len(rows.labels) > MOST_BARS:
@@ -43,13 +43,13 @@ def against(rows: Beside, column: str) -> dict:
     """Every shared row at its value in the first and in the second run, both axes with the same range; on the dotted
     line they are equal."""
     step = thinned(rows)
-    known = [value for value in rows.first + rows.second if value is not None]
-    low, high = (min(known), max(known)) if known else (0, 1)
+    numbers = [value for value in rows.first + rows.second if value is not None]
+    low, high = (min(numbers), max(numbers)) if numbers else (0, 1)
     room = (high - low) * 0.04 or 1
     span = [low - room, high + room]
-    x, y, said = rows.first[::step], rows.second[::step], labels(rows)[::step]
+    x, y, names = rows.first[::step], rows.second[::step], labels(rows)[::step]
     look, hover = {"color": HERE, "size": 7, "opacity": 0.7}, "%{text}<br>first run %{x:.6g}, second run %{y:.6g}"
-    data = [marks("a row", x, y, hover, look, text=said), line("equal", span, span, RANDOM, "dot", None)]
+    data = [marks("a row", x, y, hover, look, text=names), line("equal", span, span, RANDOM, "dot", None)]
     name, axis = words.column(column), {"range": span}
     return figure(data, f"{name}, first run", f"{name}, second run", xaxis=axis, yaxis=axis)
 

@@ -154,11 +154,11 @@ def _runs(count: int) -> str:
 
 def news() -> None:
     """What the last click did, with Undo after a deletion, and what went wrong."""
-    said = st.session_state.pop("runs_said", None)
+    message = st.session_state.pop("runs_said", None)
     widgets.trouble("runs_trouble")
     st.session_state["runs_trouble"] = None
-    if said is not None:
-        st.success(widgets.plain(said))
+    if message is not None:
+        st.success(widgets.plain(message))
     gone = st.session_state.get("runs_gone", [])
     if gone:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -202,13 +202,13 @@ def disk(rows: Sequence[Row]) -> None:
             runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
             size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
             st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
-        own = [row.id for row in rows if not row.pinned and not row.example]
-        if own:
+        deletable = [row.id for row in rows if not row.pinned and not row.example]
+        if deletable:
             st.button(
-                f"Delete the {_runs(len(own))} of this list",
+                f"Delete the {_runs(len(deletable))} of this list",
                 key="runs_delete_all",
                 on_click=delete,
-                args=(own,),
+                args=(deletable,),
                 icon=":material/delete:",
                 help="Deletes the runs of this search that are not pinned; you can undo it.",
             )

@@ -93,10 +93,10 @@ def _pin(run_id: str, pinned: bool) -> None:
 
 def _cost(run: Run) -> str:
     took = f"It took {spell(run.seconds)} and {run.bytes / 1e6:,.2f} MB."
-    said = (run.marks.link or {}).get("seconds")
-    if run.example or run.marks.imported or not said or run.seconds <= 0:
+    promised = (run.marks.link or {}).get("seconds")
+    if run.example or run.marks.imported or not promised or run.seconds <= 0:
         return took
-    return f"{took} Its button had said {spell(said)} ({said / run.seconds - 1:+.0%})."
+    return f"{took} Its button had said {spell(promised)} ({promised / run.seconds - 1:+.0%})."
 
 
 def _contents(run: Run, rows: list[tuple]) -> None:
@@ -105,27 +105,32 @@ def _contents(run: Run, rows: list[tuple]) -> None:
             "name": [words.number(name, run.numbers) for name, _, _ in rows],
             "value": [value for _, value, _ in rows],
         }
-        shown = {"value_words": [f"{value:,.4g}" for value in values["value"]]}
+        cells_shown = {"value_words": [f"{value:,.4g}" for value in values["value"]]}
         tables.table(
-            NUMBERS, values | shown, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
+            NUMBERS, values | cells_shown, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
         )
         widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
     for name in compare.tables(run):
         table = compare.columns(run, name)
         size = len(next(iter(table.values()), ()))
         st.subheader(f"{name}, {size:,} rows", anchor=False)
-        shown = {column: [_cell(cell) for cell in cells[:SHOWN]] for column, cells in table.items()}
-        columns = {column: widgets.guess(column, cells) for column, cells in shown.items()}
+        cells_shown = {column: [_cell(cell) for cell in cells[:SHOWN]] for column, cells in table.items()}
+        columns = {column: widgets.guess(column, cells) for column, cells in cells_shown.items()}
         tables.table(
-            columns, shown, key=f"run_table_{name}", identity=f"{run.id}.{name}", label=f"Table {name}", height=240
+            columns,
+            cells_shown,
+            key=f"run_table_{name}",
+            identity=f"{run.id}.{name}",
+            label=f"Table {name}",
+            height=240,
         )
         widgets.numbers(table, f"run-{run.id}-{name}", f"run_table_{name}_rows")
     if run.arrays:
         widgets.prose(f"Arrays: {', '.join(run.arrays)}. A bundle holds them.", "quiet")
 
 
-def _begun(said: str) -> str:
-    return said[:1].upper() + said[1:]
+def _begun(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _cell(value: object) -> object:

@@ -20,13 +20,13 @@ def link(run: Run) -> dict | None:
     whether it is the selection that asked for it, and not what its arguments tell."""
     if run.marks.link is not None and view(run.marks.link["page"]).is_file():
         return run.marks.link | {"exact": True}
-    known = shows(run.verb, run.request)
-    if known is None:
+    place = shows(run.verb, run.request)
+    if place is None:
         return None
-    page, tab = known
+    page, tab = place
     controls, declared = {}, {}
     if run.verb in COMMANDS:
-        declared = {one.name: one.declared for one in fields_of(COMMANDS[run.verb])}
+        declared = {item.name: item.declared for item in fields_of(COMMANDS[run.verb])}
     for name, value in run.request.items():
         # An argument that the command line spells in its own way is no control of its name.
         control = OTHER_NAMES.get(name, name) if name not in declared or not declared[name].option else None
@@ -43,10 +43,10 @@ def shows(verb: str, request: dict | None = None) -> tuple[str, dict[str, str]] 
     """(address, control of its tab) of the page that shows the runs of a verb, or of the named study that a request of
     `study` asks for; None where no page does."""
     name = (request or {}).get("name")
-    known = STORED.get(str(name)) if verb == "study" else COMMANDS.get(verb)
-    if known is None or not known.page:
+    command = STORED.get(str(name)) if verb == "study" else COMMANDS.get(verb)
+    if command is None or not command.page:
         return None
-    address = urlsplit(known.page)
+    address = urlsplit(command.page)
     return address.path.strip("/"), dict(parse_qsl(address.query))
 
 
@@ -70,8 +70,8 @@ def title(page: str) -> str:
 
 def title_of(verb: str) -> str:
     """The title of the page that shows the runs of a verb, or a dash."""
-    known = shows(verb)
-    return title(known[0]) if known else "–"
+    place = shows(verb)
+    return title(place[0]) if place else "–"
 
 
 def go(wanted: dict) -> None:

@@ -77,8 +77,8 @@ WHO = ("title", "label", "side", "name", "method")  # keys of a row that say wha
 
 def kind(verb: str, request: dict | None = None) -> str:
     """What runs of a verb are called; of a named study its own title."""
-    known = STORED.get(str((request or {}).get("name"))) if verb == "study" else COMMANDS.get(verb)
-    return known.brief if known else verb
+    command = STORED.get(str((request or {}).get("name"))) if verb == "study" else COMMANDS.get(verb)
+    return command.brief if command else verb
 
 
 def column(name: str) -> str:
@@ -89,28 +89,28 @@ def column(name: str) -> str:
 def number(path: str, numbers: object) -> str:
     """A number of a run in words: `path` leads to it in the run's `numbers`, and rows are called by what they are
     about."""
-    said, rows, at = [], [], numbers
+    words_of_path, rows, node = [], [], numbers
     for part in path.split("."):
-        if isinstance(at, list) and part.isdigit():
-            at = at[int(part)] if int(part) < len(at) else None
-            own = [at[key] for key in WHO if isinstance(at.get(key), str)] if isinstance(at, dict) else []
-            rows.append(own[0] if own else f"row {int(part) + 1}")
+        if isinstance(node, list) and part.isdigit():
+            node = node[int(part)] if int(part) < len(node) else None
+            names = [node[key] for key in WHO if isinstance(node.get(key), str)] if isinstance(node, dict) else []
+            rows.append(names[0] if names else f"row {int(part) + 1}")
         else:
-            at = at.get(part) if isinstance(at, dict) else None
-            said += [] if part == "rows" else [NAMES.get(part, part.replace("_", " "))]
-    return ", ".join(said) + (f" ({', '.join(rows)})" if rows else "")
+            node = node.get(part) if isinstance(node, dict) else None
+            words_of_path += [] if part == "rows" else [NAMES.get(part, part.replace("_", " "))]
+    return ", ".join(words_of_path) + (f" ({', '.join(rows)})" if rows else "")
 
 
-def settings(said: str, methods: Mapping[str, dict]) -> str:
+def settings(sentence: str, methods: Mapping[str, dict]) -> str:
     """Settings in one line, with the titles of `methods` (name -> what describes it) and words in place of code names;
     routers and policies keep the names that their makers gave."""
 
-    def title(found: re.Match) -> str:
-        name = found.group()
+    def title(match: re.Match) -> str:
+        name = match.group()
         return methods[name]["title"] if name in methods else name.replace("_", " ")
 
-    known = "|".join(map(re.escape, methods))
-    return re.sub(rf"(?<!router )(?<!policy )\b(?:(?:{known})(?! \d)|[a-z]+(?:_[a-z\d]+)+)\b", title, said)
+    pattern = "|".join(map(re.escape, methods))
+    return re.sub(rf"(?<!router )(?<!policy )\b(?:(?:{pattern})(?! \d)|[a-z]+(?:_[a-z\d]+)+)\b", title, sentence)
 
 
 def main(verb: str, tables: dict[str, list[str]]) -> tuple[str, str]:

@@ -64,11 +64,11 @@ PAGES = (
 
 
 def _controls() -> dict[str, Field]:
-    controls = {one.name: one for page in PAGES for one in fields_of(page)}
+    controls = {item.name: item for page in PAGES for item in fields_of(page)}
     for command in COMMANDS.values():
-        for one in fields_of(command):
-            if one.declared.alias:  # what a page declares itself, such as the text in use, is the page's
-                controls.setdefault(one.declared.alias, replace(one, name=one.declared.alias))
+        for item in fields_of(command):
+            if item.declared.alias:  # what a page declares itself, such as the text in use, is the page's
+                controls.setdefault(item.declared.alias, replace(item, name=item.declared.alias))
     return controls
 
 
@@ -77,4 +77,4 @@ CONTROLS = _controls()
 
 def named(beginning: str) -> dict[str, Field]:
     """The controls whose names begin so: those of one part of a page."""
-    return {name: one for name, one in CONTROLS.items() if name.startswith(beginning)}
+    return {name: control for name, control in CONTROLS.items() if name.startswith(beginning)}

@@ -91,9 +91,9 @@ def follow(session: MutableMapping, name: str, options: list, usual: object) -> 
     if name not in session[LINKED] and session[CHOSEN][name] == session.get(mark):
         choose(session, **{name: None})
     unchosen = session[CHOSEN][name] is None
-    said = settle(session, name, options, usual)
+    sentence = settle(session, name, options, usual)
     session[mark] = session[CHOSEN][name] if unchosen else None
-    return said
+    return sentence
 
 
 def unusable(name: str, raw: str) -> str:
@@ -111,8 +111,8 @@ def pair_key(layer: int, head: int, query: int, key: int) -> str:
     return f"{layer}.{head}.{query}.{key}"
 
 
-def study_args(session: Mapping, *names: str, **more: object) -> dict:
-    """The arguments of a study from the selection: the text and model always, `names` besides, `more` as given."""
+def study_args(session: Mapping, *names: str, **arguments: object) -> dict:
+    """The arguments of a study from the selection: the text and model always, `names` besides, `arguments` as given."""
     chosen = session[CHOSEN]
     args = {name: chosen[name] for name in ("model", "text", "long_text", *names)}
-    return args | more
+    return args | arguments

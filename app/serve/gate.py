@@ -29,8 +29,8 @@ class Gate:
         headers, path = Headers(scope=scope), scope["path"]
         if foreign(headers.get("origin"), headers.get("host")):
             # Streamlit would look up this machine's external address at a server outside, to compare it.
-            said = "A page of another site asks: name its address in server.corsAllowedOrigins if that is meant."
-            return await _refused(403, said)(scope, receive, send)
+            reason = "A page of another site asks: name its address in server.corsAllowedOrigins if that is meant."
+            return await _refused(403, reason)(scope, receive, send)
         if path.endswith(METRICS) and limits().demo:
             return await _refused(404, "Not shown in a shared demo.")(scope, receive, send)
         place = UPLOAD.search(path) if scope.get("method") == "PUT" else None
@@ -39,8 +39,8 @@ class Gate:
         session, length = place[1], headers.get("content-length", "")
         if not length.isdecimal():  # what comes in pieces would be counted when it is here
             return await _refused(411, "An upload says how long it is.")(scope, receive, send)
-        if said := self.full(session, int(length)):
-            return await _refused(413, said)(scope, receive, send)
+        if reason := self.full(session, int(length)):
+            return await _refused(413, reason)(scope, receive, send)
         self.coming.append(upload := (session, int(length)))
         try:
             await self.app(scope, receive, send)
@@ -49,16 +49,16 @@ class Gate:
 
     def full(self, session: str, size: int) -> str | None:
         """Why an upload of `size` bytes finds no room beside what its visitor and all others left here."""
-        bounds, here = limits(), [*_here(), *self.coming]
-        own = [bytes_ for owner, bytes_ in here if owner == session]
+        bounds, present = limits(), [*_here(), *self.coming]
+        session_sizes = [bytes_ for owner, bytes_ in present if owner == session]
         if size > bounds.upload_bytes + AROUND:
             return f"A file here has at most {bounds.upload_bytes / 1e6:,.0f} MB."
-        if len(own) >= bounds.uploads or sum(own) + size > bounds.uploads_bytes:
+        if len(session_sizes) >= bounds.uploads or sum(session_sizes) + size > bounds.uploads_bytes:
             return (
                 f"At most {bounds.uploads} files and {bounds.uploads_bytes / 1e6:,.0f} MB of one visitor wait here: "
                 "reload the page to begin anew."
             )
-        if sum(bytes_ for _, bytes_ in here) + size > bounds.uploads_bytes_all:
+        if sum(bytes_ for _, bytes_ in present) + size > bounds.uploads_bytes_all:
             return "There is no room for more files now: try again in some minutes."
         return None
 
@@ -72,13 +72,13 @@ def foreign(origin: str | None, host: str | None) -> bool:
 
 def _here() -> list[tuple[str, int]]:
     """Session and bytes of every file that Streamlit keeps in this process."""
-    kept = runtime.get_instance().uploaded_file_mgr.file_storage
-    return [(session, len(file.data)) for session, files in list(kept.items()) for file in list(files.values())]
+    storage = runtime.get_instance().uploaded_file_mgr.file_storage
+    return [(session, len(file.data)) for session, files in list(storage.items()) for file in list(files.values())]
 
 
-def _refused(status: int, said: str) -> Callable:
+def _refused(status: int, reason: str) -> Callable:
     async def answer(scope: dict, receive: Callable, send: Callable) -> None:
-        closed = WebSocketClose(code=1008) if scope["type"] == "websocket" else PlainTextResponse(said, status)
+        closed = WebSocketClose(code=1008) if scope["type"] == "websocket" else PlainTextResponse(reason, status)
         await closed(scope, receive, send)
 
     return answer

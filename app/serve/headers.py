@@ -38,7 +38,7 @@ def policy() -> str:
 @cache
 def headers() -> tuple[tuple[bytes, bytes], ...]:
     """All of them, as ASGI sends them."""
-    said = {
+    values = {
         "content-security-policy": policy(),
         "x-content-type-options": "nosniff",
         "x-frame-options": "SAMEORIGIN",
@@ -47,7 +47,7 @@ def headers() -> tuple[tuple[bytes, bytes], ...]:
         "cross-origin-opener-policy": "same-origin",
         "cross-origin-resource-policy": "same-origin",
     }
-    return tuple((name.encode(), value.encode()) for name, value in said.items())
+    return tuple((name.encode(), value.encode()) for name, value in values.items())
 
 
 class Headers:
@@ -63,8 +63,8 @@ class Headers:
 
         async def sent(message: dict) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in ours]
-                message = {**message, "headers": [*kept, *headers()]}
+                foreign = [pair for pair in message.get("headers", ()) if pair[0].lower() not in ours]
+                message = {**message, "headers": [*foreign, *headers()]}
             await send(message)
 
         return await self.app(scope, receive, sent)

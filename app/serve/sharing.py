@@ -30,8 +30,8 @@ def shown(texts: dict[str, str], samples: list[str]) -> dict[str, str]:
     """hash -> title of the texts that this session is offered: in a demo the samples, its own, and that of its link."""
     if not limits().demo:
         return texts
-    known = {*samples, *st.session_state.get(OWN, []), st.session_state.get("text")}
-    return {key: title for key, title in texts.items() if key in known}
+    visible = {*samples, *st.session_state.get(OWN, []), st.session_state.get("text")}
+    return {key: title for key, title in texts.items() if key in visible}
 
 
 def admitted() -> bool:
@@ -54,7 +54,7 @@ def admitted() -> bool:
         _refuse(
             f"The provider does not call {address or 'this account'} verified: sign in with an address that it does."
         )
-    elif any(_matches(address, one) for one in allowed):
+    elif any(_matches(address, pattern) for pattern in allowed):
         return True
     else:
         _refuse(f"{address or 'This account'} is not on the list of this installation: ask its owner.")
@@ -80,7 +80,11 @@ def _allowed() -> list[str] | None:
     else:
         section = st.secrets.get("focuscope")
         allowed = section.get("allowed") if isinstance(section, Mapping) else None
-        if isinstance(allowed, list) and allowed and all(isinstance(one, str) and "@" in one for one in allowed):
+        if (
+            isinstance(allowed, list)
+            and allowed
+            and all(isinstance(address, str) and "@" in address for address in allowed)
+        ):
             return allowed
         why = "`allowed` in the section [focuscope] of the secrets is no list of addresses and @domains"
     if why:

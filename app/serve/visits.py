@@ -108,14 +108,14 @@ class Visit:
         data = message.get("bytes")
         if not data or len(data) > SHORT:
             return
-        said = ForwardMsg.FromString(data)
-        kind = said.WhichOneof("type")
+        forwarded = ForwardMsg.FromString(data)
+        kind = forwarded.WhichOneof("type")
         if kind == "new_session":
-            self.session = said.new_session.initialize.session_id
-            if self._ends is PART or not said.metadata.run.fragment_ids:
+            self.session = forwarded.new_session.initialize.session_id
+            if self._ends is PART or not forwarded.metadata.run.fragment_ids:
                 self._begun = True
                 self.over()
-        elif kind == "script_finished" and self._begun and said.script_finished in self._ends:
+        elif kind == "script_finished" and self._begun and forwarded.script_finished in self._ends:
             self._ended()
 
     def _ended(self) -> None:

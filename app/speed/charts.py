@@ -104,14 +104,14 @@ def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
     """Attention alone and the whole model as separate marks, each with its spread over rounds; hollow is the bound."""
     rows = [(name, spread[kind]) for kind, name in KINDS.items() if spread.get(kind)]
     names = [name for name, _ in rows]
-    median, low, high = ([found[key] for _, found in rows] for key in ("median", "low", "high"))
-    more = {"marker": {"color": HERE, "size": 12}, "error_x": error_bars(median, low, high, HERE)}
-    said = "%{y}<br>%{x:.2f} times dense"
-    data = [marks("measured (bar: slowest to fastest round)", median, names, said, **more)]
+    median, low, high = ([spread_of[key] for _, spread_of in rows] for key in ("median", "low", "high"))
+    marker_look = {"marker": {"color": HERE, "size": 12}, "error_x": error_bars(median, low, high, HERE)}
+    hover = "%{y}<br>%{x:.2f} times dense"
+    data = [marks("measured (bar: slowest to fastest round)", median, names, hover, **marker_look)]
     if bound is not None and KINDS["attention"] in names:
         look = {"color": CHANCE, "symbol": "diamond-open", "size": 13, "line": {"width": 2}}
-        said = "1 / pairs read: at most %{x:.2f} times dense"
-        data.append(marks("bound of attention (not measured)", [bound], [KINDS["attention"]], said, look))
+        hover = "1 / pairs read: at most %{x:.2f} times dense"
+        data.append(marks("bound of attention (not measured)", [bound], [KINDS["attention"]], hover, look))
     return figure(
         data,
         "times as fast as dense",
@@ -126,17 +126,17 @@ def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
 
 def parts(times: dict[str, dict[str, float]]) -> dict:
     """Where the time goes: a bar of 100% for each of `times`, name -> {part: milliseconds}, with its total."""
-    names = [f"{safe(name)}, {milliseconds(sum(own.values()))}" for name, own in times.items()]
-    whole, data = [sum(own.values()) or 1.0 for own in times.values()], []
+    names = [f"{safe(name)}, {milliseconds(sum(by_part.values()))}" for name, by_part in times.items()]
+    totals, data = [sum(by_part.values()) or 1.0 for by_part in times.values()], []
     for part, (label, colour, pattern) in PARTS.items():
-        found = [own.get(part, 0.0) for own in times.values()]
-        if not any(found):
+        values = [by_part.get(part, 0.0) for by_part in times.values()]
+        if not any(values):
             continue
-        x, hover = [value / total for value, total in zip(found, whole, strict=True)], "%{customdata}, %{x:.1%}"
+        x, hover = [value / total for value, total in zip(values, totals, strict=True)], "%{customdata}, %{x:.1%}"
         look = {"pattern": {"shape": pattern, "size": 7, "solidity": 0.2, "fillmode": "overlay"}}
-        more = {"orientation": "h", "customdata": [milliseconds(value) for value in found]}
-        data.append(bars(label, x, names, colour, f"%{{y}}<br>{label}: {hover}", marker=look, **more))
-    made = figure(
+        details = {"orientation": "h", "customdata": [milliseconds(value) for value in values]}
+        data.append(bars(label, x, names, colour, f"%{{y}}<br>{label}: {hover}", marker=look, **details))
+    drawn = figure(
         data,
         "share of the time",
         "",
@@ -146,8 +146,8 @@ def parts(times: dict[str, dict[str, float]]) -> dict:
         xaxis={"tickformat": ".0%", "range": [0, 1]},
         yaxis={"automargin": True, "autorange": "reversed"},
     )
-    made["layout"]["legend"]["traceorder"] = "normal"  # as the bar reads
-    return made
+    drawn["layout"]["legend"]["traceorder"] = "normal"  # as the bar reads
+    return drawn
 
 
 def milliseconds(value: float) -> str:
@@ -170,16 +170,16 @@ def _measured(kind: str, rows: Sequence[dict]) -> dict:
     x, y = [row["length"] for row in rows], [row["speedup"] for row in rows]
     ends = ([row.get(f"speedup_{end}") for row in rows] for end in ("low", "high"))
     hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense"
-    made = line(name, x, y, colour, "solid", symbol, hover, error_y=error_bars(y, *ends, colour))
-    made["marker"]["size"] = 9
-    return made
+    series = line(name, x, y, colour, "solid", symbol, hover, error_y=error_bars(y, *ends, colour))
+    series["marker"]["size"] = 9
+    return series
 
 
 def _hollow(name: str, points: Sequence[tuple[int, float]], colour: str, dash: str, symbol: str) -> dict:
     x, y = zip(*points, strict=True)
-    made = line(name, x, y, colour, dash, symbol, f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}")
-    made["marker"] |= {"size": 10, "line": {"width": 2}}
-    return made
+    series = line(name, x, y, colour, dash, symbol, f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}")
+    series["marker"] |= {"size": 10, "line": {"width": 2}}
+    return series
 
 
 def _lengths(values: Sequence[int]) -> dict:
@@ -192,10 +192,10 @@ def times_axis() -> dict:
     return {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]}
 
 
-def _crossover(at: int, lengths: Sequence[int]) -> dict:
-    side = "left" if at * at < lengths[0] * lengths[-1] else "right"
-    words = {"text": f"crossover near {at:,}", "textposition": "start", "xanchor": side, "textangle": 0}
-    return upright(at, dash="dash") | {"label": words, "layer": "above"}
+def _crossover(length: int, lengths: Sequence[int]) -> dict:
+    side = "left" if length * length < lengths[0] * lengths[-1] else "right"
+    words = {"text": f"crossover near {length:,}", "textposition": "start", "xanchor": side, "textangle": 0}
+    return upright(length, dash="dash") | {"label": words, "layer": "above"}
 
 
 def _note(text: str, x: float) -> dict:

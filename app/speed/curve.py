@@ -31,12 +31,12 @@ COLUMNS = {
 
 def paper_curves() -> dict[int, list[tuple[int, float]]]:
     """The paper's speed-up by length: K -> (length, times), as its table 6 prints them."""
-    found = {}
+    curves = {}
     for cell in papers.find("focus", "table 6"):
         groups, length = re.search(r"K\s*=\s*(\d+)", f"{cell.row} {cell.column}"), _length(cell.column)
         if groups and length and cell.value is not None:
-            found.setdefault(int(groups[1]), []).append((length, float(cell.value)))
-    return {groups: sorted(points) for groups, points in sorted(found.items())}
+            curves.setdefault(int(groups[1]), []).append((length, float(cell.value)))
+    return {groups: sorted(points) for groups, points in sorted(curves.items())}
 
 
 def _length(words: object) -> int | None:
@@ -46,12 +46,13 @@ def _length(words: object) -> int | None:
     return size and 2 ** round(math.log2(size))
 
 
-def curve(run: Run | None, what: str, bound: list[tuple[int, float]], launch: Run | None) -> None:
-    """Speed-up against length. `run` of `bench`: `what` was timed. `launch`: the model's own point, and what its longer
+def curve(run: Run | None, phase: str, bound: list[tuple[int, float]], launch: Run | None) -> None:
+    """Speed-up against length. `run` of `bench`: `phase` was timed. `launch`: the model's own point, and what its
+    longer
     prompts are estimated at. Without a `run` only `bound` is drawn, (length, times) as predicted for even groups."""
     rows = run.numbers["rows"] if run else []
-    measured, estimated, where = _series(what, rows) if rows else {}, {}, None
-    paper = paper_curves() if what != "decode" else {}  # the paper timed no single tokens
+    measured, estimated, where = _series(phase, rows) if rows else {}, {}, None
+    paper = paper_curves() if phase != "decode" else {}  # the paper timed no single tokens
     for kind, name in charts.KINDS.items() if launch else ():
         spread = launch.numbers["speedup"].get(kind)
         if spread and name not in measured:
@@ -74,8 +75,8 @@ def curve(run: Run | None, what: str, bound: list[tuple[int, float]], launch: Ru
     )
     if paper:
         cells = papers.find("focus", "table 6")
-        said = [cell.protocol for cell in cells] + [cell.note for cell in cells if "caution" in cell.note]
-        widgets.prose(f"The paper's panel is Focus, table 6: {'; '.join(dict.fromkeys(said))}.", "quiet")
+        notes = [cell.protocol for cell in cells] + [cell.note for cell in cells if "caution" in cell.note]
+        widgets.prose(f"The paper's panel is Focus, table 6: {'; '.join(dict.fromkeys(notes))}.", "quiet")
     if rows:
         _rows(run, rows)
         bars = {f"{row['length']:,} tokens": _parts(row) for row in rows}
@@ -86,10 +87,10 @@ def curve(run: Run | None, what: str, bound: list[tuple[int, float]], launch: Ru
         speed_shown.opponent(kernels, run.numbers["missing"])
 
 
-def _series(what: str, rows: list[dict]) -> dict[str, list[dict]]:
+def _series(kind: str, rows: list[dict]) -> dict[str, list[dict]]:
     """The measured lines of a `bench` run; a whole model has two, and no spread is stored of the second."""
-    if what != "inference":
-        return {charts.KINDS[what]: rows}
+    if kind != "inference":
+        return {charts.KINDS[kind]: rows}
     token = [{"length": row["length"], "speedup": row["speedup_per_token"]} for row in rows]
     return {charts.KINDS["prefill"]: rows, charts.KINDS["per_token"]: token}
 
@@ -98,19 +99,19 @@ def _numbers(measured: dict, estimated: dict, bound: list[tuple[int, float]], pa
     """Every mark of the chart as a row of a table, what was measured told from what was not."""
     rows = [
         (name, "measured", row["length"], row["speedup"], row.get("speedup_low"), row.get("speedup_high"))
-        for name, own in measured.items()
-        for row in own
+        for name, series in measured.items()
+        for row in series
     ]
     rows += [(name, "estimated", *point, None, None) for name, points in estimated.items() for point in points]
     rows += [("bound", "computed", *point, None, None) for point in bound]
-    rows += [(f"paper, K={k}", "printed", *at, None, None) for k, points in paper.items() for at in points]
+    rows += [(f"paper, K={k}", "printed", *place, None, None) for k, points in paper.items() for place in points]
     names = ("what", "how", "length", "times_dense", "slowest_round", "fastest_round")
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _parts(row: dict) -> dict[str, float]:
-    found = {part: row.get(f"{part}_ms") for part in charts.PARTS}
-    return {part: value for part, value in found.items() if value is not None}
+    times = {part: row.get(f"{part}_ms") for part in charts.PARTS}
+    return {part: value for part, value in times.items() if value is not None}
 
 
 def _rows(run: Run, rows: list[dict]) -> None:
@@ -121,5 +122,5 @@ def _rows(run: Run, rows: list[dict]) -> None:
     for name, key, say in (("token", "ms_per_token", charts.milliseconds), ("read", KV_READ, size)):
         pairs = [row.get(key) for row in rows]
         table[name] = [pair and f"{say(pair['dense'])} → {say(pair['sparse'])}" for pair in pairs]
-    shown = {name: column for name, column in COLUMNS.items() if any(cell is not None for cell in table[name])}
-    tables.table(shown, table, key="speed_rows", identity=run.id + run.created, label="Every length", height=320)
+    columns = {name: column for name, column in COLUMNS.items() if any(cell is not None for cell in table[name])}
+    tables.table(columns, table, key="speed_rows", identity=run.id + run.created, label="Every length", height=320)

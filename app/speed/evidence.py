@@ -18,11 +18,11 @@ def show() -> None:
 def kernels() -> None:
     """The speed of attention, of a token after a text and of the bundled model, beside dense."""
     st.header("How fast is sparse attention, by length?", anchor=False, help=cached.glossary("crossover"))
-    found = asking.study(MEASURED_WITH, "kernels")[0]
-    if found is None:
+    stored_study = asking.study(MEASURED_WITH, "kernels")[0]
+    if stored_study is None:
         stored.missing("How fast sparse attention is", "kernels", reads=False)
         return
-    _told("kernels", found, cached.glossary("crossover"))
+    _told("kernels", stored_study, cached.glossary("crossover"))
 
 
 def large_models() -> None:
@@ -32,22 +32,22 @@ def large_models() -> None:
     if not wanted:
         stored.missing("What the pages cost on a large model", "pages", reads=False)
     for name in wanted:
-        found = asking.study(MEASURED_WITH, name)[0]
-        if found is not None:
-            _told(name, found)
+        stored_study = asking.study(MEASURED_WITH, name)[0]
+        if stored_study is not None:
+            _told(name, stored_study)
 
 
 def sliders() -> None:
     """From the key to the redrawn chart, on the real app."""
     st.header("How long does a moved slider take?", anchor=False)
-    found = asking.study(MEASURED_WITH, "sliders")[0]
-    if found is None:
+    stored_study = asking.study(MEASURED_WITH, "sliders")[0]
+    if stored_study is None:
         stored.missing("How long a moved slider takes", "sliders", reads=False)
         return
-    _told("sliders", found)
+    _told("sliders", stored_study)
 
 
-def _told(name: str, found: StoredStudy, help: str | None = None) -> None:
-    widgets.prose(found.sentence, "more")
-    stored.badge(found)
-    study.drawn(found, f"speed_{name}", help, name)
+def _told(name: str, stored_study: StoredStudy, help: str | None = None) -> None:
+    widgets.prose(stored_study.sentence, "more")
+    stored.badge(stored_study)
+    study.drawn(stored_study, f"speed_{name}", help, name)

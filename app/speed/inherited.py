@@ -19,8 +19,8 @@ def settings() -> dict[str, int]:
     for part in (st.session_state["quality"] or "").split("~~"):
         name, *changed = part.split("~")
         if name == "focus":
-            found = dict(pair.partition("-")[::2] for pair in changed)
-            return {field: int(found[field]) for field in FIELDS if found.get(field, "").isdigit()}
+            values = dict(pair.partition("-")[::2] for pair in changed)
+            return {field: int(values[field]) for field in FIELDS if values.get(field, "").isdigit()}
     return {}
 
 
@@ -35,10 +35,12 @@ def latest() -> None:
     run = next(iter(launches()), None)
     if run is None:
         return
-    said = ", ".join(f"{NAMES[name]} {run.request[name]:,}" for name in ASKED if run.request.get(name) is not None)
+    settings_words = ", ".join(
+        f"{NAMES[name]} {run.request[name]:,}" for name in ASKED if run.request.get(name) is not None
+    )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge("latest launch", icon=":material/history:", color="gray")
-        widgets.prose(f"With other settings than those above: {said or 'as the groups were made'}.", "quiet")
+        widgets.prose(f"With other settings than those above: {settings_words or 'as the groups were made'}.", "quiet")
         st.button("Take its settings", key="speed_take", on_click=_take, args=(run.request,), type="tertiary")
     shown.launched(run)
 

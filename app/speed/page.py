@@ -37,21 +37,21 @@ def _model(answer) -> None:
     card = asking.card(chosen["model"])
     asking.settle_router()
     inspected = asking.inspected()
-    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {})
-    most = card["max_positions"]
-    made = router | inherited.settings()
+    router = next((usual for usual in card["routers"] if usual["name"] == chosen["router"]), {})
+    context = card["max_positions"]
+    usual = router | inherited.settings()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if "groups" in router:
-            _top(router["groups"], str(made["top"]))
-        _window(most, str(made.get("window", "as made")))
-        sinks = str(made.get("n_sink", "as made"))
+            _top(router["groups"], str(usual["top"]))
+        _window(context, str(usual.get("window", "as made")))
+        sinks = str(usual.get("n_sink", "as made"))
         fields.number("Sinks", "speed_sinks", 0, 64, "attention sink", placeholder=sinks, width=100)
-        fields.number("Prompt, tokens", "speed_prompt", 2, most, placeholder="all that fit", width=150)
+        fields.number("Prompt, tokens", "speed_prompt", 2, context, placeholder="all that fit", width=150)
         fields.number("New tokens", "speed_new", 2, 1024, width=120)
         _rounds()
     request = requests.launch()
     stored = cached.store().find("launch", request)
-    tokens = chosen["speed_prompt"] or min(inspected["tokens"], most - chosen["speed_new"])
+    tokens = chosen["speed_prompt"] or min(inspected["tokens"], context - chosen["speed_new"])
     with widgets.guarded():
         _button(LAUNCH, "launch", request, stored, requests.launch_price(request, card, tokens))
         if stored is None:
@@ -91,38 +91,40 @@ def _shapes(answer) -> None:
 
 def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -> str:
     """Draws it; returns the command that measures it."""
-    chosen, offered = st.session_state, [what for what in SPEED_WHAT if card or what != "inference"]
+    chosen, offered = st.session_state, [choice for choice in SPEED_WHAT if card or choice != "inference"]
     widgets.settled("speed_what", offered, "attention")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox("Measure by length", offered, format_func=SPEED_WHAT.get, key="speed_what", width=240)
-        whole = chosen["speed_what"] == "inference"
-        if not whole:
+        is_inference = chosen["speed_what"] == "inference"
+        if not is_inference:
             st.text_input("Lengths, tokens", key="speed_lengths", max_chars=80, width=320, help="16K means 16,384.")
     request = requests.bench(card, router)
-    fits = card["max_positions"] - chosen["speed_new"] if whole else 0
-    lengths = [max(2, fits // part) for part in (4, 2, 1)] if whole else request["lengths"]
-    if whole and chosen["speed_top"] not in (None, router["top"]):
+    fits = card["max_positions"] - chosen["speed_new"] if is_inference else 0
+    lengths = [max(2, fits // part) for part in (4, 2, 1)] if is_inference else request["lengths"]
+    if is_inference and chosen["speed_top"] not in (None, router["top"]):
         st.caption(
             f"The whole model is timed with its own router: each token in {router['top']} of {router['groups']} groups."
         )
     stored = cached.store().find("bench", request)
-    shape = (router["groups"], router["top"], request["window"]) if whole else [request[n] for n in SHAPE]
+    shape = (router["groups"], router["top"], request["window"]) if is_inference else [request[n] for n in SHAPE]
     bound = [(length, requests.even_bound(length, *shape, request["what"])) for length in lengths]
     price = requests.bench_price(request, card, lengths)
     estimated = stored is None and card is not None
     if not estimated:
         _button(label, "bench", request, stored, price)
     if stored is None and launch is None:
-        most, times = bound[-1]
+        last_length, times = bound[-1]
         with answer:
-            widgets.prose(f"Estimated, not timed yet: {NO_MORE[request['what']].format(times=times, most=most)}.")
+            widgets.prose(
+                f"Estimated, not timed yet: {NO_MORE[request['what']].format(times=times, most=last_length)}."
+            )
     speed_curve.curve(stored, request["what"], bound, launch)
     if estimated:  # below the picture of what it would measure
         _button(label, "bench", request, stored, price)
     if stored is None:
-        at = ", ".join(map(charts.short, lengths))
+        lengths_words = ", ".join(map(charts.short, lengths))
         widgets.prose(
-            f"This times {SPEED_WHAT[request['what']]} at {at} tokens, dense and sparse in turns. "
+            f"This times {SPEED_WHAT[request['what']]} at {lengths_words} tokens, dense and sparse in turns. "
             "Hollow marks: the bound with equally full groups.",
             "quiet",
         )
@@ -143,12 +145,12 @@ def _button(label: str, verb: str, request: dict, stored, price) -> None:
     )
 
 
-def _top(groups: int, made: str) -> None:
-    fields.number("Groups per token", "speed_top", 1, groups, "membership (top-k)", placeholder=made, width=150)
+def _top(groups: int, usual: str) -> None:
+    fields.number("Groups per token", "speed_top", 1, groups, "membership (top-k)", placeholder=usual, width=150)
 
 
-def _window(most: int, made: str) -> None:
-    fields.number("Window, tokens", "speed_window", 1, most, "sliding window", placeholder=made, width=150)
+def _window(context: int, usual: str) -> None:
+    fields.number("Window, tokens", "speed_window", 1, context, "sliding window", placeholder=usual, width=150)
 
 
 def _rounds() -> None:

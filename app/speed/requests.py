@@ -24,7 +24,7 @@ BESIDE = 128 << 20  # bytes: blocks of scores, and what libraries keep
 
 def lengths(words: str) -> list[int]:
     """The lengths somebody typed, such as "1024, 16K", in order; BadSetting with one sentence for anything else."""
-    found = set()
+    parsed = set()
     for word in filter(None, re.split(r"[,;\s]+", words.strip())):
         match = re.fullmatch(r"([1-9][0-9]{0,6})([KM]?)", word.upper())
         if match is None:
@@ -32,13 +32,13 @@ def lengths(words: str) -> list[int]:
                 f"“{word[:20]}” is not a length: write whole numbers with a comma between them and none inside, such "
                 "as 1024, 4096, 16K."
             )
-        found.add(int(match[1]) * UNITS[match[2]])
-    if not found or len(found) > MOST_LENGTHS or max(found) > LONGEST:
+        parsed.add(int(match[1]) * UNITS[match[2]])
+    if not parsed or len(parsed) > MOST_LENGTHS or max(parsed) > LONGEST:
         raise BadSetting(
-            f"{len(found)} lengths up to {max(found, default=0):,} tokens were asked for: give 1 to {MOST_LENGTHS} "
+            f"{len(parsed)} lengths up to {max(parsed, default=0):,} tokens were asked for: give 1 to {MOST_LENGTHS} "
             f"lengths of at most {LONGEST:,}."
         )
-    return sorted(found)
+    return sorted(parsed)
 
 
 def launch() -> dict:
@@ -46,8 +46,8 @@ def launch() -> dict:
     chosen = st.session_state
     args = {name: chosen[name] for name in ("model", "text", "router")}
     changed = inherited.settings()
-    own = {field: chosen[name] for field, name in inherited.FIELDS.items()}
-    args |= {field: changed.get(field) if value is None else value for field, value in own.items()}
+    overrides = {field: chosen[name] for field, name in inherited.FIELDS.items()}
+    args |= {field: changed.get(field) if value is None else value for field, value in overrides.items()}
     return args | {
         "new_tokens": chosen["speed_new"],
         "length": chosen["speed_prompt"],
@@ -66,12 +66,12 @@ def bench(card: dict | None, router: dict | None) -> dict:
     if card is None:
         shape = {name: chosen[f"speed_{key}"] for name, key in (("heads", "heads"), ("head_dim", "size"))}
         shape |= {name: chosen[f"speed_{name}"] for name in ("groups", "batch", "dtype")}
-        made, kind = {"top": 1, "window": 128}, chosen["speed_members"]
+        usual, kind = {"top": 1, "window": 128}, chosen["speed_members"]
     else:
         shape = {name: card[name] for name in ("heads", "head_dim", "kv_heads")}
         shape |= {"dtype": card["dtype"] if card["dtype"] in DTYPES else "float32", "groups": router["groups"]}
-        made, kind = router, "router" if chosen["speed_top"] in (None, router["top"]) else "even"
-    shape |= {name: chosen[f"speed_{name}"] or made[name] for name in ("top", "window")}
+        usual, kind = router, "router" if chosen["speed_top"] in (None, router["top"]) else "even"
+    shape |= {name: chosen[f"speed_{name}"] or usual[name] for name in ("top", "window")}
     real = {name: chosen[name] for name in ("router", "text")}
     if shared["what"] == "inference":
         return shared | real | {"window": shape["window"], "new_tokens": chosen["speed_new"]}
@@ -87,47 +87,47 @@ def command(verb: str, args: dict) -> str:
     return commandline(verb, args | {"text": None if verb == "bench" else "TEXT"})
 
 
-def even_bound(length: int, groups: int, top: int, window: int, what: str = "attention") -> float:
+def even_bound(length: int, groups: int, top: int, window: int, phase: str = "attention") -> float:
     """The most any exact kernel can gain if all groups were equally full by chance: causal pairs by pairs read, or (of
     one token) keys in the cache by keys read."""
     apart = 1.0  # chance that two tokens share no group
-    for at in range(top):
-        apart *= max(groups - top - at, 0) / (groups - at)
+    for membership in range(top):
+        apart *= max(groups - top - membership, 0) / (groups - membership)
     near = min(window, length)
-    if what == "decode":
+    if phase == "decode":
         return length / (near + (1 - apart) * (length - near))
-    every, local = length * (length + 1) / 2, near * (near + 1) / 2 + (length - near) * near
-    return every / (local + (1 - apart) * (every - local))
+    all_pairs, local = length * (length + 1) / 2, near * (near + 1) / 2 + (length - near) * near
+    return all_pairs / (local + (1 - apart) * (all_pairs - local))
 
 
 def smaller(args: dict) -> list[Scope]:
     """A measurement with less to do: without its longest prompt, in fewer rounds."""
-    found, fewer = [], sorted(args.get("lengths") or [])[:-1]
+    scopes, fewer = [], sorted(args.get("lengths") or [])[:-1]
     if fewer:
         share = sum(length**2 for length in fewer) / sum(length**2 for length in args["lengths"])
-        found.append(Scope(f"up to {fewer[-1]:,} tokens", {"speed_lengths": ", ".join(map(str, fewer))}, share))
+        scopes.append(Scope(f"up to {fewer[-1]:,} tokens", {"speed_lengths": ", ".join(map(str, fewer))}, share))
     if args["repeats"] > 2:
-        found.append(Scope("2 rounds", {"speed_rounds": 2}, 6 / (4 + args["repeats"])))
-    return found
+        scopes.append(Scope("2 rounds", {"speed_rounds": 2}, 6 / (4 + args["repeats"])))
+    return scopes
 
 
 def bench_price(args: dict, card: dict | None = None, lengths: Sequence[int] = ()) -> Price:
     """What `bench` costs: every round runs both sides at every length. `lengths`: those of a whole model (its card)."""
 
     def guess(request: dict, _: dict) -> float:
-        rounds, own = request["repeats"] + 4, request.get("lengths") or lengths
+        rounds, sizes = request["repeats"] + 4, request.get("lengths") or lengths
         if request["what"] == "inference":
-            return 5 + 2 * rounds * sum(_passes(card, length, request["new_tokens"]) for length in own)
+            return 5 + 2 * rounds * sum(_passes(card, length, request["new_tokens"]) for length in sizes)
         wide = request["heads"] * request["head_dim"] * request.get("batch", 1)
         if request["what"] == "decode":
-            return 2 + sum(wide * length * (3e-8 + rounds * 4 * 8 / MEMORY_SPEED) for length in own)
-        return 2 + PAIR * wide * rounds * sum(length * (length + 2048) for length in own)
+            return 2 + sum(wide * length * (3e-8 + rounds * 4 * 8 / MEMORY_SPEED) for length in sizes)
+        return 2 + PAIR * wide * rounds * sum(length * (length + 2048) for length in sizes)
 
     if args["what"] == "inference":
         return _price("bench", args, guess, _held(card, max(lengths), args["new_tokens"], 1))
     states = 2 * args["heads"] + 2 * args.get("kv_heads", args["heads"])
-    held = 4 * 4 * args.get("batch", 1) * max(args["lengths"]) * args["head_dim"] * states
-    return _price("bench", args, guess, held)
+    bytes_held = 4 * 4 * args.get("batch", 1) * max(args["lengths"]) * args["head_dim"] * states
+    return _price("bench", args, guess, bytes_held)
 
 
 def launch_price(args: dict, card: dict, tokens: int) -> Price:

@@ -79,8 +79,8 @@ def launched(run: Run) -> None:
     opponent(numbers["dense_kernel"], numbers["missing_kernels"])
     with st.expander("Which kernel ran in which layer, and why", icon=":material/memory:"):
         table = cached.columns(run, "kernels")
-        shown = {name: tables.Column(name, wrap=name == "why") for name in table}
-        tables.table(shown, table, key="speed_kernels", identity=run.id, label="Kernels by layer", height=300)
+        columns = {name: tables.Column(name, wrap=name == "why") for name in table}
+        tables.table(columns, table, key="speed_kernels", identity=run.id, label="Kernels by layer", height=300)
 
 
 def _sides(run: Run) -> None:
@@ -90,12 +90,12 @@ def _sides(run: Run) -> None:
         gain = run.numbers["speedup"][GAINS[key]]["median"] if key in GAINS else _ratio(dense[key], sparse[key])
         label += f", {run.protocol['dtype']}" if key in CACHE else ""
         cells = [_cell(row[key], unit) for row in (dense, sparse)]
-        said = "–" if gain is None else f"{gain:.2f} times {'the bytes' if unit == 'bytes' else 'as fast'}"
-        for name, value in zip(values, (label, *cells, said), strict=True):
+        gain_words = "–" if gain is None else f"{gain:.2f} times {'the bytes' if unit == 'bytes' else 'as fast'}"
+        for name, value in zip(values, (label, *cells, gain_words), strict=True):
             values[name].append(value)
-    shown = {"what": tables.Column(""), "dense": tables.Column("dense"), "sparse": tables.Column("sparse")}
-    shown["gain"] = tables.Column("sparse is")
-    tables.table(shown, values, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
+    columns = {"what": tables.Column(""), "dense": tables.Column("dense"), "sparse": tables.Column("sparse")}
+    columns["gain"] = tables.Column("sparse is")
+    tables.table(columns, values, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
     widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
 
 
@@ -112,22 +112,22 @@ def _ratio(dense: float | None, sparse: float | None) -> float | None:
 
 
 def _spread_columns(spread: dict, bound: float | None) -> dict:
-    found = {name: spread[kind] for kind, name in charts.KINDS.items() if spread.get(kind)}
-    made = {"speed-up of": list(found)}
+    spreads = {name: spread[kind] for kind, name in charts.KINDS.items() if spread.get(kind)}
+    columns = {"speed-up of": list(spreads)}
     for end in ("median", "low", "high"):
-        made[end] = [value[end] for value in found.values()]
-    return made | {"bound": [bound if name == charts.KINDS["attention"] else None for name in found]}
+        columns[end] = [value[end] for value in spreads.values()]
+    return columns | {"bound": [bound if name == charts.KINDS["attention"] else None for name in spreads]}
 
 
 def time_goes(bars: dict[str, dict[str, float]], key: str, title: str) -> None:
     """The bars of where the time goes, name -> {part: milliseconds}, and their numbers."""
-    bars = {name: own for name, own in bars.items() if own}
+    bars = {name: by_part for name, by_part in bars.items() if by_part}
     if not bars:
         return
     values = {"of": list(bars)}
     for part, (label, _, _) in charts.PARTS.items():
-        if any(part in own for own in bars.values()):
-            values[f"{label}, ms"] = [own.get(part) for own in bars.values()]
+        if any(part in by_part for by_part in bars.values()):
+            values[f"{label}, ms"] = [by_part.get(part) for by_part in bars.values()]
     widgets.chart(
         charts.parts(bars),
         values,
@@ -139,8 +139,8 @@ def time_goes(bars: dict[str, dict[str, float]], key: str, title: str) -> None:
     st.caption("From one more run with a clock around each part, so the total may differ from the median above.")
 
 
-def merged(found: dict[str, dict], run: Run) -> None:
-    """Appendix D: merging sets that share no pair against subtracting what was counted twice; `found` name -> {cosine,
+def merged(merges: dict[str, dict], run: Run) -> None:
+    """Appendix D: merging sets that share no pair against subtracting what was counted twice; `merges` name -> {cosine,
     lowest, error}."""
     printed = ", ".join(str(cell.value) for cell in papers.find("focus", "appendix D") if "ubtract" in cell.row)
     st.subheader("Why the two sets must share no pair", anchor=False, help=cached.glossary("set A and set B"))
@@ -151,14 +151,14 @@ def merged(found: dict[str, dict], run: Run) -> None:
         f"a cosine of {printed} for subtraction.",
         "more",
     )
-    values = {"merge": [MERGES.get(name, name) for name in found]}
+    values = {"merge": [MERGES.get(name, name) for name in merges]}
     for name in ("cosine", "lowest", "error"):
-        values[name] = [own[name] for own in found.values()]
-    shown = {"merge": tables.Column("merge"), "cosine": tables.Column("cosine, mean of tokens", "number", 6)}
-    shown["lowest"] = tables.Column("lowest of a token", "number", 6)
-    shown["error"] = tables.Column("largest difference", "number", 7)
+        values[name] = [errors[name] for errors in merges.values()]
+    columns = {"merge": tables.Column("merge"), "cosine": tables.Column("cosine, mean of tokens", "number", 6)}
+    columns["lowest"] = tables.Column("lowest of a token", "number", 6)
+    columns["error"] = tables.Column("largest difference", "number", 7)
     identity = run.id + run.created
-    tables.table(shown, values, key=f"speed_merges_{run.verb}", identity=identity, label="Merges", height=200)
+    tables.table(columns, values, key=f"speed_merges_{run.verb}", identity=identity, label="Merges", height=200)
 
 
 def opponent(dense: str, missing: Sequence[str]) -> None:

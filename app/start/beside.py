@@ -7,24 +7,24 @@ from app import cached
 from app.ui import asking, charts, other, painted, widgets
 
 
-def beside(own: Run, tokens: dict) -> None:
-    """Ask what stands beside the reading `own`, and show both in two columns, on one scale."""
-    asked = other.whole("start_beside", own)
-    if asked is None:
+def beside(first: Run, tokens: dict) -> None:
+    """Ask what stands beside the reading `first`, and show both in two columns, on one scale."""
+    second = other.whole("start_beside", first)
+    if second is None:
         return
-    more, sides = asked
-    run = asking.ask("start", own.request | more, "Reading the text")
-    read = (own, tokens), (run, cached.columns(run, "tokens"))
-    top = max(max(cached.columns(one, "distance")[side]) for one, _ in read for side in ("mass", "uniform"))
+    changes, sides = second
+    run = asking.ask("start", first.request | changes, "Reading the text")
+    read = (first, tokens), (run, cached.columns(run, "tokens"))
+    top = max(max(cached.columns(side_run, "distance")[side]) for side_run, _ in read for side in ("mass", "uniform"))
     with st.grid(2, min_column_width=420, gap="large"):
-        for at, (name, (one, words)) in enumerate(zip(sides, read, strict=True)):
+        for side_index, (name, (side_run, words)) in enumerate(zip(sides, read, strict=True)):
             with st.container():
                 st.subheader(name, anchor=False)
-                widgets.prose(one.numbers["sentences"][:2], "more")
-                _side(one, words, at, top)
+                widgets.prose(side_run.numbers["sentences"][:2], "more")
+                _side(side_run, words, side_index, top)
 
 
-def _side(run: Run, tokens: dict, at: int, top: float) -> None:
+def _side(run: Run, tokens: dict, place: int, top: float) -> None:
     table = cached.columns(run, "distance")
     figure = charts.distance(table)
     figure["layout"]["yaxis"] |= {"range": [0, 1.05 * top]}
@@ -32,7 +32,7 @@ def _side(run: Run, tokens: dict, at: int, top: float) -> None:
         figure,
         table,
         title="How far back it reads",
-        key=f"start_beside_distance_{at}",
+        key=f"start_beside_distance_{place}",
         alt="Share of the attention by distance, beside uniform reading, both texts on one scale",
         help=cached.glossary("chance level (uniform reading)"),
     )
@@ -41,7 +41,7 @@ def _side(run: Run, tokens: dict, at: int, top: float) -> None:
         tokens,
         paint,
         palette,
-        key=f"start_beside_text_{at}",
+        key=f"start_beside_text_{place}",
         identity=run.id,
         tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
         legend=f"attention received from {run.numbers['min_distance']:,} or more tokens later",

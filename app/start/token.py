@@ -23,35 +23,35 @@ def clicked(key: str) -> None:
     state.choose(st.session_state, query=painted.clicked(key, "token"))
 
 
-def sentences(tokens: dict, pairs: dict, at: int) -> tuple[list[str], int | None]:
-    """What is known of token `at`: sentences, and the row of the strongest pair in which it reads, or None."""
-    first, last = painted.word_at(tokens, at)
+def sentences(tokens: dict, pairs: dict, token: int) -> tuple[list[str], int | None]:
+    """What is known of token `token`: sentences, and the row of the strongest pair in which it reads, or None."""
+    first, last = painted.word_at(tokens, token)
     sides = {
         side: [row for row, place in enumerate(pairs[f"{side}_position"]) if first <= place < last]
         for side in ("query", "key")
     }
-    received = tokens["received"][at]
-    name = f"“{tokens['word'][at] or painted.visible(tokens['piece'][at])}” (token {at:,})"
-    known = f" is read from afar {received:.1f} times as much as by chance." if received is not None else ":"
-    told = [f"It reads {_told(pairs, row, 'key')}." for row in sides["query"][:MOST]]
-    told += [f"It is read by {_told(pairs, row, 'query')}." for row in sides["key"][:MOST]]
-    if not told:
-        told = [f"It stands in none of the {len(pairs['query']):,} strongest far pairs of one group."]
-    return [name + known, *told], next(iter(sides["query"]), None)
+    received = tokens["received"][token]
+    name = f"“{tokens['word'][token] or painted.visible(tokens['piece'][token])}” (token {token:,})"
+    received_words = f" is read from afar {received:.1f} times as much as by chance." if received is not None else ":"
+    reads = [f"It reads {_told(pairs, row, 'key')}." for row in sides["query"][:MOST]]
+    reads += [f"It is read by {_told(pairs, row, 'query')}." for row in sides["key"][:MOST]]
+    if not reads:
+        reads = [f"It stands in none of the {len(pairs['query']):,} strongest far pairs of one group."]
+    return [name + received_words, *reads], next(iter(sides["query"]), None)
 
 
-def _told(pairs: dict, row: int, other: str) -> str:
-    at = {name: pairs[name][row] for name in pairs}
-    way = "back" if other == "key" else "later"
+def _told(pairs: dict, row: int, end: str) -> str:
+    pair = {name: pairs[name][row] for name in pairs}
+    way = "back" if end == "key" else "later"
     return (
-        f"“{at[other]}” {at['distance']:,} tokens {way}: {at['attention']:.0%} of the attention of head {at['head']} "
-        f"in layer {at['layer']}"
+        f"“{pair[end]}” {pair['distance']:,} tokens {way}: {pair['attention']:.0%} of the attention of head "
+        f"{pair['head']} in layer {pair['layer']}"
     )
 
 
-def _readers(tokens: dict, at: int) -> None:
-    """Every head's strongest later reader of token `at`, whatever group both are in."""
-    request = state.study_args(st.session_state, token=at)
+def _readers(tokens: dict, token: int) -> None:
+    """Every head's strongest later reader of token `token`, whatever group both are in."""
+    request = state.study_args(st.session_state, token=token)
     run = asking.ask("readers", request, "Looking who reads it", len(tokens["piece"]))
     widgets.prose(run.numbers["sentence"], "more")
     listed = cached.columns(run, "readers")
@@ -63,14 +63,14 @@ def _readers(tokens: dict, at: int) -> None:
 
 def show(tokens: dict, pairs: dict) -> None:
     """The sentences about the chosen token, and the page that shows it through every head; nothing where none is."""
-    at = st.session_state["query"]
-    if at is None:
+    token = st.session_state["query"]
+    if token is None:
         return
-    said, row = sentences(tokens, pairs, at)
-    widgets.prose(said[:1])
-    widgets.prose(said[1:], "more")
+    lines, row = sentences(tokens, pairs, token)
+    widgets.prose(lines[:1])
+    widgets.prose(lines[1:], "more")
     with widgets.guarded():
-        _readers(tokens, at)
+        _readers(tokens, token)
     head = {} if row is None else {name: pairs[name][row] for name in ("layer", "head")}
     names = ("query", *head)
     link = onward.carried(names) | {name: str(value) for name, value in head.items()}

@@ -33,12 +33,12 @@ def against(table: dict, over: str, measure: str, chosen: int) -> dict:
     share = measure == "max_prob"
     data, places, number = [], sorted(set(table[over])), "%{y:.1%}" if share else "%{y:,.3g}"
     for place in places:
-        own, (colour, symbol) = rows_of(table, **{over: place}), style(place)
+        columns, (colour, symbol) = rows_of(table, **{over: place}), style(place)
         width, opacity = (4, 1.0) if place == chosen else (1.5, 0.65)
-        more = {"opacity": opacity, "showlegend": len(places) <= MOST_NAMED or place == chosen}
+        legend = {"opacity": opacity, "showlegend": len(places) <= MOST_NAMED or place == chosen}
         dash = DASHES[place // len(GROUPS) % len(DASHES)]
         name, hover = f"{over} {place}", f"{over} {place}, t %{{x}}<br>{title}: {number}"
-        data.append(line(name, own["t"], own[measure], colour, dash, symbol, hover, width, **more))
+        data.append(line(name, columns["t"], columns[measure], colour, dash, symbol, hover, width, **legend))
     axis = {"type": "log", "tickformat": "~g"} if log else {"rangemode": "tozero"}
     return figure(
         data,
@@ -54,11 +54,11 @@ def against(table: dict, over: str, measure: str, chosen: int) -> dict:
 
 def query(table: dict, rows: Sequence[int], t: float) -> dict:
     """The chosen `rows` (keys) of a query's table: weight before, in dense attention, and after."""
-    x = [f"{safe(painted.visible(table['piece'][at]))} · {table['position'][at]:,}" for at in rows]
+    x = [f"{safe(painted.visible(table['piece'][row]))} · {table['position'][row]:,}" for row in rows]
     data = []
     for name, column, colour, shape in (("t = 1 (dense)", "before", RANDOM, "/"), (f"t = {t:g}", "after", HERE, "")):
         hover = f"%{{x}}<br>{name}: %{{y:.2%}} of the attention"
-        data.append(bars(name, x, [table[column][at] for at in rows], colour, hover, shape))
+        data.append(bars(name, x, [table[column][row] for row in rows], colour, hover, shape))
     return figure(
         data,
         "key (is attended), with its place in the text",
@@ -75,12 +75,12 @@ def change(lines: dict[str, dict], x: str, x_label: str) -> dict:
     """Change of perplexity against dense; `lines`: name -> columns with `x`, `difference` and, where known,
     `low high`."""
     data = []
-    for at, (name, table) in enumerate(lines.items()):
-        (colour, symbol), dash = style(at), DASHES[at % len(DASHES)]
+    for series, (name, table) in enumerate(lines.items()):
+        (colour, symbol), dash = style(series), DASHES[series % len(DASHES)]
         hover = f"{safe(name)}<br>{x_label} %{{x}}: %{{y:+.2%}}"
-        made = line(safe(name), table[x], table["difference"], colour, dash, symbol, hover)
+        curve = line(safe(name), table[x], table["difference"], colour, dash, symbol, hover)
         if "low" in table:
-            made["error_y"] = error_bars(table["difference"], table["low"], table["high"], colour)
-        data.append(made)
+            curve["error_y"] = error_bars(table["difference"], table["low"], table["high"], colour)
+        data.append(curve)
     title, yaxis = "change of perplexity against dense", {"tickformat": "+.1~%"}
     return figure(data, x_label, title, yaxis=yaxis, shapes=[level(0, CHANCE, 1.5)])

@@ -69,13 +69,13 @@ def _sharpness(run: Run, layer: int, head: int) -> None:
     )
     name = st.session_state["sharpness"]
     title, term, _ = SHARPNESS[name]
-    layers, own = cached.columns(run, "layers"), rows_of(cached.columns(run, "heads"), layer=layer)
-    what = title.split(",")[0]
-    titles = (f"{what} by layer", f"{what} of the heads of layer {layer}")
+    layers, heads = cached.columns(run, "layers"), rows_of(cached.columns(run, "heads"), layer=layer)
+    measure = title.split(",")[0]
+    titles = (f"{measure} by layer", f"{measure} of the heads of layer {layer}")
     with st.grid(2, min_column_width=420, gap="large"):
-        for place, (table, over, at) in enumerate(((layers, "layer", layer), (own, "head", head))):
+        for place, (table, over, marked) in enumerate(((layers, "layer", layer), (heads, "head", head))):
             widgets.chart(
-                charts.against(table, over, name, at),
+                charts.against(table, over, name, marked),
                 table,
                 title=titles[place],
                 key=f"temperature_{over}",
@@ -90,8 +90,8 @@ def _query(run: Run, tokens: dict, t: float) -> None:
     query, offset = numbers["query"], numbers["offset"]
     word = tokens["word"][offset + query] or tokens["piece"][offset + query]
     places = numbers["t"].index(1.0), numbers["t"].index(t)
-    before, after = (numbers["reads"][at] for at in places)
-    table["before"], table["after"] = (weights[at].tolist() for at in places)
+    before, after = (numbers["reads"][row] for row in places)
+    table["before"], table["after"] = (weights[row].tolist() for row in places)
     widgets.prose(
         f"From {word!r} (token {offset + query:,}), head {numbers['head']} of layer {numbers['layer']} reads as if "
         f"{before['effective_support']:.1f} keys had equal weight, at t = {t:g} as if "
@@ -99,11 +99,11 @@ def _query(run: Run, tokens: dict, t: float) -> None:
         f"{after['max_prob']:.0%}.",
         "more",
     )
-    said = {side: [None] * len(tokens["piece"]) for side in ("before", "after")}
-    for side, shares in said.items():
-        for at, weight in zip(table["position"], table[side], strict=True):
-            shares[at] = f"{weight:.2%}"
-    dense, sharp = ("at t = 1", said["before"]), (f"at t = {t:g}", said["after"])
+    labels = {side: [None] * len(tokens["piece"]) for side in ("before", "after")}
+    for side, shares in labels.items():
+        for row, weight in zip(table["position"], table[side], strict=True):
+            shares[row] = f"{weight:.2%}"
+    dense, sharp = ("at t = 1", labels["before"]), (f"at t = {t:g}", labels["after"])
     looked_at = ".".join(str(run.request[name]) for name in ("text", "part", "layer", "head", "query"))
     sides = (  # the dense side does not change with t, so it is neither sent nor drawn again
         ("before", "t = 1, dense attention", looked_at, [dense]),
@@ -123,9 +123,9 @@ def _query(run: Run, tokens: dict, t: float) -> None:
                     tips=tips,
                     on_token=lambda key=key: state.choose(st.session_state, query=painted.clicked(key, "token")),
                 )
-    most = sorted(range(query + 1), key=lambda at: -max(table["before"][at], table["after"][at]))[:KEYS]
+    strongest = sorted(range(query + 1), key=lambda row: -max(table["before"][row], table["after"][row]))[:KEYS]
     widgets.chart(
-        charts.query(table, most, t),
+        charts.query(table, strongest, t),
         {name: table[name] for name in ("position", "piece", "word", "distance", "before", "after")},
         title="The keys it reads most",
         key="temperature_query",

@@ -23,10 +23,10 @@ def show() -> None:
         rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
         printed = {(cell.row, cell.column): cell.value for cell in cells}
         values = {"setting": rows} | {column: [printed.get((row, column)) for row in rows] for column in columns}
-        shown = {"setting": tables.Column("setting")}
-        shown |= {column: tables.Column(f"{column}, %", "number") for column in columns}
+        titles = {"setting": tables.Column("setting")}
+        titles |= {column: tables.Column(f"{column}, %", "number") for column in columns}
         st.subheader(f"{name.capitalize()}: {title.lower()}", anchor=False)
-        tables.table(shown, values, key=f"paper_{name[-1]}", identity=name, label=f"{name} of the paper", height=200)
+        tables.table(titles, values, key=f"paper_{name[-1]}", identity=name, label=f"{name} of the paper", height=200)
         widgets.numbers(values, name.replace(" ", "-"), f"paper_{name[-1]}_numbers")
         facts = list(dict.fromkeys(cell.protocol for cell in cells if cell.protocol))
         doubts = list(dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note))
@@ -40,17 +40,17 @@ def show() -> None:
 
 def _best() -> str:
     printed = papers.find(PAPER, "figure 8a")[0]
-    said = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
-    found = stored.study("temperature")
-    rows = [row for row in (found.rows if found else []) if row["layer"] is None]
+    paper = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
+    measured = stored.study("temperature")
+    rows = [row for row in (measured.rows if measured else []) if row["layer"] is None]
     if not rows:
-        return f"{said}; here it is not measured yet.{trained.best()}"
+        return f"{paper}; here it is not measured yet.{trained.best()}"
     by_domain = {}
     for row in rows:
         best = by_domain.setdefault(row["domain"], row)
-        by_domain[row["domain"]] = min(best, row, key=lambda one: one["perplexity"])
+        by_domain[row["domain"]] = min(best, row, key=lambda candidate: candidate["perplexity"])
     listed = ", ".join(f"{row['t']:g} on {name}" for name, row in by_domain.items())
     return (
-        f"{said}, of models trained with it. Here, sharpened without training, the lowest perplexity is at {listed}."
+        f"{paper}, of models trained with it. Here, sharpened without training, the lowest perplexity is at {listed}."
         f"{trained.best()}"
     )

@@ -20,9 +20,9 @@ LOW, HIGH = 0.1, 2.0
 def study() -> None:
     """Every domain, by position and layer by layer, as it was measured and stored."""
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
-    found = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
-    if found is not None:
-        study_panels.drawn(found, "temperature_study", cached.glossary(TERM))
+    numbers = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
+    if numbers is not None:
+        study_panels.drawn(numbers, "temperature_study", cached.glossary(TERM))
 
 
 def perplexity(layers: int, tokens: int) -> None:
@@ -58,9 +58,9 @@ def this_text(tokens: int) -> None:
                 alt=f"Change of perplexity against {label}",
                 help=cached.glossary("paired difference" if x == "t" else TERM),
             )
-    said = f"Bars: {curve['state'][0]}. "
+    caption = f"Bars: {curve['state'][0]}. "
     cells = rows_of(bins, t=1.0)["n"]
-    st.caption(f"{said}Bins of {min(cells):,} predicted tokens each.")
+    st.caption(f"{caption}Bins of {min(cells):,} predicted tokens each.")
 
 
 def by_layer(layers: int, tokens: int) -> None:
@@ -84,14 +84,16 @@ def by_layer(layers: int, tokens: int) -> None:
         return
     wanted = _args(tokens) | {"t": [1.0], "by_layer": values}
     run = asking.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
-    found = run.numbers["by_layer"]
-    low, high = found["low"], found["high"]
+    together = run.numbers["by_layer"]
+    low, high = together["low"], together["high"]
     sure = (
-        f" ({found['state']})" if low is None else f" ({signed(low, '.1%')} to {signed(high, '.1%')}, {found['state']})"
+        f" ({together['state']})"
+        if low is None
+        else f" ({signed(low, '.1%')} to {signed(high, '.1%')}, {together['state']})"
     )
     widgets.prose(
-        f"Perplexity {found['perplexity']:.2f} against {run.numbers['perplexity_dense']:.2f} dense on this text: "
-        f"{signed(found['difference'], '.1%')}{sure}.",
+        f"Perplexity {together['perplexity']:.2f} against {run.numbers['perplexity_dense']:.2f} dense on this text: "
+        f"{signed(together['difference'], '.1%')}{sure}.",
         "more",
     )
     widgets.source(run)

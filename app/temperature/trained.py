@@ -20,15 +20,17 @@ def show() -> None:
     )
     name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
-    found = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
-    if found is not None:
-        study.drawn(found, "trained", cached.glossary("trained with a temperature"), name)
+    numbers = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
+    if numbers is not None:
+        study.drawn(numbers, "trained", cached.glossary("trained with a temperature"), name)
 
 
 def best() -> str:
     """The constant temperature with the lowest loss among the models trained from scratch, in one clause; or none."""
-    found = stored.study("focal-temperatures")
-    rows = [row for row in (found.rows if found else []) if row["t"] and row["norm"] and not row["further"]]
+    trained_study = stored.study("focal-temperatures")
+    rows = [
+        row for row in (trained_study.rows if trained_study else []) if row["t"] and row["norm"] and not row["further"]
+    ]
     if len(rows) < 2:
         return ""
     lowest = min(rows, key=lambda row: row["loss"])

@@ -79,10 +79,10 @@ def _token(run, tokens: dict) -> None:
 def _head(run, tokens: dict) -> None:
     numbers, query = run.numbers, run.numbers["query"]
     row = cached.array(run, "row")
-    best = max(range(query + 1), key=lambda at: row[at])
+    best = max(range(query + 1), key=lambda key: row[key])
     card = asking.card("demo")
-    said = tokens["piece"][query].strip(), tokens["word"][query], *(numbers[name] for name in ("layer", "head"))
-    _said(words.head(*said, card["layers"] * card["heads"], float(row[best]), query - best))
+    facts = tokens["piece"][query].strip(), tokens["word"][query], *(numbers[name] for name in ("layer", "head"))
+    _said(words.head(*facts, card["layers"] * card["heads"], float(row[best]), query - best))
     weights = heads_text.spread(row, numbers["offset"], query, len(tokens["piece"]))
     paint, palette = heads_text.by_weight(weights)
     painted.painted(
@@ -105,7 +105,7 @@ def _arc(tokens: dict, query: int, key: int) -> dict:
 
 
 def _pair(run, tokens: dict) -> None:
-    query, key, piece = STORY.query, STORY.key, [one.strip() for one in tokens["piece"]]
+    query, key, piece = STORY.query, STORY.key, [token.strip() for token in tokens["piece"]]
     _said(words.pair(piece[query], piece[key], piece[key - 1], query - key))
     weight = float(cached.array(run, "row")[key])
     painted.contexts(
@@ -116,15 +116,15 @@ def _pair(run, tokens: dict) -> None:
 def _sharpen(run, tokens: dict) -> None:
     numbers, weights = run.numbers, cached.array(run, "weights")
     places = [numbers["t"].index(t) for t in (1.0, STORY.t)]
-    before, after = (numbers["reads"][at]["effective_support"] for at in places)
+    before, after = (numbers["reads"][row]["effective_support"] for row in places)
     _said(words.sharpen(numbers["layer"], numbers["head"], before, after, STORY.t))
     table = dict(cached.columns(run, "query"))
-    table["before"], table["after"] = (weights[at].tolist() for at in places)
+    table["before"], table["after"] = (weights[row].tolist() for row in places)
     table["piece"] = table["word"]
-    most = sorted(range(len(table["key"])), key=lambda at: -max(table["before"][at], table["after"][at]))[:KEYS]
+    strongest = sorted(range(len(table["key"])), key=lambda row: -max(table["before"][row], table["after"][row]))[:KEYS]
     widgets.chart(
-        charts.larger(temperature.query(table, most, STORY.t), classroom.TYPE),
-        {name: [table[name][at] for at in most] for name in ("position", "word", "before", "after")},
+        charts.larger(temperature.query(table, strongest, STORY.t), classroom.TYPE),
+        {name: [table[name][row] for row in strongest] for name in ("position", "word", "before", "after")},
         title="The tokens it reads most",
         key="tour_sharpen",
         alt="Attention of the tokens that get most, before and after sharpening",
@@ -137,7 +137,10 @@ def _cut(run, tokens: dict) -> None:
     _said(words.cut(row["share"], row["difference"], row["worst_bin_difference"]))
     widgets.chart(
         charts.larger(budgets.by_reads(rows, row["share"]), classroom.TYPE),
-        {name: [one[name] for one in rows] for name in ("share", "difference", "low", "high", "worst_bin_difference")},
+        {
+            name: [budget[name] for budget in rows]
+            for name in ("share", "difference", "low", "high", "worst_bin_difference")
+        },
         title="Reading less and less",
         key="tour_cut",
         alt="Change of perplexity against the share of the pairs that is read",

@@ -39,7 +39,7 @@ class Story:
     def links(self, text: str) -> dict[str, tuple[str, str, dict]]:
         """step -> (view, title of the page, controls in its URL) of the page that goes on from it."""
         common = {"model": "demo", "text": text}
-        (layer, head), (other, second) = self.finder, self.spreader
+        (layer, head), (spread_layer, second) = self.finder, self.spreader
         query = common | {"query": self.query}
         pair = state.pair_key(layer, head, self.query, self.key)
         return {
@@ -49,7 +49,7 @@ class Story:
             "sharpen": (
                 "softmax_temperature",
                 "Softmax temperature",
-                query | {"layer": other, "head": second, "softmax": self.t},
+                query | {"layer": spread_layer, "head": second, "softmax": self.t},
             ),
             "cut": ("kv_budgets", "KV budgets", common | {"budgets": "reads", "budget_reads": self.share}),
         }

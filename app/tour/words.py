@@ -11,11 +11,11 @@ def token(size: int, far: int) -> str:
     )
 
 
-def head(piece: str, word: str, layer: int, head: int, heads: int, most: float, distance: int) -> str:
+def head(piece: str, word: str, layer: int, head: int, heads: int, share: float, distance: int) -> str:
     """What one head reads from one token."""
     return (
         f"At “{piece}”, where “{word}” begins, head {head} of layer {layer} (one of {heads}) puts "
-        f"{spelled(round(most, 2))} of its attention on a single token {distance:,} tokens back."
+        f"{spelled(round(share, 2))} of its attention on a single token {distance:,} tokens back."
     )
 
 

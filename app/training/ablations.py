@@ -10,15 +10,15 @@ from app.ui import asking, fields, stored, study as study_panels, widgets
 def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
     model = st.session_state["model"]
-    here = [name for name in asking.study_names(model) if shown_here(name)]
-    names = [name for name in here if (study := asking.study(model, name)[0]) and study.panels]
+    listed = [name for name in asking.study_names(model) if shown_here(name)]
+    names = [name for name in listed if (study := asking.study(model, name)[0]) and study.panels]
     if not names:
         stored.missing("An ablation", "NAME")
         st.caption(f"The names of the studies stand in: {PROGRAM} study --help")
         return
     widgets.settled("ablation", [None, *names], None)
-    shown = st.session_state["ablation"] or names[0]
-    chosen = fields.pick(st.selectbox, "Study", names, "ablation", shown, format_func=_titled, width=480)
+    default = st.session_state["ablation"] or names[0]
+    chosen = fields.pick(st.selectbox, "Study", names, "ablation", default, format_func=_titled, width=480)
     study = asking.study(model, chosen)[0]
     stored.told(chosen, study)
     study_panels.drawn(study, "ablation", name=chosen)
@@ -26,8 +26,8 @@ def tab() -> None:
 
 def shown_here(name: str) -> bool:
     """Whether the stored study of this name has no other page."""
-    known = STORED.get(of_file(name)[0])
-    return known is None or known.page == ABLATIONS
+    study = STORED.get(of_file(name)[0])
+    return study is None or study.page == ABLATIONS
 
 
 def _titled(name: str) -> str:

@@ -58,9 +58,9 @@ def _shown(run: Run) -> None:
             alt="Largest group's share in each layer, with the lines of even groups and balanced chance",
             help=cached.glossary("largest group's share (dominance)"),
         )
-        at = run.request["iterations"]
+        iterations = run.request["iterations"]
         widgets.chart(
-            balance_charts.iterations(curve, numbers["even"], numbers["chance"], at, TRAP),
+            balance_charts.iterations(curve, numbers["even"], numbers["chance"], iterations, TRAP),
             curve,
             title="By number of iterations",
             key="balance_curve",
@@ -71,9 +71,9 @@ def _shown(run: Run) -> None:
 
 
 def _trap(curve: dict) -> str:
-    few, many = curve["iterations"].index(TRAP), len(curve["iterations"]) - 1
+    few, last = curve["iterations"].index(TRAP), len(curve["iterations"]) - 1
     return (
         f"The trap of {TRAP} iterations: in the worst layer one group still holds {curve['mass'][few]:.1%} of the "
-        f"assignment, after {curve['iterations'][many]} iterations {curve['mass'][many]:.1%}. Groups are equally full "
+        f"assignment, after {curve['iterations'][last]} iterations {curve['mass'][last]:.1%}. Groups are equally full "
         "only once the iterations have converged."
     )

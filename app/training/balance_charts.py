@@ -24,13 +24,13 @@ def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) 
         line(name, x, table[key], *look, f"%{{x}} iterations<br>{name}: %{{y:.1%}}")
         for key, (name, *look) in looks.items()
     ]
-    made = _figure([*data, *levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})
-    made["layout"]["shapes"] = [upright(trap, CHANCE), upright(chosen, HERE, "solid")]
-    made["layout"]["annotations"] = [
+    drawn = _figure([*data, *levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})
+    drawn["layout"]["shapes"] = [upright(trap, CHANCE), upright(chosen, HERE, "solid")]
+    drawn["layout"]["annotations"] = [
         {"text": f"trap: {trap}", "x": trap, "xanchor": "left", "xshift": 4, "y": 1, "yref": "paper"}
         | {"yanchor": "bottom", "showarrow": False, "font": {"color": CHANCE, "size": 12}}
     ]
-    return made
+    return drawn
 
 
 def _figure(data: list[dict], x: str, xaxis: dict) -> dict:

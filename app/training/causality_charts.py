@@ -10,10 +10,10 @@ def differences(rows: Sequence[dict]) -> dict:
     of reading."""
     names = [row["reading"] if not row["gate"] else f"{row['reading']}, {row['gate']} gate" for row in rows]
     mean, low, high = ([row[key] for row in rows] for key in ("mean", "low", "high"))
-    more = {"error_x": error_bars(mean, low, high, HERE), "showlegend": False}
+    look_more = {"error_x": error_bars(mean, low, high, HERE), "showlegend": False}
     hover, look = "%{y}<br>%{x:+.4f} nats per token", {"color": HERE, "size": 11}
     return figure(
-        [marks("literal minus causal", mean, names, hover, look, **more)],
+        [marks("literal minus causal", mean, names, hover, look, **look_more)],
         "literal minus causal, nats per token",
         "",
         margin={"l": 130, "r": 16, "t": 28, "b": 60},

@@ -12,8 +12,8 @@ NATS = "step %{x:,}<br>%{y:.4f} nats per token"
 
 def known(x: Sequence, y: Sequence) -> tuple[list, list]:
     """The points whose value is there."""
-    there = [i for i, value in enumerate(y) if value is not None and not math.isnan(value)]
-    return [x[i] for i in there], [y[i] for i in there]
+    numbers = [i for i, value in enumerate(y) if value is not None and not math.isnan(value)]
+    return [x[i] for i in numbers], [y[i] for i in numbers]
 
 
 def losses(log: dict, until: int | None = None) -> dict:
@@ -35,8 +35,8 @@ def losses(log: dict, until: int | None = None) -> dict:
 
 def hard_losses(points: Sequence[Sequence[float]]) -> dict:
     """The hard loss that a stored router remembers, (step, nats)."""
-    made = _hard([step for step, _ in points], [loss for _, loss in points])
-    return figure([made], "optimiser step", "loss, nats per token", xaxis={"rangemode": "tozero"})
+    curve = _hard([step for step, _ in points], [loss for _, loss in points])
+    return figure([curve], "optimiser step", "loss, nats per token", xaxis={"rangemode": "tozero"})
 
 
 def _hard(steps: Sequence, loss: Sequence) -> dict:
@@ -47,9 +47,9 @@ def shares(table: dict, even_share: float) -> dict:
     """Largest group's share of every layer over the steps, with the line of even groups."""
     data = []
     for layer in sorted(set(table["layer"])):
-        own, (colour, symbol), dash = rows_of(table, layer=layer), style(layer), DASHES[layer % len(DASHES)]
+        columns, (colour, symbol), dash = rows_of(table, layer=layer), style(layer), DASHES[layer % len(DASHES)]
         hover = f"layer {layer}, step %{{x:,}}<br>%{{y:.1%}} of the tokens"
-        data.append(line(f"layer {layer}", own["step"], own["share"], colour, dash, symbol, hover))
+        data.append(line(f"layer {layer}", columns["step"], columns["share"], colour, dash, symbol, hover))
     return _share_figure(data, [0, max(table["step"], default=1)], even_share, "optimiser step", {})
 
 

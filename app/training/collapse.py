@@ -88,8 +88,8 @@ def _table_8(study: StoredStudy) -> None:
     st.subheader("Table 8: what is tried against collapse", anchor=False, help=cached.glossary("paths of collapse"))
     values = {name: [] for name in TABLE_8}
     for row in study.rows:
-        found = papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
-        printed = {cell.column: str(cell.value) for cell in found}
+        printed_cells = papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
+        printed = {cell.column: str(cell.value) for cell in printed_cells}
         cells = {"row": row["row"], "a": row["centroid_cosine_2"], "b": row["drift_2"], "c": row["rank_2"]}
         cells |= {f"{path.lower()}_paper": printed.get(path) for path in "ABC"} | {"outcome": printed.get("Outcome")}
         cells |= {"first": row["worst_1"], "second": row["worst_2"], "collapsed": row["collapsed_at"]}
@@ -125,11 +125,11 @@ def _phases(study: StoredStudy) -> None:
 
 
 def _printed(row: str | None) -> dict:
-    found = {}
+    values = {}
     for cell in papers.find("focus", "section 4", row) if row else ():
         phase = "1" if cell.column.startswith("Centroid-only") else "2"
         if cell.column.endswith("Dominance"):
-            found[f"share_{phase}"] = cell.value / 100
+            values[f"share_{phase}"] = cell.value / 100
         elif cell.column.endswith("Stability"):
-            found[f"stability_{phase}"] = cell.value
-    return found
+            values[f"stability_{phase}"] = cell.value
+    return values

@@ -31,12 +31,15 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
     data = []
     for row in rows:
         colour, dash, symbol = look(row, names.index(row))
-        mine = [point for point in study["curves"] if point["row"] == row]
-        for layer in sorted({point["layer"] for point in mine if point["layer"] >= 0}) if every_layer else ():
-            x, y = _points(mine, layer, measure, border)
-            hover, more = f"{safe(row)}, layer {layer}<br>step %{{x:,}}: {value}", {"opacity": 0.6, "showlegend": False}
-            data.append(line(f"{row}, layer {layer}", x, y, colour, dash, None, hover, 1, **more))
-        x, y = _points(mine, -1, measure, border)
+        points = [point for point in study["curves"] if point["row"] == row]
+        for layer in sorted({point["layer"] for point in points if point["layer"] >= 0}) if every_layer else ():
+            x, y = _points(points, layer, measure, border)
+            hover, faint = (
+                f"{safe(row)}, layer {layer}<br>step %{{x:,}}: {value}",
+                {"opacity": 0.6, "showlegend": False},
+            )
+            data.append(line(f"{row}, layer {layer}", x, y, colour, dash, None, hover, 1, **faint))
+        x, y = _points(points, -1, measure, border)
         hover = f"{safe(row)}, mean of layers<br>step %{{x:,}}: {value}"
         data.append(line(f"{row} (mean of layers)", x, y, colour, dash, symbol, hover, 3))
     last = max((point["step"] for point in study["curves"] if point["phase"] == 2), default=0) + border
@@ -60,9 +63,9 @@ def phase_border(study: dict) -> int:
 
 
 def _points(points: Sequence[dict], layer: int, measure: str, border: int) -> tuple[list, list]:
-    own = [point for point in points if point["layer"] == layer]
-    own.sort(key=lambda point: (point["phase"], point["step"]))
-    return [point["step"] + (point["phase"] - 1) * border for point in own], [point[measure] for point in own]
+    of_layer = [point for point in points if point["layer"] == layer]
+    of_layer.sort(key=lambda point: (point["phase"], point["step"]))
+    return [point["step"] + (point["phase"] - 1) * border for point in of_layer], [point[measure] for point in of_layer]
 
 
 def _phase(step: int, side: str, words: str) -> dict:

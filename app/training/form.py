@@ -14,13 +14,13 @@ from app.ui import asking, fields, jobs, repeat, stored as stored_studies, widge
 def facts_of(name: str) -> dict:
     """What is known of a router: its card's facts, or of one that was made since, what its training run says."""
     card = asking.card(st.session_state["model"])
-    found = next((made for made in card["routers"] if made["name"] == name), {"name": name})
+    facts = next((router for router in card["routers"] if router["name"] == name), {"name": name})
     for run in cached.store().list("train-router", 50):
-        same = run.request.get("model") == st.session_state["model"] and run.request.get("phase") == 1
-        if same and cached.router_name(run.request) == name:
-            more = {key: run.request[key] for key in ("groups", "top", "steps", "window")}
-            return found | more | run.numbers | {"kind": "trained", "name": name}
-    return found
+        is_same = run.request.get("model") == st.session_state["model"] and run.request.get("phase") == 1
+        if is_same and cached.router_name(run.request) == name:
+            sizes = {key: run.request[key] for key in ("groups", "top", "steps", "window")}
+            return facts | sizes | run.numbers | {"kind": "trained", "name": name}
+    return facts
 
 
 def answer() -> str:
@@ -30,13 +30,17 @@ def answer() -> str:
     if facts.get("kind") != "trained":
         return f"The router {name} was fitted without training: train one here, and see whether its groups say more."
     gain = facts.get("gain_over_random") or {}
-    said = f"The router {name} learned for {facts.get('steps', 0):,} steps"
+    sentence = f"The router {name} learned for {facts.get('steps', 0):,} steps"
     if gain.get("mean") is not None:
         against_random = Comparison.of(gain, "mean", "", versus="random centroids")
-        said += f"; on text it never saw, its groups are {Claim(against_random, lower='worse', higher='better').text()}"
+        sentence += (
+            f"; on text it never saw, its groups are {Claim(against_random, lower='worse', higher='better').text()}"
+        )
     if shares and facts.get("groups"):
-        said += f", and the largest group of any layer holds {max(shares):.1%} (even groups {1 / facts['groups']:.1%})"
-    return f"{said}."
+        sentence += (
+            f", and the largest group of any layer holds {max(shares):.1%} (even groups {1 / facts['groups']:.1%})"
+        )
+    return f"{sentence}."
 
 
 def tab() -> None:
@@ -71,13 +75,13 @@ def _button(args: dict, card: dict, stored: Run | None) -> None:
         smaller=lambda: requests.smaller(args),
         type="secondary" if stored else "primary",
     )
-    made = cached.router_name(args)
+    router = cached.router_name(args)
     widgets.prose(
-        f"This makes the router {made}; the model stays as it is. A stopped training keeps its steps: train again "
+        f"This makes the router {router}; the model stays as it is. A stopped training keeps its steps: train again "
         "with the same settings to continue."
         if args["phase"] == 1
-        else f"This trains a copy of the model together with the router {made}, under the name "
-        f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
+        else f"This trains a copy of the model together with the router {router}, under the name "
+        f"finetuned/{args['model'].replace('/', '--')}-{router}; the model and its router stay as they are.",
         "quiet",
     )
 
@@ -152,8 +156,8 @@ def _form() -> None:
 
 def _named() -> None:
     """A name that no file can have is made one."""
-    kept = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
-    state.choose(st.session_state, train_label=kept[:16] or state.CONTROLS["train_label"].default)
+    label = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
+    state.choose(st.session_state, train_label=label[:16] or state.CONTROLS["train_label"].default)
 
 
 def _real(label: str, name: str, term: str) -> None:

@@ -24,10 +24,10 @@ COLUMNS = {
 }
 
 
-def run(made: Run) -> None:
+def run(training: Run) -> None:
     """The pictures of a finished training: its loss, and the shares by layer over the steps."""
-    log, looks = cached.columns(made, "log"), cached.columns(made, "shares")
-    widgets.source(made)
+    log, looks = cached.columns(training, "log"), cached.columns(training, "shares")
+    widgets.source(training)
     widgets.chart(
         charts.losses(log),
         log,
@@ -38,7 +38,7 @@ def run(made: Run) -> None:
     )
     widgets.prose(_said(log), "more")
     widgets.chart(
-        charts.shares(looks, 1 / made.request["groups"]),
+        charts.shares(looks, 1 / training.request["groups"]),
         looks,
         title="Largest group by layer",
         key="train_shares",
@@ -47,15 +47,15 @@ def run(made: Run) -> None:
     )
 
 
-def numbers(made: Run) -> None:
+def numbers(training: Run) -> None:
     """The perplexities of a finished training, and the way to use what it made."""
-    _perplexities(made.numbers, made.id)
-    if made.request["phase"] == 1:
-        name = cached.router_name(made.request)
+    _perplexities(training.numbers, training.id)
+    if training.request["phase"] == 1:
+        name = cached.router_name(training.request)
         if name != st.session_state["router"]:
             st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
     else:
-        copy = f"finetuned/{Path(made.numbers['path']).name}"
+        copy = f"finetuned/{Path(training.numbers['path']).name}"
         st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
 
 
@@ -124,12 +124,12 @@ def _said(log: dict) -> str:
     first, last = log["loss"][0], log["loss"][-1]
     _, shares = charts.known(log["step"], log.get("largest_share", []))
     _, stay = charts.known(log["step"], log.get("stability", []))
-    said = f"The soft loss went from {first:.2f} to {last:.2f} nats per token in {len(log['loss']):,} steps"
+    sentence = f"The soft loss went from {first:.2f} to {last:.2f} nats per token in {len(log['loss']):,} steps"
     if shares:
-        said += f"; at the end the largest group of the worst layer holds {shares[-1]:.0%} of the tokens"
+        sentence += f"; at the end the largest group of the worst layer holds {shares[-1]:.0%} of the tokens"
     if stay:
-        said += f", and {stay[-1]:.0%} of them kept their group since the check before"
-    return f"{said}."
+        sentence += f", and {stay[-1]:.0%} of them kept their group since the check before"
+    return f"{sentence}."
 
 
 def _perplexities(numbers: dict, identity: str) -> None:

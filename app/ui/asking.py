@@ -61,36 +61,36 @@ def _let(verb: str, args: dict, doing: str, tokens: int | None, due: cached.Due)
         del st.session_state[STOPPED]
 
 
-def several(verb: str, requests: Sequence[dict], doing: str, what: str, tokens: int) -> tuple[list[Run | None], bool]:
+def several(verb: str, requests: Sequence[dict], doing: str, noun: str, tokens: int) -> tuple[list[Run | None], bool]:
     """(the stored runs of these requests, None where one is missing; whether those wait): one button for all that are
-    missing, where they take long together, else they may be computed. `what` they are, such as method, and `tokens`
+    missing, where they take long together, else they may be computed. `noun` they are, such as method, and `tokens`
     that each reads."""
-    found = [cached.store().find(verb, args) for args in requests]
-    missing = [args for args, run in zip(requests, found, strict=True) if run is None]
+    runs = [cached.store().find(verb, args) for args in requests]
+    missing = [args for args, run in zip(requests, runs, strict=True) if run is None]
     dues = [cached.due(verb, args, tokens) for args in missing]
     if not missing or any(due.refused for due in dues):
-        return found, False  # `compute` says what lacks
+        return runs, False  # `compute` says what lacks
     price = together([due.price for due in dues])
     over = next((due.over for due in dues if due.over), None)
     if not over and st.session_state[cached.SPENT] + price.seconds <= LIVE:
-        return found, False
+        return runs, False
     if not offers.goes(verb):
-        named = f"the {len(missing)} missing {what}s" if len(missing) > 1 else f"the missing {what}"
+        named = f"the {len(missing)} missing {noun}s" if len(missing) > 1 else f"the missing {noun}"
         key, label = f"{verb}_{cached.store().key(verb, missing[0])}", f"Compute {named}, ~{spell(price.seconds)}"
         try:
-            less = functools.partial(offers.of_text, missing[0], tokens)
-            offers.ask_first(doing, cached.Due(price, over), less, key, verb, label)
+            smaller = functools.partial(offers.of_text, missing[0], tokens)
+            offers.ask_first(doing, cached.Due(price, over), smaller, key, verb, label)
         except offers.Waiting:
-            return found, True
+            return runs, True
     st.session_state[cached.WANTED] = [(verb, args) for args in missing]
-    return found, False
+    return runs, False
 
 
 def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
     and `rest` asks for the whole under it."""
-    whole = not part or cached.store().find(verb, args) is not None
-    if whole or cached.due(verb, args, tokens).price.seconds <= LIVE:
+    at_once = not part or cached.store().find(verb, args) is not None
+    if at_once or cached.due(verb, args, tokens).price.seconds <= LIVE:
         return ask(verb, args, doing, tokens, draw)
     run = cached.store().find(verb, args | part)
     if run is None:
@@ -102,10 +102,10 @@ def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None =
 
 def rest() -> None:
     """Under a page that was drawn from a part: ask for the whole, then draw the page anew."""
-    about, *asked = st.session_state.pop(LATER, [None])
+    about, *request = st.session_state.pop(LATER, [None])
     if about != subject():
         return
-    verb, args, tokens, part = asked
+    verb, args, tokens, part = request
     st.session_state[SHOWN] = about
     ask(verb, args, "Reading the shuffled text, a control", tokens)
     cached.store().discard(part)
@@ -138,7 +138,7 @@ def bar(
     page, which ends the present run at the next `tell`, and the request with it. What there is so far is drawn `below`
     each time it is another one."""
     drawn: list[DeltaGenerator] = []
-    shown: list[dict] = []
+    drawn_so_far: list[dict] = []
 
     def tell(done: float, stage: str, left: float | None, so_far: dict | None = None) -> None:
         if not drawn:
@@ -148,8 +148,8 @@ def bar(
                 st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(verb, args))
         about = "" if left is None else f", about {spell(left)} left"
         drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
-        if draw is not None and below is not None and so_far is not None and so_far not in shown:
-            shown[:] = [so_far]
+        if draw is not None and below is not None and so_far is not None and so_far not in drawn_so_far:
+            drawn_so_far[:] = [so_far]
             with below.container():
                 draw(so_far)
 
@@ -214,9 +214,9 @@ def study_names(model: str) -> list[str]:
 
 def routers(model: str) -> list[str]:
     """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
-    found = [router["name"] for router in card(model)["routers"]] + cached.made_routers(model)
-    known = dict.fromkeys(found) or {USUAL: None}
-    return sorted(known, key=lambda name: name != USUAL)
+    listed = [router["name"] for router in card(model)["routers"]] + cached.made_routers(model)
+    names = dict.fromkeys(listed) or {USUAL: None}
+    return sorted(names, key=lambda name: name != USUAL)
 
 
 def settle_router() -> None:

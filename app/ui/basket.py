@@ -45,101 +45,101 @@ def all_kept() -> list[Kept]:
     return st.session_state.setdefault(KEPT, [])
 
 
-def keep(known: dict[str, str], picture: str, values: dict[str, Sequence], text: str = "") -> None:
+def keep(facts: dict[str, str], picture: str, values: dict[str, Sequence], text: str = "") -> None:
     """Put a picture and its numbers, or a painted text, into the report. Raises BadSetting where there is no room."""
     total = len(next(iter(values.values()), ()))
-    rows = [[_cell(column[at]) for column in values.values()] for at in range(min(total, ROWS))]
-    one, held = Kept(known, picture, list(values), rows, total, text), all_kept()
-    if len(held) >= MOST:
+    rows = [[_cell(column[row]) for column in values.values()] for row in range(min(total, ROWS))]
+    added, entries = Kept(facts, picture, list(values), rows, total, text), all_kept()
+    if len(entries) >= MOST:
         raise BadSetting(f"The report holds {MOST} things, and no more: remove one first.")
-    if sum(kept.bytes for kept in held) + one.bytes > MOST_BYTES:
+    if sum(entry.bytes for entry in entries) + added.bytes > MOST_BYTES:
         raise BadSetting(
-            f"“{known['title']}” has {one.bytes / 1e6:.1f} MB and the report holds {MOST_BYTES / 1e6:.0f} MB in all: "
+            f"“{facts['title']}” has {added.bytes / 1e6:.1f} MB and the report holds {MOST_BYTES / 1e6:.0f} MB in all: "
             "remove something first."
         )
-    held.append(one)
+    entries.append(added)
 
 
 def _cell(value: object) -> str:
-    said = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    return said if len(said) <= CELL else f"{said[:CELL]}…"
+    spelled = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return spelled if len(spelled) <= CELL else f"{spelled[:CELL]}…"
 
 
-def on_keep(key: str, known: dict[str, str], made: Callable[[], dict[str, Sequence]]) -> None:
+def on_keep(key: str, facts: dict[str, str], values: Callable[[], dict[str, Sequence]]) -> None:
     """A callback of the part `key` whose button was pressed: it sent the picture that is on the screen."""
     sent = (st.session_state.get(key) or {}).get("keep")
     if isinstance(sent, str) and (not sent or sent.startswith("<svg")):
-        _take(known, lambda: keep(known, sent, made()))
+        _take(facts, lambda: keep(facts, sent, values()))
 
 
-def on_keep_text(known: dict[str, str], made: Callable[[], str]) -> None:
-    """A callback: put the painted text that `made` writes as HTML into the report."""
-    _take(known, lambda: keep(known, "", {}, made()))
+def on_keep_text(facts: dict[str, str], text: Callable[[], str]) -> None:
+    """A callback: put the painted text that `text` writes as HTML into the report."""
+    _take(facts, lambda: keep(facts, "", {}, text()))
 
 
-def _take(known: dict[str, str], put: Callable[[], None]) -> None:
+def _take(facts: dict[str, str], put: Callable[[], None]) -> None:
     try:
         put()
     except AnalysisError as error:
         st.toast(plain(error), icon=":material/block:")
         return
     st.session_state[FRESH] = True
-    st.toast(f"Kept: {plain(known['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
+    st.toast(f"Kept: {plain(facts['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
 
 
-def page(held: Sequence[Kept]) -> str:
+def page(entries: Sequence[Kept]) -> str:
     """The report as one HTML file that loads nothing."""
-    lead = "One chart, table or text" if len(held) == 1 else f"{len(held)} charts, tables and texts"
+    lead = "One chart, table or text" if len(entries) == 1 else f"{len(entries)} charts, tables and texts"
     lead += ", with where the numbers come from."
     parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}</p>"]
-    for one in held:
-        parts.append(f"<section class=kept><h2>{html.escape(one.facts['title'])}</h2>")
-        if one.picture:
-            parts.append(_image(one))
-        numbers = one.text or table(one.columns, one.rows)
-        if one.total > len(one.rows):
-            numbers += f"<p class=note>The first {len(one.rows):,} of {one.total:,} rows; the CSV holds all.</p>"
-        if one.picture:
+    for entry in entries:
+        parts.append(f"<section class=kept><h2>{html.escape(entry.facts['title'])}</h2>")
+        if entry.picture:
+            parts.append(_image(entry))
+        numbers = entry.text or table(entry.columns, entry.rows)
+        if entry.total > len(entry.rows):
+            numbers += f"<p class=note>The first {len(entry.rows):,} of {entry.total:,} rows; the CSV holds all.</p>"
+        if entry.picture:
             numbers = f"<details><summary>Numbers</summary>{numbers}</details>"
-        more = {name: said for name, said in one.facts.items() if name != "title"}
-        parts.append(f"{numbers}{facts(more)}</section>")
+        further = {name: value for name, value in entry.facts.items() if name != "title"}
+        parts.append(f"{numbers}{facts(further)}</section>")
     return sheet("Kept", "\n".join(parts))
 
 
-def _image(one: Kept, width: int | None = None) -> str:
+def _image(entry: Kept, width: int | None = None) -> str:
     size = f' width="{width}"' if width else ""
-    data = base64.b64encode(one.picture.encode()).decode()
-    return f'<img alt="{html.escape(one.facts["title"])}"{size} src="data:image/svg+xml;base64,{data}">'
+    data = base64.b64encode(entry.picture.encode()).decode()
+    return f'<img alt="{html.escape(entry.facts["title"])}"{size} src="data:image/svg+xml;base64,{data}">'
 
 
 def popover() -> None:
     """What was kept: look through it, take things out, take it away."""
-    held = all_kept()
+    entries = all_kept()
     st.session_state[FRESH] = False
-    label = f"Report ({len(held)})" if held else "Report"
+    label = f"Report ({len(entries)})" if entries else "Report"
     with st.popover(label, icon=":material/bookmarks:", key="report"):
-        if not held:
+        if not entries:
             st.caption("Keep below a chart, a table or a painted text puts it here, with where it comes from.")
             return
-        for at, one in enumerate(held):
+        for place, entry in enumerate(entries):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.markdown(f"{at + 1}\\. {plain(one.facts['title'])}", width="stretch")
+                st.markdown(f"{place + 1}\\. {plain(entry.facts['title'])}", width="stretch")
                 st.button(
                     "Remove",
-                    key=f"report_remove_{at}",
+                    key=f"report_remove_{place}",
                     icon=":material/close:",
                     type="tertiary",
-                    on_click=held.pop,
-                    args=(at,),
+                    on_click=entries.pop,
+                    args=(place,),
                 )
-            st.caption(plain(f"{one.facts['page']} · {one.facts['made with']}"))
-            if one.picture:
-                st.html(_image(one, width=320))
-        size = sum(one.bytes for one in held)
+            st.caption(plain(f"{entry.facts['page']} · {entry.facts['made with']}"))
+            if entry.picture:
+                st.html(_image(entry, width=320))
+        size = sum(entry.bytes for entry in entries)
         st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
         st.download_button(
             "Download as one HTML file",
-            lambda: page(held).encode(),
+            lambda: page(entries).encode(),
             file_name="focuscope-report.html",
             mime="text/html",
             key="report_download",

@@ -124,9 +124,9 @@ def level(y: float, colour: str = RANDOM, width: float = 1.2, xref: str = "paper
     return place | {"line": {"color": colour, "width": width, "dash": "dot"}}
 
 
-def _trace(kind: str, name: str, x: Sequence, y: Sequence, hover: str | None, more: dict) -> dict:
-    said = {"hovertemplate": f"{hover}<extra></extra>"} if hover else {"hoverinfo": "skip"}
-    return {"type": kind, "name": name, "x": list(x), "y": list(y), **said, **more}
+def _trace(kind: str, name: str, x: Sequence, y: Sequence, hover: str | None, details: dict) -> dict:
+    hover_look = {"hovertemplate": f"{hover}<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": kind, "name": name, "x": list(x), "y": list(y), **hover_look, **details}
 
 
 def line(
@@ -138,18 +138,18 @@ def line(
     symbol: str | None,
     hover: str | None = None,
     width: float = 2,
-    **more: object,
+    **details: object,
 ) -> dict:
     """A line, with markers unless `symbol` is None; `hover` is plotly's template, and without one nothing is said."""
     look = {"mode": "lines+markers" if symbol else "lines", "line": {"color": colour, "dash": dash, "width": width}}
     if symbol:
         look["marker"] = {"color": colour, "symbol": symbol, "size": 7}
-    return _trace("scatter", name, x, y, hover, look | more)
+    return _trace("scatter", name, x, y, hover, look | details)
 
 
-def marks(name: str, x: Sequence, y: Sequence, hover: str | None, marker: dict, **more: object) -> dict:
+def marks(name: str, x: Sequence, y: Sequence, hover: str | None, marker: dict, **details: object) -> dict:
     """Marks that no line joins."""
-    return _trace("scatter", name, x, y, hover, {"mode": "markers", "marker": marker, **more})
+    return _trace("scatter", name, x, y, hover, {"mode": "markers", "marker": marker, **details})
 
 
 def bars(
@@ -160,11 +160,11 @@ def bars(
     hover: str | None,
     pattern="",
     marker: dict | None = None,
-    **more: object,
+    **details: object,
 ) -> dict:
     """Bars; the `pattern` says the same as the colour, and `marker` adds to both."""
     look = {"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.35}} | (marker or {})
-    return _trace("bar", name, x, y, hover, {"marker": look, **more})
+    return _trace("bar", name, x, y, hover, {"marker": look, **details})
 
 
 def style(place: int) -> tuple[str, str]:
@@ -175,17 +175,17 @@ def style(place: int) -> tuple[str, str]:
 def sampled(count: int) -> Sequence[int]:
     """The rows of a scatter that are drawn: all, or MOST_POINTS of them, evenly spaced. Marks are SVG, because the
     app's security policy forbids the code that WebGL charts make in the browser."""
-    return range(count) if count <= MOST_POINTS else [at * count // MOST_POINTS for at in range(MOST_POINTS)]
+    return range(count) if count <= MOST_POINTS else [place * count // MOST_POINTS for place in range(MOST_POINTS)]
 
 
 def error_bars(middle: Sequence, low: Sequence, high: Sequence, colour: str) -> dict:
     """plotly's `error_x` or `error_y` from `low` to `high` around `middle`; no bar where one of them is None."""
-    known = [None not in one for one in zip(middle, low, high, strict=True)]
+    complete = [None not in bar for bar in zip(middle, low, high, strict=True)]
     ends = {
-        "array": [max(b - a, 0) if sure else 0 for a, b, sure in zip(middle, high, known, strict=True)],
-        "arrayminus": [max(a - b, 0) if sure else 0 for a, b, sure in zip(middle, low, known, strict=True)],
+        "array": [max(b - a, 0) if sure else 0 for a, b, sure in zip(middle, high, complete, strict=True)],
+        "arrayminus": [max(a - b, 0) if sure else 0 for a, b, sure in zip(middle, low, complete, strict=True)],
     }
-    look = {"color": colour, "thickness": 1.2, "width": 4, "visible": any(known)}
+    look = {"color": colour, "thickness": 1.2, "width": 4, "visible": any(complete)}
     return {"type": "data", "symmetric": False, **ends, **look}
 
 
@@ -226,19 +226,19 @@ def vectors(
     """Routing vectors of one layer, one trace per group; `xy` [n, 2], `group` int [n]; made for a lasso."""
     data = []
     for g, label in enumerate(labels):
-        own = [i for i in range(len(positions)) if group[i] == g]
-        if not own:
+        members = [i for i in range(len(positions)) if group[i] == g]
+        if not members:
             continue
         colour, symbol = style(g)
-        made = marks(
+        trace = marks(
             f"{g} {safe(label)}",
-            [float(xy[i][0]) for i in own],
-            [float(xy[i][1]) for i in own],
+            [float(xy[i][0]) for i in members],
+            [float(xy[i][1]) for i in members],
             f"%{{text}}<br>token %{{customdata:,}}, group {g}",
             {"color": colour, "symbol": symbol, "size": 6},
-            text=[safe(words[i]) for i in own],
-            customdata=[int(positions[i]) for i in own],
+            text=[safe(words[i]) for i in members],
+            customdata=[int(positions[i]) for i in members],
             opacity=0.85 if chosen in (None, g) else 0.12,
         )
-        data.append(made)
+        data.append(trace)
     return figure(data, *names, height=460, dragmode="lasso", xaxis={"showgrid": False}, yaxis={"showgrid": False})

@@ -15,13 +15,13 @@ def chip(
     told whether the choice is open: what renews itself need not where nobody looks."""
     key = f"{kind}_chip_{st.session_state.setdefault(f'{kind}_chosen', 0)}"
     label, change = f"{kind.capitalize()}: {widgets.plain(name)}", "rerun" if watch else "ignore"
-    with st.popover(label, icon=f":material/{icon}:", key=key, on_change=change) as shown:
+    with st.popover(label, icon=f":material/{icon}:", key=key, on_change=change) as popover:
         draw()
         if watch is not None:
-            watch(bool(shown.open))
+            watch(bool(popover.open))
 
 
-def choice(kind: str, label: str, options: list, now: object, chosen: Callable, shown: Callable = str, **look) -> None:
+def choice(kind: str, label: str, options: list, now: object, chosen: Callable, spell: Callable = str, **look) -> None:
     """A list inside a chip, `now` being in use: each value in use has a list of its own, which begins with it. The
     browser tells of the list of a chip that has closed once more, with the next page: that is no choice."""
     key = f"{kind}_pick_{now}"
@@ -30,7 +30,7 @@ def choice(kind: str, label: str, options: list, now: object, chosen: Callable, 
         if st.session_state[key] != now:
             chosen(st.session_state[key])
 
-    st.selectbox(label, options, options.index(now), shown, key=key, on_change=picked, **look)
+    st.selectbox(label, options, options.index(now), spell, key=key, on_change=picked, **look)
 
 
 def close(kind: str) -> None:

@@ -20,16 +20,16 @@ PAPERS = {  # address of a page -> the papers that it is about, whatever it show
 
 def show(page: str) -> None:
     """At the end of a page, folded away; nothing where no paper is behind it."""
-    methods = [one.get("name", "") for run in cached.seen() for one in _asked(run.request)]
-    found = bibtex([*PAPERS.get(page, ()), *methods])
-    if not found:
+    methods = [method.get("name", "") for run in cached.seen() for method in _asked(run.request)]
+    entries = bibtex([*PAPERS.get(page, ()), *methods])
+    if not entries:
         return
-    shown = st.expander(TITLE, icon=":material/menu_book:", key="cite", on_change="rerun")
-    if shown.open:
-        with shown:
-            st.code(found, language="bibtex", wrap_lines=True)
+    expander = st.expander(TITLE, icon=":material/menu_book:", key="cite", on_change="rerun")
+    if expander.open:
+        with expander:
+            st.code(entries, language="bibtex", wrap_lines=True)
 
 
 def _asked(request: dict) -> list[dict]:
     """The methods that a run was asked about."""
-    return [one for one in [*(request.get("methods") or []), request.get("method")] if isinstance(one, dict)]
+    return [method for method in [*(request.get("methods") or []), request.get("method")] if isinstance(method, dict)]

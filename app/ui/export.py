@@ -13,10 +13,10 @@ _EXPORT = part("export", '<div class="export"></div>\n')
 def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: str, chart: str = "") -> dict[str, str]:
     """The buttons below a chart (its key: `chart`) or a table: `values` makes its numbers, `name` goes into the
     names of files, `title` above the picture. Returns where it comes from (`stamp.facts`)."""
-    known = stamp.facts(title)
+    facts = stamp.facts(title)
     st.download_button(
         "CSV",
-        lambda: tables.to_csv(values(), {"read with": stamp.HOW} | known),
+        lambda: tables.to_csv(values(), {"read with": stamp.HOW} | facts),
         file_name=f"focuscope-{name}.csv",
         mime="text/csv",
         key=f"{key}_csv",
@@ -30,8 +30,8 @@ def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: s
         "offers": ["PNG", "SVG", "Keep"] if chart else ["Keep"],
         "name": f"focuscope-{name}",
         "title": title,
-        "footer": stamp.footer(known),
+        "footer": stamp.footer(facts),
     }
     place = f"{key}_export"
-    _EXPORT(key=place, data=data, on_keep_change=lambda: basket.on_keep(place, known, values), width="content")
-    return known
+    _EXPORT(key=place, data=data, on_keep_change=lambda: basket.on_keep(place, facts, values), width="content")
+    return facts

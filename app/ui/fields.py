@@ -13,7 +13,7 @@ from app.ui import basket, jobs, widgets
 MOST_TEXTS = 20
 
 
-def alone(draw: Callable[..., None], *what: object) -> None:
+def alone(draw: Callable[..., None], *arguments: object) -> None:
     """Draw a part of the page that is redrawn alone (a fragment): what is chosen in it stays and stands in the URL."""
     with_the_page = True
 
@@ -27,7 +27,7 @@ def alone(draw: Callable[..., None], *what: object) -> None:
             jobs.redraw()
         with_the_page = False
         with widgets.guarded():
-            draw(*what)
+            draw(*arguments)
         write_address()
 
     st.fragment(part)()
@@ -38,9 +38,9 @@ def keep_pick(name: str) -> None:
     state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
 
 
-def pick(widget: Callable, label: str, options: Sequence, name: str, shown: object, **look: object):
+def pick(widget: Callable, label: str, options: Sequence, name: str, value: object, **look: object):
     """A control that shows a default without making it the selection; returns what it shows."""
-    st.session_state[f"{name}_pick"] = shown
+    st.session_state[f"{name}_pick"] = value
     widget(label, options, key=f"{name}_pick", on_change=keep_pick, args=(name,), **look)
     return st.session_state[f"{name}_pick"]
 

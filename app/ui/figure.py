@@ -31,6 +31,6 @@ def colours(name: str) -> list:
 
 @cache
 def _template() -> dict:
-    found = plotly.io.templates["streamlit"].to_plotly_json()
+    template = plotly.io.templates["streamlit"].to_plotly_json()
     ValidatorCache._json_cache = None
-    return found
+    return template

@@ -52,11 +52,11 @@ def run_button(
     if offers.goes(key) and not (busy or due.refused):
         _submit(verb, args, due.price.seconds, instead_of)
         widgets.redraw()
-    said = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
+    status = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, due.price.seconds, instead_of), **look)
-        widgets.prose(said, "quiet")
+        widgets.prose(status, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
     if due.refused and not busy:
@@ -101,19 +101,19 @@ def strip() -> None:
     st.session_state[FRESH] = False
     widgets.trouble("job_trouble")
     try:
-        own = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
+        linked = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
     except BadSetting as error:
         st.caption(widgets.plain(error))
         state.choose(st.session_state, job=None)
-        own = None
-    others = [job.id for job in cached.jobs().active(_session()) if own is None or job.id != own.id]
-    at_work = [*([own.id] if own and own.state in WAITING else []), *others]
+        linked = None
+    further = [job.id for job in cached.jobs().active(_session()) if linked is None or job.id != linked.id]
+    at_work = [*([linked.id] if linked and linked.state in WAITING else []), *further]
     if at_work:
         _live(at_work)
-    if own and own.state == "done":
-        _done(own)
-    elif own and own.state not in WAITING:
-        ended(own)
+    if linked and linked.state == "done":
+        _done(linked)
+    elif linked and linked.state not in WAITING:
+        ended(linked)
 
 
 def redraw() -> None:
@@ -126,8 +126,8 @@ def redraw() -> None:
 def _done(job: JobStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(f"Done: {called(job)}", icon=":material/check:", color="green")
-        made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
-        if made and job.args.get("phase", 1) == 1:
+        makes_router = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
+        if makes_router and job.args.get("phase", 1) == 1:
             name = cached.router_name(job.args)
             st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
         if job.verb == "fetch":
@@ -140,8 +140,8 @@ def _done(job: JobStatus) -> None:
 
 def ended(job: JobStatus) -> None:
     """A job that did not finish: why, and the way on."""
-    said = job.error or f"“{called(job)}” {WORDS[job.state]}."
-    (st.error if job.state == "failed" else st.warning)(widgets.plain(said))
+    sentence = job.error or f"“{called(job)}” {WORDS[job.state]}."
+    (st.error if job.state == "failed" else st.warning)(widgets.plain(sentence))
     with st.container(horizontal=True):
         label = "Try again" if job.state == "failed" else "Resume"
         st.button(label, key="job_resume", on_click=_resume, args=(job.id,), icon=":material/replay:")
@@ -151,11 +151,11 @@ def ended(job: JobStatus) -> None:
 @st.fragment(run_every=1)
 def _live(job_ids: list[str]) -> None:
     """The strip of jobs that wait or run; it alone is drawn anew each second."""
-    found, silent = [cached.jobs().watch(job_id) for job_id in job_ids], cached.jobs().silent()
-    if any(job.state not in WAITING for job in found):
+    watched, silent = [cached.jobs().watch(job_id) for job_id in job_ids], cached.jobs().silent()
+    if any(job.state not in WAITING for job in watched):
         st.rerun()
     with st.container(key="job_strip", gap="small"):
-        for place, job in enumerate(found):
+        for place, job in enumerate(watched):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job, silent.get(job.id, 0.0)))
                 if job.id in silent:
@@ -173,8 +173,8 @@ def _live(job_ids: list[str]) -> None:
 
 def called(job: JobStatus) -> str:
     """What a job does, in words: the registry's title of its verb, or of the named study it runs."""
-    known = STORED.get(str(job.args.get("name"))) if job.verb == "study" else COMMANDS.get(job.verb)
-    return known.brief if known else job.verb
+    command = STORED.get(str(job.args.get("name"))) if job.verb == "study" else COMMANDS.get(job.verb)
+    return command.brief if command else job.verb
 
 
 def restart_button(key: str) -> None:

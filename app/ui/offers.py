@@ -39,13 +39,13 @@ def of_text(args: dict, tokens: int | None) -> list[Scope]:
     offered only where the request has its value, so that setting it changes this very request."""
     if args.get("text") != st.session_state["text"] or not args.get("text"):
         return []
-    found, (size, most) = [], cached.counted(args)
+    scopes, (size, at_once) = [], cached.counted(args)
     tokens = tokens or size
-    if most and tokens > most and args.get("long_text") == st.session_state["long_text"] == "windows":
-        found.append(Scope("the first window only", {"long_text": "first"}, most / tokens))
+    if at_once and tokens > at_once and args.get("long_text") == st.session_state["long_text"] == "windows":
+        scopes.append(Scope("the first window only", {"long_text": "first"}, at_once / tokens))
     if tokens >= SHORTEST:
-        found.append(Scope("the first quarter of the text", share=1 / PART, part=1 / PART))
-    return found
+        scopes.append(Scope("the first quarter of the text", share=1 / PART, part=1 / PART))
+    return scopes
 
 
 def of_memory(verb: str, args: dict, tokens: int | None) -> list[Scope]:
@@ -92,8 +92,8 @@ def _take(scope: Scope, starts: str) -> None:
     if scope.part is not None:
         name, text = store.text(st.session_state["text"])
         words = scope.words.removeprefix("the ").removesuffix(" of the text")
-        kept = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
-        chosen |= {"text": kept, "pair": None, "quality_token": None, "query": None, "tile": None}
+        part_of_text = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
+        chosen |= {"text": part_of_text, "pair": None, "quality_token": None, "query": None, "tile": None}
     state.choose(st.session_state, **chosen)
     st.session_state[GO] = starts
 
@@ -115,8 +115,8 @@ def ask_first(
     with place.container():
         with st.container(horizontal=True, vertical_alignment="center"):
             pressed = st.button(label, key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
-            said = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
-            st.html(f'<p class="fs-quiet">{html.escape(said)}</p>')
+            sentence = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
+            st.html(f'<p class="fs-quiet">{html.escape(sentence)}</p>')
         offer(smaller(), due.price, f"run_{key}", starts)
     if not pressed:
         raise Waiting

@@ -81,8 +81,8 @@ def found(**controls: object) -> None:
 
 def carried(names: tuple[str, ...]) -> dict[str, str]:
     """The controls of a link, as they stand in the URL: what the page found before what was chosen."""
-    here = st.session_state.get(FOUND, {})
-    values = {name: here.get(name, st.session_state[name]) for name in (*CARRIED, *names)}
+    in_view = st.session_state.get(FOUND, {})
+    values = {name: in_view.get(name, st.session_state[name]) for name in (*CARRIED, *names)}
     return {name: to_url(value) for name, value in values.items() if value is not None and value is not False}
 
 

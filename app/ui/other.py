@@ -30,17 +30,17 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
     return chosen[control]
 
 
-def whole(control: str, own: Run, **of_model: object) -> tuple[dict, tuple[str, str]] | None:
-    """Ask for a second text or model beside the run `own`: what its request has instead, and the names of both sides;
+def whole(control: str, first: Run, **of_model: object) -> tuple[dict, tuple[str, str]] | None:
+    """Ask for a second text or model beside the run `first`: what its request has instead, and the names of both sides;
     None for nothing. A second model brings its own groups, and `of_model`."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        asked = choice(control, CHOICES)
-        if asked == "text":
+        second_kind = choice(control, CHOICES)
+        if second_kind == "text":
             key, names = text(), cached.texts()
-            return {"text": key}, (names[own.request["text"]], names[key])
-        if asked == "model" and (second := model()) is not None:
-            more = {"model": second, "router": asking.routers(second)[0], **of_model}
-            return more, (own.request["model"], second)
+            return {"text": key}, (names[first.request["text"]], names[key])
+        if second_kind == "model" and (second := model()) is not None:
+            changes = {"model": second, "router": asking.routers(second)[0], **of_model}
+            return changes, (first.request["model"], second)
     return None
 
 
@@ -52,19 +52,19 @@ def text() -> str:
 
 def model() -> str | None:
     """Which second model: a bundled one or one that was loaded here before; None where there is no other."""
-    before = [asked["model"] for _, _, asked in cached.store().past("model")]
-    known = dict.fromkeys(limits().models or [*BUNDLED, *before])
-    offered = {name: name for name in known if name != st.session_state["model"]}
+    before = [request["model"] for _, _, request in cached.store().past("model")]
+    names = dict.fromkeys(limits().models or [*BUNDLED, *before])
+    offered = {name: name for name in names if name != st.session_state["model"]}
     return _picked("Second model", "other_model", offered) if offered else None
 
 
 def _picked(label: str, control: str, offered: dict[str, str]) -> str:
     widgets.settled(control, [None, *offered], None)
-    shown, look = st.session_state[control] or next(iter(offered)), {"width": 320, "format_func": offered.get}
-    return fields.pick(st.selectbox, label, list(offered), control, shown, **look)
+    value, look = st.session_state[control] or next(iter(offered)), {"width": 320, "format_func": offered.get}
+    return fields.pick(st.selectbox, label, list(offered), control, value, **look)
 
 
-def aligned(tokens: dict, at: int, others: dict) -> int:
-    """The token of another tokenizer's table that holds the character at which token `at` begins."""
-    found = bisect_right(others["start"], tokens["start"][at]) - 1
-    return max(0, min(found, len(others["start"]) - 1))
+def aligned(tokens: dict, token: int, second: dict) -> int:
+    """The token of another tokenizer's table that holds the character at which token `token` begins."""
+    place = bisect_right(second["start"], tokens["start"][token]) - 1
+    return max(0, min(place, len(second["start"]) - 1))

@@ -25,9 +25,9 @@ def part(name: str, html: str):
     read = {kind: (PARTS / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")}
     component = st.components.v2.component(f"focuscope_{name}", html=html, **read)
 
-    def mount(data: dict, **more):
+    def mount(data: dict, **look):
         # A bare dict would be searched for data frames, which loads pandas (50 MB) into the app.
-        return component(data=[data], **more)
+        return component(data=[data], **look)
 
     return mount
 
@@ -135,26 +135,26 @@ def crossing(first: int, keys, given, readers, received) -> dict:
     """What hovering a token marks, as small as the browser can take it: of the window that begins at token `first`
     the places int [T, n] of what every token reads and of its readers, and their shares float [T, n] in 255 steps."""
     wide = len(keys) > 0xFFFF
-    places = [np.asarray(one, np.uint32 if wide else np.uint16) for one in (keys, readers)]
-    shares = [np.rint(255 * np.asarray(one)).astype(np.uint8) for one in (given, received)]
-    packed = {name: b64encode(one.tobytes()).decode() for name, one in zip(PACKED, [*places, *shares], strict=True)}
+    places = [np.asarray(array, np.uint32 if wide else np.uint16) for array in (keys, readers)]
+    shares = [np.rint(255 * np.asarray(array)).astype(np.uint8) for array in (given, received)]
+    packed = {name: b64encode(array.tobytes()).decode() for name, array in zip(PACKED, [*places, *shares], strict=True)}
     return packed | {"first": first, "each": keys.shape[1], "wide": wide}
 
 
 def characters(tokens: dict) -> list[tuple[int, int, str]]:
     """The characters that several tokens spell byte by byte, as (first token, past the last, what they spell)."""
-    found = []
+    spelled_out = []
     spans = list(zip(tokens["window"], tokens["start"], tokens["end"], strict=True))
     for _, run in groupby(range(len(spans)), key=spans.__getitem__):
-        at = list(run)
-        if len(at) == 1:
+        places = list(run)
+        if len(places) == 1:
             continue
-        pieces = [tokens["piece"][i] for i in at]
+        pieces = [tokens["piece"][i] for i in places]
         if all(re.fullmatch(r"(⟨[0-9A-F]{2}⟩)+", piece) for piece in pieces):
             spelled = bytes.fromhex("".join(pieces).replace("⟨", "").replace("⟩", "")).decode(errors="ignore")
             if spelled:  # a window may end inside a character
-                found.append((at[0], at[-1] + 1, spelled))
-    return found
+                spelled_out.append((places[0], places[-1] + 1, spelled))
+    return spelled_out
 
 
 def visible(piece: str) -> str:
@@ -184,8 +184,8 @@ def clicked(key: str, name: str) -> int | None:
 
 def picked(key: str, rows: Sequence):
     """The entry of `rows` that the last click in a table took; None when it was released."""
-    at = clicked(key, "row")
-    return rows[at] if at is not None and at < len(rows) else None
+    row = clicked(key, "row")
+    return rows[row] if row is not None and row < len(rows) else None
 
 
 def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], around: int = 60) -> None:
@@ -193,26 +193,28 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
 
     `notes`: what is said of the key and of the query. Other places of either word are underlined.
     """
-    words, same = tokens["word"], {tokens["word"][at].lower() for at in (query, key)} - {""}
+    words, repeated = tokens["word"], {tokens["word"][token].lower() for token in (query, key)} - {""}
     pieces, home = list(tokens["piece"]), {}
     for start, stop, spelled in characters(tokens):  # a whole character stands at its first token
         pieces[start:stop] = [spelled, *[""] * (stop - start - 1)]
         home |= dict.fromkeys(range(start, stop), start)
     panels = []
-    for role, at, note in zip(("key", "query"), (key, query), notes, strict=True):
-        first, last = context(tokens, at, around)
-        start, stop = word_at(tokens, at)
+    for role, token, note in zip(("key", "query"), (key, query), notes, strict=True):
+        first, last = context(tokens, token, around)
+        start, stop = word_at(tokens, token)
         panels.append(
             {
                 "role": role,
-                "title": f"{role} ({'is attended' if role == 'key' else 'attends'}) · token {at:,}",
+                "title": f"{role} ({'is attended' if role == 'key' else 'attends'}) · token {token:,}",
                 "note": note,
                 "pieces": pieces[first:last],
-                "hit": home.get(at, at) - first,
+                "hit": home.get(token, token) - first,
                 "word": [start - first, stop - first],
-                "same": [i - first for i in range(first, last) if words[i].lower() in same and not start <= i < stop],
-                "cut_before": first > 0 and tokens["window"][first - 1] == tokens["window"][at],
-                "cut_after": last < len(words) and tokens["window"][last] == tokens["window"][at],
+                "same": [
+                    i - first for i in range(first, last) if words[i].lower() in repeated and not start <= i < stop
+                ],
+                "cut_before": first > 0 and tokens["window"][first - 1] == tokens["window"][token],
+                "cut_after": last < len(words) and tokens["window"][last] == tokens["window"][token],
             }
         )
     beside(panels, key="contexts", identity=f"{query}.{key}.{len(words)}", code=looks_like_code(tokens["piece"]))
@@ -224,25 +226,25 @@ def beside(panels: list[dict], *, key: str, identity: str, code: bool = False) -
     _CONTEXTS(key=key, data={"id": identity, "panels": panels, "code": code})
 
 
-def context(tokens: dict, at: int, around: int) -> tuple[int, int]:
+def context(tokens: dict, token: int, around: int) -> tuple[int, int]:
     """First and past-the-last token shown around a token: inside its window, without blank ends."""
     window, blank = tokens["window"], [not piece.strip() for piece in tokens["piece"]]
-    first, last = max(0, at - around), min(len(window), at + around + 1)
-    while first < at and (window[first] != window[at] or blank[first]):
+    first, last = max(0, token - around), min(len(window), token + around + 1)
+    while first < token and (window[first] != window[token] or blank[first]):
         first += 1
-    while last - 1 > at and (window[last - 1] != window[at] or blank[last - 1]):
+    while last - 1 > token and (window[last - 1] != window[token] or blank[last - 1]):
         last -= 1
     return first, last
 
 
-def word_at(tokens: dict, at: int) -> tuple[int, int]:
+def word_at(tokens: dict, token: int) -> tuple[int, int]:
     """First and past-the-last token of the word that a token is a piece of."""
-    first, last = at, at + 1
-    while first > 0 and tokens["word"][first - 1] == tokens["word"][at] and not tokens["piece"][first][:1].isspace():
+    first, last = token, token + 1
+    while first > 0 and tokens["word"][first - 1] == tokens["word"][token] and not tokens["piece"][first][:1].isspace():
         first -= 1
     while (
         last < len(tokens["word"])
-        and tokens["word"][last] == tokens["word"][at]
+        and tokens["word"][last] == tokens["word"][token]
         and not tokens["piece"][last][:1].isspace()
     ):
         last += 1

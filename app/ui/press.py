@@ -42,9 +42,9 @@ def ready() -> bool:
     return Chromium.find_browser(skip_local=False) is not None
 
 
-def popover(figure: dict, name: str, key: str, known: dict[str, str]) -> None:
+def popover(figure: dict, name: str, key: str, facts: dict[str, str]) -> None:
     """The button below a chart, which opens on the sizes and kinds; nothing where the package that draws is not
-    installed, nor in a shared demo, where each picture would start a browser. `name` goes into the file's name, `known`
+    installed, nor in a shared demo, where each picture would start a browser. `name` goes into the file's name, `facts`
     (`stamp.facts`) into the file."""
     if limits().demo or find_spec("kaleido") is None:  # to import it takes 20 MB
         return
@@ -59,7 +59,7 @@ def popover(figure: dict, name: str, key: str, known: dict[str, str]) -> None:
         for kind, mime in KINDS.items():
             st.download_button(
                 kind,
-                lambda kind=kind: drawn(figure, kind, WIDTHS[width], known),
+                lambda kind=kind: drawn(figure, kind, WIDTHS[width], facts),
                 file_name=f"focuscope-{name}-{width.split()[0].lower()}.{kind.lower()}",
                 mime=mime,
                 key=f"{key}_press_{kind}",
@@ -73,29 +73,29 @@ def _sized(width: str) -> str:
     return f"{width}, {WIDTHS[width]:g} in"
 
 
-def drawn(figure: dict, kind: str, inches: float, known: dict[str, str]) -> bytes:
+def drawn(figure: dict, kind: str, inches: float, facts: dict[str, str]) -> bytes:
     """The picture; where it comes from stands in the file. Errors: BadSetting without an engine, CannotDraw."""
     if not ready():
         raise BadSetting(f"{MISSING}.")
     from kaleido import calc_fig_sync
 
-    made = for_print(figure, inches)
-    size = {name: made["layout"][name] for name in ("width", "height")}
+    printed = for_print(figure, inches)
+    size = {name: printed["layout"][name] for name in ("width", "height")}
     with _one_at_a_time:
         try:
             data = calc_fig_sync(
-                made, opts={"format": kind.lower(), **size}, kopts={"mathjax": False, "timeout": SECONDS}
+                printed, opts={"format": kind.lower(), **size}, kopts={"mathjax": False, "timeout": SECONDS}
             )
         except Exception as error:  # of a browser: whatever it may be, the page goes on
             raise CannotDraw(f"Chrome could not draw this chart: {plain(error)}") from error
-    return _told_pdf(data, known) if kind == "PDF" else _told_svg(data, known)
+    return _told_pdf(data, facts) if kind == "PDF" else _told_svg(data, facts)
 
 
 def for_print(figure: dict, inches: float) -> dict:
     """The figure on white at its printed size: the plot has about the proportions of the page's, and the legend stands
     above it, because below it would run into the axis."""
-    made = copy.deepcopy({"data": figure["data"], "layout": figure["layout"]})
-    layout, data = made["layout"], made["data"]
+    printed = copy.deepcopy({"data": figure["data"], "layout": figure["layout"]})
+    layout, data = printed["layout"], printed["data"]
     width = round(inches * DOTS)
     plot = width * min(max((layout.get("height") or 340) / DRAWN_WIDE - 0.05, 0.5), 1.0)
     layout |= {"autosize": False, "paper_bgcolor": "white", "plot_bgcolor": "white"}
@@ -119,7 +119,7 @@ def for_print(figure: dict, inches: float) -> dict:
         if "colorbar" in trace:
             bar = trace["colorbar"]
             bar |= {"thickness": 10, "tickfont": {"size": LETTERS}, "title": _title(bar.get("title", {}), plot)}
-    return made
+    return printed
 
 
 def _rows(names: list[str], width: float) -> int:
@@ -136,19 +136,19 @@ def _title(title: dict, room: float) -> dict:
     return title | {"text": "<br>".join(lines), "font": {"size": LETTERS}, "standoff": 4}
 
 
-def _told_svg(data: bytes, known: dict[str, str]) -> bytes:
+def _told_svg(data: bytes, facts: dict[str, str]) -> bytes:
     from html import escape
 
-    told = "; ".join(f"{name}: {said}" for name, said in known.items())
-    head, end, rest = data.partition(b">")  # of the <svg> element itself
-    return head + end + f"<desc>{escape(told)}</desc>".encode() + rest
+    description = "; ".join(f"{name}: {value}" for name, value in facts.items())
+    head, end, tail = data.partition(b">")  # of the <svg> element itself
+    return head + end + f"<desc>{escape(description)}</desc>".encode() + tail
 
 
-def _told_pdf(data: bytes, known: dict[str, str]) -> bytes:
+def _told_pdf(data: bytes, facts: dict[str, str]) -> bytes:
     from pypdf import PdfReader, PdfWriter
 
-    writer, made = PdfWriter(clone_from=PdfReader(io.BytesIO(data))), io.BytesIO()
-    more = "; ".join(f"{name}: {said}" for name, said in known.items() if name != "title")
-    writer.add_metadata({"/Title": known["title"], "/Subject": more, "/Creator": "Focuscope"})
-    writer.write(made)
-    return made.getvalue()
+    writer, buffer = PdfWriter(clone_from=PdfReader(io.BytesIO(data))), io.BytesIO()
+    subject = "; ".join(f"{name}: {value}" for name, value in facts.items() if name != "title")
+    writer.add_metadata({"/Title": facts["title"], "/Subject": subject, "/Creator": "Focuscope"})
+    writer.write(buffer)
+    return buffer.getvalue()

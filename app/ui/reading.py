@@ -97,12 +97,12 @@ def _other_lengths(model: str, card: dict) -> None:
         jobs.run_button("Compare at full length", "model", args, "parity_full", tokens=card["max_positions"])
         return
     full = run.numbers.get("full")
-    same = "the same" if full["same"] else "not the same"
-    widgets.prose(f"At full length, these weights are {same}: {_differences(full)}", "quiet")
+    verdict = "the same" if full["same"] else "not the same"
+    widgets.prose(f"At full length, these weights are {verdict}: {_differences(full)}", "quiet")
 
 
-def _differences(found: dict) -> str:
+def _differences(parity: dict) -> str:
     return (
-        f"logits differ by at most {found['one_pass']:.1e} in one pass over {found['tokens']:,} tokens, and by "
-        f"{found['decoded']:.1e} when the last ones are decoded with the KV cache."
+        f"logits differ by at most {parity['one_pass']:.1e} in one pass over {parity['tokens']:,} tokens, and by "
+        f"{parity['decoded']:.1e} when the last ones are decoded with the KV cache."
     )

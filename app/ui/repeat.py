@@ -35,9 +35,9 @@ def rest() -> None:
     runs = [run for run in cached.seen() if run.verb not in (*UNASKED, *st.session_state[TOLD])]
     if not runs:
         return
-    shown = st.expander(TITLE, icon=":material/terminal:", key="repeat_rest", on_change="rerun")
-    if shown.open:
-        with shown:
+    expander = st.expander(TITLE, icon=":material/terminal:", key="repeat_rest", on_change="rerun")
+    if expander.open:
+        with expander:
             _code([command_of(run) for run in runs])
 
 

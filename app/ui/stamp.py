@@ -17,20 +17,20 @@ def facts(title: str) -> dict[str, str]:
     up to here with their protocol, versions, date."""
     chosen = st.session_state
     controls = {name: raw for name, raw in state.address(chosen).items() if name != "job"}
-    known = cached.card(chosen["model"])
-    revision = f" (revision {known.numbers['revision']})" if known and "revision" in known.numbers else ""
-    seen = cached.seen()
-    versions = {name: said for run in seen for name, said in (run.protocol.get("versions") or {}).items()}
-    said = {
+    card = cached.card(chosen["model"])
+    revision = f" (revision {card.numbers['revision']})" if card and "revision" in card.numbers else ""
+    runs = cached.seen()
+    versions = {name: stamped for run in runs for name, stamped in (run.protocol.get("versions") or {}).items()}
+    stamped = {
         "title": title,
         "page": f"/{chosen.get('page_shown', '')}{'?' * bool(controls)}{urlencode(controls)}",
         "model": f"{chosen['model']}{revision}",
         "text": f"{_name_of(chosen['text'])} ({chosen['text']})",
-        "results": "; ".join(f"{run.verb} {run.id}, computed {run.created[:16]}{_protocol(run)}" for run in seen),
+        "results": "; ".join(f"{run.verb} {run.id}, computed {run.created[:16]}{_protocol(run)}" for run in runs),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "made with": f"Focuscope, {datetime.now().astimezone():%Y-%m-%d %H:%M %z}",
     }
-    return {name: " ".join(words.split()) for name, words in said.items() if words}
+    return {name: " ".join(words.split()) for name, words in stamped.items() if words}
 
 
 def _name_of(text: str) -> str:
@@ -38,12 +38,12 @@ def _name_of(text: str) -> str:
 
 
 def _protocol(run) -> str:
-    shown = ("tokens", "window", "seed", "dtype", "device", "kernel", "threads")
-    found = [f"{name} {run.protocol[name]}" for name in shown if run.protocol.get(name) is not None]
-    return f" ({', '.join(found)})" if found else ""
+    names = ("tokens", "window", "seed", "dtype", "device", "kernel", "threads")
+    parts = [f"{name} {run.protocol[name]}" for name in names if run.protocol.get(name) is not None]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
-def footer(known: Mapping[str, str]) -> list[str]:
+def footer(facts: Mapping[str, str]) -> list[str]:
     """The lines below an exported picture."""
-    first = [f"model {known['model']}", f"text {known['text']}", known["made with"]]
-    return [" · ".join(first), " · ".join(filter(None, [known["page"], known.get("versions")]))]
+    first = [f"model {facts['model']}", f"text {facts['text']}", facts["made with"]]
+    return [" · ".join(first), " · ".join(filter(None, [facts["page"], facts.get("versions")]))]

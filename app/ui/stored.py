@@ -22,12 +22,12 @@ def study(name: str) -> StoredStudy | None:
     return stored
 
 
-def missing(what: str, name: str, small: bool = False, reads: bool = True, **chosen: object) -> None:
+def missing(title: str, name: str, small: bool = False, reads: bool = True, **chosen: object) -> None:
     """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments.
     `small`: it trains nothing and needs no texts of its own, so a button runs it on a little of the bundled ones;
     `reads`: it reads a folder of texts."""
     model = st.session_state["model"]
-    st.info(f"{widgets.plain(what)}: not measured on this machine yet for the model {widgets.plain(model)}.")
+    st.info(f"{widgets.plain(title)}: not measured on this machine yet for the model {widgets.plain(model)}.")
     if not LAB.is_dir():
         widgets.prose("A checkout of Focuscope's repository measures stored studies; this package shows them.", "quiet")
         return
@@ -46,13 +46,13 @@ def missing(what: str, name: str, small: bool = False, reads: bool = True, **cho
 
 
 def opened(
-    name: str, what: str, kind: str = "more", small: bool = False, reads: bool = True, **chosen: object
+    name: str, title: str, kind: str = "more", small: bool = False, reads: bool = True, **chosen: object
 ) -> StoredStudy | None:
     """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
     said."""
     stored = study(name)
     if stored is None:
-        missing(what, name, small, reads, **chosen)
+        missing(title, name, small, reads, **chosen)
         return None
     told(name, stored, kind)
     return stored

@@ -30,8 +30,8 @@ def panel(about: Panel, names: list[str], large: bool = False) -> dict[str, Any]
     mode = "lines" if curve else "lines+markers"
     if all(isinstance(value, str) for value in x):
         mode = "markers"
-    shown = [str(value) for value in x] if words else x
-    data = [_trace(about, series, shown, names.index(series.name), mode) for series in about.series]
+    x_values = [str(value) for value in x] if words else x
+    data = [_trace(about, series, x_values, names.index(series.name), mode) for series in about.series]
     rising = {"tickformat": ".1~%"} if about.share else {}
     rising |= {"autorange": "reversed"} if about.up == "low" else {}
     shape = {"height": 520, **ASIDE} if large else {"height": 330}

@@ -99,14 +99,14 @@ def to_csv(values: dict[str, Sequence], stamp: Mapping[str, str] | None = None) 
     `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that
     holds a # is quoted. A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
     """
-    lines = [f"# {name}: {_comment(said)}" for name, said in (stamp or {}).items()]
+    lines = [f"# {name}: {_comment(value)}" for name, value in (stamp or {}).items()]
     rows = [",".join(_cell(cell) for cell in row) for row in (list(values), *zip(*values.values(), strict=True))]
     return "".join(f"{line}\r\n" for line in [*lines, *rows]).encode("utf-8-sig")
 
 
-def _comment(said: str) -> str:
+def _comment(value: str) -> str:
     """One line in which no field of a spreadsheet begins with what would be run as a formula."""
-    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(said.split()).replace('"', "'"))
+    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(value.split()).replace('"', "'"))
 
 
 def _cell(cell: object) -> str:

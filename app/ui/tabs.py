@@ -18,12 +18,12 @@ def tabs(
     go by the values of the control. `holds`: controls that stand on a tab, which a link that brings one of them and
     names no tab opens."""
     chosen, key = st.session_state, f"{control}_pick"
-    for name, held in (holds or {}).items():
-        if chosen[control] is None and chosen[state.LINKED] & set(held):
+    for name, controls in (holds or {}).items():
+        if chosen[control] is None and chosen[state.LINKED] & set(controls):
             state.choose(chosen, **{control: name})
     chosen[key] = titles[chosen[control] or next(iter(titles))]
-    shown = st.tabs(list(titles.values()), key=key, on_change=_switched, args=(control, titles))
-    for name, tab in zip(titles, shown, strict=True):
+    drawn_tabs = st.tabs(list(titles.values()), key=key, on_change=_switched, args=(control, titles))
+    for name, tab in zip(titles, drawn_tabs, strict=True):
         if tab.open:
             with tab, widgets.guarded():
                 rooms[name]()
@@ -47,9 +47,9 @@ def drawer(
         state.choose(st.session_state, **{control: True})
     key = f"{control}_open"
     st.session_state[key] = st.session_state[control]
-    shown = st.expander(title, icon=icon, key=key, on_change=_folded, args=(control,))
-    if shown.open:
-        with shown, widgets.guarded():
+    expander = st.expander(title, icon=icon, key=key, on_change=_folded, args=(control,))
+    if expander.open:
+        with expander, widgets.guarded():
             draw()
 
 

@@ -14,36 +14,36 @@ ABOUT = (
 )
 
 
-def offer(found: Mapping[str, tuple[Run, dict]], key: str) -> None:
-    """The button, which opens on what it makes. `found`: the name of a setting -> the run that it stands in, and the
+def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
+    """The button, which opens on what it makes. `settings`: the name of a setting -> the run that it stands in, and the
     method as that run was asked for it. `key` begins the keys of what is drawn."""
-    if not found:
+    if not settings:
         return
     with st.popover("Take it with you", icon=":material/luggage:", key=f"{key}_take"):
         widgets.prose(ABOUT, "quiet")
-        name = st.selectbox("Method", list(found), key=f"{key}_taken") if len(found) > 1 else next(iter(found))
-        run, method = found[name]
-        asked = {"run": run.id, "method": method, "model": st.session_state["model"]}
+        name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
+        run, method = settings[name]
+        request = {"run": run.id, "method": method, "model": st.session_state["model"]}
         with widgets.guarded():
-            made = cached.store().find("take", asked)
-            if made is None and st.button(
+            taken = cached.store().find("take", request)
+            if taken is None and st.button(
                 "Make the zip", key=f"{key}_make", type="primary", icon=":material/folder_zip:"
             ):
                 with st.spinner("Packing the setting"):
-                    made = cached.jobs().compute("take", asked, timeout=cached.PATIENCE)
-            if made is not None:
-                _download(made, key)
+                    taken = cached.jobs().compute("take", request, timeout=cached.PATIENCE)
+            if taken is not None:
+                _download(taken, key)
 
 
-def _download(made: Run, key: str) -> None:
-    name, size = made.numbers["file"], made.numbers["bytes"]
+def _download(taken: Run, key: str) -> None:
+    name, size = taken.numbers["file"], taken.numbers["bytes"]
     st.download_button(
         f"{name}, {size / 1e3:,.0f} kB",
-        lambda: cached.array(made, "zip").tobytes(),
+        lambda: cached.array(taken, "zip").tobytes(),
         file_name=name,
         mime="application/zip",
         key=f"{key}_zip",
         icon=":material/download:",
         on_click="ignore",
     )
-    st.code(made.numbers["readme"], language="markdown", wrap_lines=True)
+    st.code(taken.numbers["readme"], language="markdown", wrap_lines=True)

@@ -148,8 +148,8 @@ def dropped(sentence: str) -> None:
 
 def drawn_before() -> list[str]:
     """At the start of a run: what had to go of the link when the page was drawn the last time, if `redraw` ended it."""
-    said = st.session_state.pop(DROPPED, [])
-    return said if st.session_state.pop(REDRAWN, False) else []
+    sentences = st.session_state.pop(DROPPED, [])
+    return sentences if st.session_state.pop(REDRAWN, False) else []
 
 
 def redraw() -> None:
@@ -186,14 +186,14 @@ def source(run: Run) -> None:
     model = run.protocol.get("model")
     facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        said, icon, help = f"{'from cache, ' * run.cached}computed {run.computed}", "schedule", cached.glossary("run")
+        origin, icon, help = f"{'from cache, ' * run.cached}computed {run.computed}", "schedule", cached.glossary("run")
         if run.marks.imported:
-            said, icon = f"from a bundle, computed {run.computed}", "move_to_inbox"
+            origin, icon = f"from a bundle, computed {run.computed}", "move_to_inbox"
             help = cached.glossary("bundle (of runs)")
         elif run.example:
-            said, icon = "example", "auto_stories"
+            origin, icon = "example", "auto_stories"
             help = "Computed when this version was made; choose another text above to compute it here."
-        st.badge(said, icon=f":material/{icon}:", color="gray", help=help)
+        st.badge(origin, icon=f":material/{icon}:", color="gray", help=help)
         prose(" · ".join(fact for fact in facts if fact), "quiet")
 
 
@@ -202,8 +202,8 @@ def router_badge(facts: dict) -> None:
     trained = facts.get("kind") == "trained"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if trained:
-            said, help = f"trained, {facts.get('steps', 0):,} steps", cached.glossary("trained router")
-            st.badge(said, icon=":material/check:", color="green", help=help)
+            label, help = f"trained, {facts.get('steps', 0):,} steps", cached.glossary("trained router")
+            st.badge(label, icon=":material/check:", color="green", help=help)
         else:
             help = cached.glossary("fit without training")
             st.badge("not trained", icon=":material/warning:", color="orange", help=help)
@@ -254,8 +254,8 @@ def chart(
             "displayModeBar": True,
             "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
         }
-        more = {"on_select": "rerun", "selection_mode": [select]} if select else {}
-        event = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **more)
+        selection = {"on_select": "rerun", "selection_mode": [select]} if select else {}
+        event = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **selection)
         numbers(values, name, key, title, key, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
@@ -280,28 +280,28 @@ def numbers(
     """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of a
     `chart`, by its key, PNG and SVG too, and of its `figure` what a paper needs. `title` stands on all of them; else
     they are called by `name`."""
-    made = values if callable(values) else lambda: values
+    make = values if callable(values) else lambda: values
     with st.container(horizontal=True, gap="small", width="content"):
-        known = export.row(made, name, key, title or name.replace("-", " ").capitalize(), chart)
+        facts = export.row(make, name, key, title or name.replace("-", " ").capitalize(), chart)
         if figure is not None:
-            press.popover(figure, name, key, known)
-        shown = st.popover(
+            press.popover(figure, name, key, facts)
+        popover = st.popover(
             "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
         )
-        if shown.open:
-            found = made()
-            with shown:
-                columns = {column: guess(column, list(cells)) for column, cells in found.items()}
-                tables.table(columns, found, key=f"{key}_table", identity=f"{key}{len(found)}", label=name)
+        if popover.open:
+            columns_of = make()
+            with popover:
+                columns = {column: guess(column, list(cells)) for column, cells in columns_of.items()}
+                tables.table(columns, columns_of, key=f"{key}_table", identity=f"{key}{len(columns_of)}", label=name)
 
 
 def guess(name: str, cells: list) -> tables.Column:
     """How a column is shown when nothing more is known of it."""
-    known = [cell for cell in cells if cell is not None]
-    if not known or any(isinstance(cell, (str, bool)) for cell in known):
+    defined = [cell for cell in cells if cell is not None]
+    if not defined or any(isinstance(cell, (str, bool)) for cell in defined):
         kind = "text"
     else:
-        kind = "whole" if all(cell == int(cell) for cell in known) else "number"
+        kind = "whole" if all(cell == int(cell) for cell in defined) else "number"
     return tables.Column(name.replace("_", " "), kind, digits=4)
 
 

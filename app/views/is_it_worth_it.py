@@ -30,14 +30,14 @@ def live() -> None:
         if shape is not None
     ]
     run = named[0][1]
-    shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
+    shape, rows, sentences = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
     with sliders:
         context, batch = form.where(shape["max_positions"])
-    at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
+    row = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
 
     with answer:
-        widgets.prose(said["sentence"][at])
-        widgets.prose(said["further"][at], "more")
+        widgets.prose(sentences["sentence"][row])
+        widgets.prose(sentences["further"][row], "more")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(
                 "estimated", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured")
@@ -76,25 +76,25 @@ def live() -> None:
         with st.container(), widgets.guarded():
             worth.beside()
 
-    mine = worth.table(reading.rows_of(rows, batch=batch))
+    of_batch = worth.table(reading.rows_of(rows, batch=batch))
     st.subheader(f"Context by context, {'1 sequence' if batch == 1 else f'{batch} sequences at once'}", anchor=False)
     tables.table(
         worth.COLUMNS,
-        mine,
+        of_batch,
         key="worth_table",
         identity=f"{run.id}.{batch}",
         label="Shares and gains by context; choose one to look at it",
-        selected=mine["context"].index(context),
-        on_row=lambda: worth.take_row(mine),
+        selected=of_batch["context"].index(context),
+        on_row=lambda: worth.take_row(of_batch),
         height=520,
     )
-    widgets.numbers(mine, "worth", "worth_rows")
+    widgets.numbers(of_batch, "worth", "worth_rows")
 
     with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
         widgets.source(run)
         worth.counted(run, context)
 
-    card.card(worth.arguments(chosen["shape"], keep, chosen["counted"]), shape, rows, at, said["sentence"][at])
+    card.card(worth.arguments(chosen["shape"], keep, chosen["counted"]), shape, rows, row, sentences["sentence"][row])
 
 
 fields.alone(live)

@@ -17,8 +17,8 @@ ROOFLINE = (
 
 def controls(offered: dict[str, str]) -> None:
     """Which GPU, and which second model; neither has to be chosen."""
-    others = {key: name for key, name in offered.items() if key != st.session_state["shape"]}
-    widgets.settled("shape_beside", [None, *others], None)
+    further = {key: name for key, name in offered.items() if key != st.session_state["shape"]}
+    widgets.settled("shape_beside", [None, *further], None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox(
             "On a GPU",
@@ -32,10 +32,10 @@ def controls(offered: dict[str, str]) -> None:
         )
         st.selectbox(
             "Beside another model",
-            list(others),
+            list(further),
             index=None,
             key="shape_beside",
-            format_func=others.get,
+            format_func=further.get,
             width=280,
             placeholder="none",
         )
@@ -46,15 +46,17 @@ def show(named: list[tuple[str, Run]], context: int, batch: int) -> None:
     gpu = named[0][1].numbers.get("gpu")
     if gpu is None and len(named) == 1:
         return
-    many = "1 sequence" if batch == 1 else f"{batch} sequences at once"
+    sequences = "1 sequence" if batch == 1 else f"{batch} sequences at once"
     where = f" on {gpu['title']}" if gpu else ""
-    st.subheader(f"{context:,} tokens, {many}{where}", anchor=False, help=cached.glossary("estimated and measured"))
+    st.subheader(
+        f"{context:,} tokens, {sequences}{where}", anchor=False, help=cached.glossary("estimated and measured")
+    )
     facts = [_facts(run, context, batch) for _, run in named]
     values = {"what": list(facts[0])}
     columns = {"what": tables.Column("estimated", wrap=True)}
-    for at, (name, _) in enumerate(named):
-        values[f"model_{at}"] = list(facts[at].values())
-        columns[f"model_{at}"] = tables.Column(name, wrap=True)
+    for place, (name, _) in enumerate(named):
+        values[f"model_{place}"] = list(facts[place].values())
+        columns[f"model_{place}"] = tables.Column(name, wrap=True)
     tables.table(
         columns,
         values,
@@ -71,9 +73,9 @@ def show(named: list[tuple[str, Run]], context: int, batch: int) -> None:
 def _facts(run: Run, context: int, batch: int) -> dict[str, str]:
     """quantity -> its value in words."""
     rows, shape, keep = cached.columns(run, "rows"), run.numbers["shape"], run.numbers["keep"]
-    at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
-    row = {name: cells[at] for name, cells in rows.items()}
-    found = {
+    place = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
+    row = {name: cells[place] for name, cells in rows.items()}
+    facts = {
         "made for": f"{shape['max_positions']:,} tokens" if shape["max_positions"] else "any length",
         "weights": size(shape["parameters"] * shape["value_bytes"]),
         "KV cache held": f"{size(row['kv_bytes'])} in {shape['dtype']}",
@@ -83,10 +85,10 @@ def _facts(run: Run, context: int, batch: int) -> dict[str, str]:
         "largest gain, later tokens": f"{row['decode_gain']:.2f} times",
     }
     if "gpu" not in run.numbers:
-        return found
+        return facts
     batches, contexts = (run.numbers[name] for name in ("largest_batch", "longest_context"))
     memory = f"{size(row['memory_bytes'])} of {size(run.numbers['gpu']['memory'])}"
-    return found | {
+    return facts | {
         "weights and cache": memory if row["fits"] else f"{memory}: does not fit",
         "time to the first token, dense": spell(row["prefill_seconds"]),
         f"the same, reading {keep:.0%} of the keys": spell(row["prefill_seconds_sparse"]),

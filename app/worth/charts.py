@@ -15,43 +15,45 @@ def batches(chosen: int) -> list[int]:
     return sorted({*USUAL} - {nearest} | {chosen})
 
 
-def shares(rows: dict, chosen: int, at: int, most: int | None) -> dict:
+def shares(rows: dict, chosen: int, context: int, longest: int | None) -> dict:
     """Attention's share of the arithmetic before the first token, and of the bytes of each later one."""
     data = _lines(rows, chosen, "prefill_share", "decode_share", "%{y:.1%}")
-    return _figure(data, rows, at, most, "attention's share, estimated", {"tickformat": ".0%", "range": [0, 1.02]})
+    return _figure(
+        data, rows, context, longest, "attention's share, estimated", {"tickformat": ".0%", "range": [0, 1.02]}
+    )
 
 
-def gains(rows: dict, chosen: int, at: int, most: int | None, keep: float) -> dict:
+def gains(rows: dict, chosen: int, context: int, longest: int | None, keep: float) -> dict:
     """The largest possible gains when a fraction `keep` of the keys is read, with the line that none can pass."""
     data = _lines(rows, chosen, "prefill_gain", "decode_gain", "%{y:.2f} times faster")
     ends = [min(rows["context"]), max(rows["context"])]
     data.append(line(f"all time in attention ({1 / keep:.3g} times)", ends, [1 / keep] * 2, CHANCE, "dot", None))
     yaxis = {"type": "log", "dtick": "D2"} if keep < 0.3 else {}
-    return _figure(data, rows, at, most, "times faster at most, estimated", yaxis)
+    return _figure(data, rows, context, longest, "times faster at most, estimated", yaxis)
 
 
-def memory(rows: dict, chosen: int, at: int, most: int | None) -> dict:
+def memory(rows: dict, chosen: int, context: int, longest: int | None) -> dict:
     """The KV cache, and the weights that a step reads, in GB."""
     data = []
     for batch, style in zip(batches(chosen), DECODE, strict=True):
-        own = rows_of(rows, batch=batch)
-        gigabytes = [size / 1e9 for size in own["kv_bytes"]]
+        points = rows_of(rows, batch=batch)
+        gigabytes = [size / 1e9 for size in points["kv_bytes"]]
         hover = f"%{{x:,}} tokens, {_many(batch)}<br>KV cache %{{y:.3s}} GB"
-        data.append(line(f"KV cache, {_many(batch)}", own["context"], gigabytes, *style, hover))
-    own = rows_of(rows, batch=chosen)
-    weights, hover = [size / 1e9 for size in own["weight_bytes"]], "weights read in a step: %{y:.3s} GB"
-    data.append(line("weights read", own["context"], weights, HERE, "solid", None, hover))
-    return _figure(data, rows, at, most, "GB, estimated", {"type": "log"})
+        data.append(line(f"KV cache, {_many(batch)}", points["context"], gigabytes, *style, hover))
+    points = rows_of(rows, batch=chosen)
+    weights, hover = [size / 1e9 for size in points["weight_bytes"]], "weights read in a step: %{y:.3s} GB"
+    data.append(line("weights read", points["context"], weights, HERE, "solid", None, hover))
+    return _figure(data, rows, context, longest, "GB, estimated", {"type": "log"})
 
 
 def _lines(rows: dict, chosen: int, prefill: str, decode: str, value: str) -> list[dict]:
     """One line for the prefill, which no batch changes, and one per number of sequences for the steps after it."""
-    own, hover = rows_of(rows, batch=chosen), f"%{{x:,}} tokens<br>first token: {value}"
-    data = [line("first token, any batch", own["context"], own[prefill], HERE, "solid", "circle-open", hover)]
+    points, hover = rows_of(rows, batch=chosen), f"%{{x:,}} tokens<br>first token: {value}"
+    data = [line("first token, any batch", points["context"], points[prefill], HERE, "solid", "circle-open", hover)]
     for batch, style in zip(batches(chosen), DECODE, strict=True):
-        own, width = rows_of(rows, batch=batch), 3 if batch == chosen else 1.5
+        points, width = rows_of(rows, batch=batch), 3 if batch == chosen else 1.5
         hover = f"%{{x:,}} tokens, {_many(batch)}<br>each later token: {value}"
-        data.append(line(f"later tokens, {_many(batch)}", own["context"], own[decode], *style, hover, width))
+        data.append(line(f"later tokens, {_many(batch)}", points["context"], points[decode], *style, hover, width))
     return data
 
 
@@ -59,13 +61,13 @@ def _many(batch: int) -> str:
     return "1 sequence" if batch == 1 else f"{batch} sequences"
 
 
-def _figure(data: list[dict], rows: dict, at: int, most: int | None, y: str, yaxis: dict) -> dict:
+def _figure(data: list[dict], rows: dict, context: int, longest: int | None, y: str, yaxis: dict) -> dict:
     """Contexts on a logarithmic axis, the chosen one marked, and what lies beyond the model's own shaded."""
     ticks = sorted(set(rows["context"]))
-    shapes, notes = [upright(at, "#7F8A93", width=2)], []
-    if most and most < ticks[-1]:
+    shapes, notes = [upright(context, "#7F8A93", width=2)], []
+    if longest and longest < ticks[-1]:
         shapes.append(
-            {"type": "rect", "x0": max(most, ticks[0] / 2), "x1": 2 * ticks[-1], "y0": 0, "y1": 1, "yref": "paper"}
+            {"type": "rect", "x0": max(longest, ticks[0] / 2), "x1": 2 * ticks[-1], "y0": 0, "y1": 1, "yref": "paper"}
             | {"fillcolor": "#7F8A93", "opacity": 0.13, "line": {"width": 0}, "layer": "below"}
         )
         notes.append(

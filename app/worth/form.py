@@ -45,10 +45,10 @@ def where(max_positions: int | None) -> tuple[int, int]:
     """The sliders; returns (tokens of context, sequences at once). Until one is chosen, the context is the longest
     that the model was made for."""
     long = [context for context in CONTEXTS if context <= (max_positions or UNSTATED)]
-    shown = st.session_state["context"] or (long[-1] if long else CONTEXTS[0])
+    value = st.session_state["context"] or (long[-1] if long else CONTEXTS[0])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         look = {"format_func": "{:,}".format, "width": 330}
-        context = fields.pick(st.select_slider, "Context, tokens", CONTEXTS, "context", shown, **look)
+        context = fields.pick(st.select_slider, "Context, tokens", CONTEXTS, "context", value, **look)
         help = "Each reads its own keys and values; the weights are read once for all of them."
         st.select_slider("Sequences at once (batch)", SEQUENCES, key="sequences", width=270, help=help)
         help = "Sparse attention reads this share of the keys that dense attention reads, and pays for nothing else."
@@ -59,14 +59,14 @@ def where(max_positions: int | None) -> tuple[int, int]:
 
 def offered() -> dict[str, str]:
     """shape -> its name, of all that can be chosen here; this session's own configurations last."""
-    found = {LOADED: f"{st.session_state['model']} (loaded here)", **tables.SHAPES}
+    shapes = {LOADED: f"{st.session_state['model']} (loaded here)", **tables.SHAPES}
     for key in dict.fromkeys([*st.session_state.get("shape_configs", []), st.session_state["shape"]]):
-        if key not in found:
+        if key not in shapes:
             with contextlib.suppress(AnalysisError):  # a link to what is not stored here: said by `settled`
                 name = cached.store().text(key)[0]
                 if name.startswith(cached.CONFIG):
-                    found[key] = name.removeprefix(cached.CONFIG)
-    return found
+                    shapes[key] = name.removeprefix(cached.CONFIG)
+    return shapes
 
 
 def _picked() -> None:

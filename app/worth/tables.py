@@ -54,10 +54,10 @@ COLUMNS = {
 
 def arguments(shape: str, keep: float, counted: str, gpu: str | None = None) -> dict:
     """The arguments of `worth` for a chosen shape: the loaded model, a well-known one, or a stored config.json."""
-    own = shape != LOADED and shape not in SHAPES
+    is_config = shape != LOADED and shape not in SHAPES
     return {
-        "model": st.session_state["model"] if shape == LOADED or own else shape,
-        "config": shape if own else None,
+        "model": st.session_state["model"] if shape == LOADED or is_config else shape,
+        "config": shape if is_config else None,
         "contexts": list(CONTEXTS),
         "batches": list(SEQUENCES),
         "keep": keep,
@@ -80,15 +80,15 @@ def take_row(rows: dict) -> None:
         state.choose(st.session_state, context=context)
 
 
-def figures(rows: dict, at: int, dtype: str) -> list[tuple[str, str, str]]:
+def figures(rows: dict, row: int, dtype: str) -> list[tuple[str, str, str]]:
     """(label, value, help) of the numbers that stand large."""
     gain = cached.glossary("largest possible gain")
     read = "What every step reads beside the KV cache, once for the whole batch."
     return [
-        ("First token, at most", f"{rows['prefill_gain'][at]:.2f} times", gain),
-        ("Each later token, at most", f"{rows['decode_gain'][at]:.2f} times", gain),
-        (f"KV cache held, {dtype}", size(rows["kv_bytes"][at]), cached.glossary("KV cache")),
-        (f"Weights read in a step, {dtype}", size(rows["weight_bytes"][at]), read),
+        ("First token, at most", f"{rows['prefill_gain'][row]:.2f} times", gain),
+        ("Each later token, at most", f"{rows['decode_gain'][row]:.2f} times", gain),
+        (f"KV cache held, {dtype}", size(rows["kv_bytes"][row]), cached.glossary("KV cache")),
+        (f"Weights read in a step, {dtype}", size(rows["weight_bytes"][row]), read),
     ]
 
 
