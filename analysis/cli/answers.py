@@ -42,20 +42,20 @@ def schema(of: str, name: str = "") -> Result:
 def schema_of(verb: str, name: str = "") -> dict:
     """The schema, draft 2020-12. More names may stand beside those it knows; a number, a word or a yes or no may be
     null where there is none."""
-    known = STORED[name] if name else COMMANDS[verb]
-    function = NAMED[name] if name else known.function()
+    declared = STORED[name] if name else COMMANDS[verb]
+    function = NAMED[name] if name else declared.function()
     typed = returned(function)
     if typed and verb not in SHAPES:
-        made = schema_of_class(typed)
-        made["properties"] = {key: value for key, value in made["properties"].items() if key not in NOT_PRINTED}
-        made["required"] = [key for key in made["required"] if key not in NOT_PRINTED]
-    elif seen := answers().get(f"study {name}" if name else verb):
-        made = read_off(seen)
+        document = schema_of_class(typed)
+        document["properties"] = {key: value for key, value in document["properties"].items() if key not in NOT_PRINTED}
+        document["required"] = [key for key in document["required"] if key not in NOT_PRINTED]
+    elif examples := answers().get(f"study {name}" if name else verb):
+        document = read_off(examples)
     else:
-        made = (read_json(KEPT) or {}).get(verb, {"type": "object", "$comment": UNKNOWN})
-    made = made | {"properties": made.get("properties", {}) | {"protocol": _of_protocols()}}
-    head = {"$schema": FORMAT, "title": known.title, "description": getdoc(function) or ""}
-    return head | made | {"required": sorted({*made.get("required", []), "protocol"})}
+        document = (read_json(KEPT) or {}).get(verb, {"type": "object", "$comment": UNKNOWN})
+    document = document | {"properties": document.get("properties", {}) | {"protocol": _of_protocols()}}
+    head = {"$schema": FORMAT, "title": declared.title, "description": getdoc(function) or ""}
+    return head | document | {"required": sorted({*document.get("required", []), "protocol"})}
 
 
 def _of_protocols() -> dict:
@@ -68,10 +68,10 @@ def _of_protocols() -> dict:
 @cache
 def answers() -> dict[str, list[dict]]:
     """Verb, or `study NAME` -> the answers kept with the bundled model, as `--json` prints them."""
-    found: dict[str, list[dict]] = {}
-    for verb, one in _kept():
-        found.setdefault(verb, []).append(one)
-    return found
+    by_verb: dict[str, list[dict]] = {}
+    for verb, reply in _kept():
+        by_verb.setdefault(verb, []).append(reply)
+    return by_verb
 
 
 def _kept() -> Iterator[tuple[str, dict]]:
@@ -84,34 +84,36 @@ def _kept() -> Iterator[tuple[str, dict]]:
             yield f"study {name}", {key: value for key, value in stored.items() if key != "check"}
 
 
-def read_off(seen: list[dict]) -> dict:
+def read_off(examples: list[dict]) -> dict:
     """A schema that all these answers of a verb keep. What a nested record needs is said only where there are several:
     one answer does not tell what another one leaves out."""
-    return _of_dicts(seen, top=True, needed=len(seen) > 1)
+    return _of_dicts(examples, top=True, needed=len(examples) > 1)
 
 
-def _of(seen: list, needed: bool) -> dict:
-    """A schema of all values in `seen`."""
-    there = [one for one in seen if one is not None]
-    kinds = {type(one) for one in there}
+def _of(examples: list, needed: bool) -> dict:
+    """A schema of all values in `examples`."""
+    present = [example for example in examples if example is not None]
+    kinds = {type(example) for example in present}
     if kinds == {dict}:
-        made = _of_dicts(there, top=False, needed=needed)
+        document = _of_dicts(present, top=False, needed=needed)
     elif kinds == {list}:
-        inner = [item for one in there for item in one]
-        made = {"type": "array"} | ({"items": _of(inner, needed)} if inner else {})
+        inner = [item for example in present for item in example]
+        document = {"type": "array"} | ({"items": _of(inner, needed)} if inner else {})
     elif kinds and kinds <= set(NAMES):
         return {"type": [*sorted({NAMES[kind] for kind in kinds}), "null"]}
     else:
         return {}
-    return made if len(there) == len(seen) else made | {"type": [made["type"], "null"]}
+    return document if len(present) == len(examples) else document | {"type": [document["type"], "null"]}
 
 
-def _of_dicts(seen: list[dict], top: bool, needed: bool) -> dict:
+def _of_dicts(examples: list[dict], top: bool, needed: bool) -> dict:
     """Of a record its names, needed where all have them; of a map, whose names are data, its values."""
-    names = {name for one in seen for name in one}
-    shared = [name for name in names if all(name in one for one in seen)]
+    names = {name for example in examples for name in example}
+    shared = [name for name in names if all(name in example for example in examples)]
     if not top and (not all(map(WORD.fullmatch, names)) or 2 * len(shared) < len(names)):
-        values = [value for one in seen for value in one.values()]
+        values = [value for example in examples for value in example.values()]
         return {"type": "object", "additionalProperties": _of(values, needed)}
-    made = {name: _of([one[name] for one in seen if name in one], needed) for name in sorted(names)}
-    return {"type": "object", "properties": made} | ({"required": sorted(shared)} if top or needed else {})
+    properties = {
+        name: _of([example[name] for example in examples if name in example], needed) for name in sorted(names)
+    }
+    return {"type": "object", "properties": properties} | ({"required": sorted(shared)} if top or needed else {})

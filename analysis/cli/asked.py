@@ -37,7 +37,7 @@ class Asked:
     @property
     def usual(self) -> dict[str, Any]:
         """The arguments that have a default, at it."""
-        return {name: one.default for name, one in self.known.items() if not one.needed}
+        return {name: field.default for name, field in self.known.items() if not field.needed}
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -56,45 +56,47 @@ class Asked:
         return COMMANDS[self.verb](**self.arguments).compute(context=context, progress=progress)
 
 
-def asked(given: dict) -> Asked:
+def asked(options: dict) -> Asked:
     """What the parser read, ready to run; files are read here. Errors: BadSetting, BadText."""
-    verb, study = given["verb"], given.get("name") if given["verb"] == "study" else None
-    made = Asked(verb, study, {}, given["device"], given["state"])
-    arguments = {name: value for name, value in given.items() if name in made.known and value is not None}
-    methods = takes_methods(made.known)
+    verb, study = options["verb"], options.get("name") if options["verb"] == "study" else None
+    resolved = Asked(verb, study, {}, options["device"], options["state"])
+    arguments = {name: value for name, value in options.items() if name in resolved.known and value is not None}
+    methods = takes_methods(resolved.known)
     if methods:
-        arguments |= _methods(methods, arguments.pop(methods, None), given, made.known)
-    elif given["set"]:
-        raise BadSetting(f"This verb runs no method, so {given['set'][0]!r} sets nothing: leave --set out.")
+        arguments |= _methods(methods, arguments.pop(methods, None), options, resolved.known)
+    elif options["set"]:
+        raise BadSetting(f"This verb runs no method, so {options['set'][0]!r} sets nothing: leave --set out.")
     if verb == "worth":
         from ..studies.worth.worth import config_of
 
         arguments |= config_of(arguments.pop("config", None) or arguments.get("model", "demo"))
     for name in TEXTS:
         if isinstance(places := arguments.get(name), list):
-            arguments[name] = [_text(made, one) for place in places for one in _inside(place)]
+            arguments[name] = [_text(resolved, text) for place in places for text in _inside(place)]
         elif places:
-            arguments[name] = _text(made, places)
-    made.arguments = arguments
-    return made
+            arguments[name] = _text(resolved, places)
+    resolved.arguments = arguments
+    return resolved
 
 
-def _methods(name: str, named: object, given: dict, known: dict) -> dict:
+def _methods(name: str, named: object, options: dict, declared: dict) -> dict:
     """The argument that names methods, from names, --set, --router and --policy; nothing where none is given. Without
     names those that a setting is about are meant, beside dense."""
-    router, policy = (given.get(one) if one not in known else None for one in ("router", "policy"))
+    router, policy = (options.get(option) if option not in declared else None for option in ("router", "policy"))
     if isinstance(named, (list, dict)):
-        if given["set"] or router or policy:
+        if options["set"] or router or policy:
             raise BadSetting("Methods given as JSON hold their settings: leave --set, --router and --policy out.")
         return {name: named}
     if named is None:
-        about = [words.partition(".")[0] for words in given["set"]] + ["focus"] * bool(router) + ["csa"] * bool(policy)
+        about = (
+            [words.partition(".")[0] for words in options["set"]] + ["focus"] * bool(router) + ["csa"] * bool(policy)
+        )
         if not about:
             return {}
         named = ",".join(about if name == "method" else ["dense", *about])
     from ..studies.ready.candidates import specs
 
-    listed = specs(named if name == "methods" else named.partition(",")[0], given["set"], router, policy)
+    listed = specs(named if name == "methods" else named.partition(",")[0], options["set"], router, policy)
     return {name: listed if name == "methods" else listed[0]}
 
 
@@ -103,22 +105,22 @@ def _inside(place: str) -> list[str]:
     return [str(path) for path in texts_in(Path(place))] if Path(place).is_dir() else [place]
 
 
-def _text(made: Asked, place: str) -> str:
+def _text(resolved: Asked, place: str) -> str:
     """The hash of a file, standard input, or a bundled sample, which is kept in `made.texts`."""
     samples = sample_texts()
     if Path(place).is_dir():
         raise BadText(f"{place[:80]!r} is a folder and one text is needed here: name a file in it.")
     if place == "-":
-        found = "standard input", read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        content = "standard input", read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     elif Path(place).is_file():
         document = read_file(Path(place))
-        found = Path(place).name, document.text
-        made.said += [f"{found[0]}, {document.said}"] * bool(document.said)
+        content = Path(place).name, document.text
+        resolved.said += [f"{content[0]}, {document.said}"] * bool(document.said)
     elif place in samples:
-        found = samples[place]
+        content = samples[place]
     else:
-        known = ", ".join(samples)
-        raise BadText(f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {known}.")
-    key = text_hash(found[1])
-    made.texts[key] = found
+        names = ", ".join(samples)
+        raise BadText(f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {names}.")
+    key = text_hash(content[1])
+    resolved.texts[key] = content
     return key

@@ -38,9 +38,9 @@ class _VerbParser(_Parser):
     def parse_known_args(self, args=None, namespace=None):
         """As every parser, once the options are there."""
         if self.asked is not None:
-            asked, self.asked = self.asked, None
+            command, self.asked = self.asked, None
             try:
-                _options(self, *asked)
+                _options(self, *command)
             except AnalysisError as error:
                 self.exit(2, f"{self.prog}: {error}\n")
         return super().parse_known_args(args, namespace)
@@ -48,53 +48,57 @@ class _VerbParser(_Parser):
 
 def parser(about: str) -> argparse.ArgumentParser:
     """The parser of every verb: `verb` and what was given to it, named as its fields."""
-    made = _Parser(prog=PROGRAM, description=about)
-    made.add_argument("--version", action="version", version=f"focuscope {version()}")
-    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
+    program = _Parser(prog=PROGRAM, description=about)
+    program.add_argument("--version", action="version", version=f"focuscope {version()}")
+    verbs = program.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
     for verb, command in COMMANDS.items():
-        own = verbs.add_parser(verb, help=command.title, description=command.title, argument_default=argparse.SUPPRESS)
+        verb_parser = verbs.add_parser(
+            verb, help=command.title, description=command.title, argument_default=argparse.SUPPRESS
+        )
         if verb != "study":
-            own.asked = (verb, None)
+            verb_parser.asked = (verb, None)
             continue
-        names = own.add_subparsers(dest="name", required=True, metavar="NAME", parser_class=_VerbParser)
+        names = verb_parser.add_subparsers(dest="name", required=True, metavar="NAME", parser_class=_VerbParser)
         for name, study in STORED.items():
-            one = names.add_parser(name, help=study.title, description=study.title, argument_default=argparse.SUPPRESS)
-            one.asked = (verb, name)
-    return made
+            study_parser = names.add_parser(
+                name, help=study.title, description=study.title, argument_default=argparse.SUPPRESS
+            )
+            study_parser.asked = (verb, name)
+    return program
 
 
 def parsed(line: str) -> dict:
     """What stands in a command line without its program, such as "pairs story --min-distance 512". Errors: BadSetting
     with the sentence that the command line says, or the help that was asked for."""
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             return vars(parser("").parse_args(shlex.split(line)))
     except ValueError as error:
         raise BadSetting(f"{line[:80]!r} is no command line: {error}.") from None
     except SystemExit:
-        raise BadSetting(said.getvalue().strip()) from None
+        raise BadSetting(output.getvalue().strip()) from None
 
 
 def fields(verb: str, study: str | None = None) -> dict[str, Field]:
     """What can be asked of a verb, or of the study that `study NAME` runs, by name."""
     if study is None:
-        return {one.name: one for one in fields_of(COMMANDS[verb])}
-    every = {one.name: one for one in fields_of(COMMANDS["study"])}
-    return {one.name: one if one.declared.help else every[one.name] for one in parameters(NAMED[study])}
+        return {field.name: field for field in fields_of(COMMANDS[verb])}
+    of_study = {field.name: field for field in fields_of(COMMANDS["study"])}
+    return {field.name: field if field.declared.help else of_study[field.name] for field in parameters(NAMED[study])}
 
 
 def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None:
     """What a verb takes, named as its fields, and what every verb takes."""
-    known = fields(verb, study)
-    for one in known.values():
-        if one.name not in SHARED:
-            _add(sub, one)
+    declared = fields(verb, study)
+    for field in declared.values():
+        if field.name not in SHARED:
+            _add(sub, field)
     sub.add_argument("--model", metavar="MODEL", help=fields("inspect")["model"].declared.help)
     sub.add_argument("--seed", type=int, metavar="N", help=fields("groups")["seed"].declared.help)
-    if takes_methods(known):
+    if takes_methods(declared):
         for name, read in (("router", str), ("policy", nested)):
-            if name not in known:
+            if name not in declared:
                 about = fields("groups" if name == "router" else "budgets")[name].declared.help
                 sub.add_argument(f"--{name}", type=read, metavar=name.upper(), help=about)
     about = "a method's setting"
@@ -108,29 +112,33 @@ def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None
     sub.add_argument("--json", action="store_true", default=False, help=about)
 
 
-def takes_methods(known: dict[str, Field]) -> str | None:
+def takes_methods(declared: dict[str, Field]) -> str | None:
     """The field that names methods with their settings, or None."""
-    return next((name for name in METHODS if name in known and dict in (known[name].kind, known[name].item)), None)
+    return next(
+        (name for name in METHODS if name in declared and dict in (declared[name].kind, declared[name].item)), None
+    )
 
 
-def _add(sub: argparse.ArgumentParser, one: Field) -> None:
-    declared, about, word = one.declared, one.declared.help, one.declared.word
+def _add(sub: argparse.ArgumentParser, field: Field) -> None:
+    declared, about, word = field.declared, field.declared.help, field.declared.word
     if word:
         several = "*" if word.startswith("[") else "+"
         count = several if word.endswith(("...", "...]")) else "?" if word.startswith("[") else None
-        kept = {} if count is None else {"nargs": count}
-        sub.add_argument(one.name, metavar=word.strip("[.]"), type=one.item or one.read(), help=about, **kept)
+        repeated = {} if count is None else {"nargs": count}
+        sub.add_argument(field.name, metavar=word.strip("[.]"), type=field.item or field.read(), help=about, **repeated)
     elif declared.flags:
         for value, (flag, meaning) in declared.flags.items():
-            sub.add_argument(flag, dest=one.name, action="store_const", const=value, help=meaning)
-    elif one.kind is bool:
-        flag = {"dest": one.name, "action": argparse.BooleanOptionalAction}
-        shown = f"{about} (default: {'yes' if one.default else 'no'})"
-        sub.add_argument(f"--{one.name.replace('_', '-')}", help=shown, **flag)
-    elif one.name in TEXTS and one.kind is list:
-        sub.add_argument(one.option, dest=one.name, nargs="+", metavar="TEXT", help=about)
+            sub.add_argument(flag, dest=field.name, action="store_const", const=value, help=meaning)
+    elif field.kind is bool:
+        flag = {"dest": field.name, "action": argparse.BooleanOptionalAction}
+        help_text = f"{about} (default: {'yes' if field.default else 'no'})"
+        sub.add_argument(f"--{field.name.replace('_', '-')}", help=help_text, **flag)
+    elif field.name in TEXTS and field.kind is list:
+        sub.add_argument(field.option, dest=field.name, nargs="+", metavar="TEXT", help=about)
     else:
-        names = ["-o", "--output"] if one.name == "output" else [one.option]
-        shown = f"{about} (default: {in_words(one.default)})" if one.shows_default else about
-        required = one.needed
-        sub.add_argument(*names, dest=one.name, type=one.read(), metavar=one.metavar, required=required, help=shown)
+        names = ["-o", "--output"] if field.name == "output" else [field.option]
+        help_text = f"{about} (default: {in_words(field.default)})" if field.shows_default else about
+        required = field.needed
+        sub.add_argument(
+            *names, dest=field.name, type=field.read(), metavar=field.metavar, required=required, help=help_text
+        )

@@ -29,42 +29,42 @@ def plan(asked: Asked) -> dict:
             price = predicted(store, asked.verb, arguments, counted(store, arguments)[0])
         else:
             path = _file(store, asked)
-            told = (read_json(path) or {}).get("protocol", {}) if path else {}
-            same = arguments.get("quick") or told.get("sizes", {}).items() <= arguments.items()
-            stored = str(path) if path and same else None
-            price = _of_study(store, asked, told)
+            protocol = (read_json(path) or {}).get("protocol", {}) if path else {}
+            is_same = arguments.get("quick") or protocol.get("sizes", {}).items() <= arguments.items()
+            stored = str(path) if path and is_same else None
+            price = _of_study(store, asked, protocol)
             arguments = {"name": asked.study} | arguments
-    known = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
-    return {"verb": asked.verb, "arguments": arguments, "price": known | {"said": price.sentence}, "stored": stored}
+    estimate = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
+    return {"verb": asked.verb, "arguments": arguments, "price": estimate | {"said": price.sentence}, "stored": stored}
 
 
 def lines(planned: dict) -> str:
     """A plan for a reader."""
-    said = [f"{name}: {value}" for name, value in planned["arguments"].items()]
+    lines_of_arguments = [f"{name}: {value}" for name, value in planned["arguments"].items()]
     stored = f"Stored already: {planned['stored']}." if planned["stored"] else "Nothing of it is stored."
-    return "\n".join([*said, f"{planned['price']['said']}.", stored])
+    return "\n".join([*lines_of_arguments, f"{planned['price']['said']}.", stored])
 
 
 def _file(store: RunStore, asked: Asked) -> Path | None:
     """The file of a stored study of this name, in the named state or else where pages look."""
-    study, given = NAMED[asked.study], asked.resolved
-    name = (study.file or study.name).format(**given)
+    study, arguments = NAMED[asked.study], asked.resolved
+    name = (study.file or study.name).format(**arguments)
     folders = [asked.state / "studies"] if asked.state else []
-    if not folders and (revision := places.revision(given["model"], places.CACHE)):
-        folders = study_folders(store, given["model"], revision)
+    if not folders and (revision := places.revision(arguments["model"], places.CACHE)):
+        folders = study_folders(store, arguments["model"], revision)
     return next((path for path in study_files(folders) if path.stem == name), None)
 
 
-def _of_study(store: RunStore, asked: Asked, told: dict) -> Price:
+def _of_study(store: RunStore, asked: Asked, protocol: dict) -> Price:
     """From what the stored one took, by its protocol, and the tokens that both read; else by the model's size."""
     if asked.resolved.get("quick"):
         return Price(QUICK, 0.0, QUICK, None, 0)
     tokens = _tokens(asked.resolved)
-    if told.get("seconds"):
-        return predict([(told["seconds"], _tokens(asked.usual | told.get("sizes", {})))], tokens)
+    if protocol.get("seconds"):
+        return predict([(protocol["seconds"], _tokens(asked.usual | protocol.get("sizes", {})))], tokens)
     at_once = max(asked.resolved.get(name) or 1 for name in ("length", "tokens_per_step"))
-    held = predicted(store, "study", asked.resolved, at_once).bytes
-    return replace(predicted(store, "study", asked.resolved, tokens), bytes=held)
+    memory = predicted(store, "study", asked.resolved, at_once).bytes
+    return replace(predicted(store, "study", asked.resolved, tokens), bytes=memory)
 
 
 def _tokens(sizes: dict) -> int:

@@ -48,26 +48,26 @@ def document() -> str:
 
 
 def _section(verb: str, study: str | None, title: str, note: str) -> list[str]:
-    known = fields(verb, study)
-    words = [one.declared.word for one in known.values() if one.declared.word]
+    declared = fields(verb, study)
+    words = [field.declared.word for field in declared.values() if field.declared.word]
     name = f"study {study}" if study else verb
     usage = " ".join(["python -m analysis", name, *words])
-    rows = [_row(one) for one in known.values() if one.name not in SHARED and not one.declared.word]
+    rows = [_row(field) for field in declared.values() if field.name not in SHARED and not field.declared.word]
     table = ["| option | default | meaning |", "|---|---|---|", *rows]
-    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(known) else []
+    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(declared) else []
     notes += [note] if note else []
     parts = [f"{'####' if study else '###'} {name}", f"{title}.", f"```\n{usage}\n```"]
     return [*parts, *(["\n".join(table)] if rows else []), *([" ".join(notes)] if notes else [])]
 
 
-def _row(one: Field) -> str:
-    if one.declared.flags:
-        return "\n".join(f"| `{flag}` |  | {meaning} |" for flag, meaning in one.declared.flags.values())
-    if one.kind is bool:
-        plain = one.name.replace("_", "-")
-        option, default = f"--{plain}`, `--no-{plain}", f"--{'' if one.default else 'no-'}{plain}"
+def _row(field: Field) -> str:
+    if field.declared.flags:
+        return "\n".join(f"| `{flag}` |  | {meaning} |" for flag, meaning in field.declared.flags.values())
+    if field.kind is bool:
+        plain = field.name.replace("_", "-")
+        option, default = f"--{plain}`, `--no-{plain}", f"--{'' if field.default else 'no-'}{plain}"
     else:
-        option = f"{one.option} {one.metavar}"
-        default = "" if one.needed or one.default in (None, "") else in_words(one.default)
-    shown = "needed" if one.needed else f"`{default}`" if default else ""
-    return f"| `{option}` | {shown} | {one.declared.help} |"
+        option = f"{field.option} {field.metavar}"
+        default = "" if field.needed or field.default in (None, "") else in_words(field.default)
+    default_cell = "needed" if field.needed else f"`{default}`" if default else ""
+    return f"| `{option}` | {default_cell} | {field.declared.help} |"

@@ -70,12 +70,12 @@ class Desk:
         if (verb, words) not in self.priced:
             raise BadSetting("Ask `price` with the same verb and words first.")
         with contextlib.redirect_stdout(sys.stderr):  # standard output belongs to the protocol
-            found = answer(verb, wanted.run(lambda fraction, stage: None))
-        if (size := len(dumped(found))) > MOST_ANSWER:
+            reply = answer(verb, wanted.run(lambda fraction, stage: None))
+        if (size := len(dumped(reply))) > MOST_ANSWER:
             raise BadSetting(
                 f"The answer has {size:,} characters and {MOST_ANSWER:,} are sent: ask about a shorter text."
             )
-        return found
+        return reply
 
     def _offered(self, verb: str) -> None:
         if verb not in reading():
@@ -83,19 +83,19 @@ class Desk:
 
     def _asked(self, verb: str, words: str) -> Asked:
         self._offered(verb)
-        given = parsed(f"{verb} {words}")
-        if named := [name for name in FILES if given.get(name)]:
+        options = parsed(f"{verb} {words}")
+        if named := [name for name in FILES if options.get(name)]:
             raise BadSetting(f"--{named[0]} names files, and only texts are read here: leave it out.")
         for name in ("model", "other_model"):
-            place = locate(given[name]) if given.get(name) else None
+            place = locate(options[name]) if options.get(name) else None
             if isinstance(place, Path) and not self._inside(place) and CACHE.resolve() not in place.resolve().parents:
-                raise BadSetting(f"{given[name][:80]!r} lies outside {self.root}: name a model by its id.")
-        places = [one for name in TEXTS if given.get(name) for one in _listed(given[name])]
+                raise BadSetting(f"{options[name][:80]!r} lies outside {self.root}: name a model by its id.")
+        places = [text for name in TEXTS if options.get(name) for text in _listed(options[name])]
         if len(places) > MOST_TEXTS:
             raise BadSetting(f"{len(places)} texts were named and {MOST_TEXTS} are read at once.")
-        for one in places:
-            self._check_text(one)
-        return asked(given)
+        for text in places:
+            self._check_text(text)
+        return asked(options)
 
     def _check_text(self, place: str) -> None:
         path = Path(place)
@@ -121,10 +121,10 @@ def _left_at_the_first_pass():
     """Leave the block without an error where its thread, of several that serve, first calls a module of a model."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
-    here = threading.get_ident()
+    thread = threading.get_ident()
 
     def leave(module, args):
-        if threading.get_ident() == here:
+        if threading.get_ident() == thread:
             raise _Begun
 
     hook = register_module_forward_pre_hook(leave)
@@ -147,30 +147,30 @@ def server(root: Path):
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         raise BadSetting(f"The package mcp 2 is missing: {installs('mcp')}.") from None
-    desk, made = Desk(root), MCPServer("focuscope", instructions=ABOUT, version=version())
-    verbs = "; ".join(f"{verb}: {said}" for verb, said in reading().items())
+    desk, mcp = Desk(root), MCPServer("focuscope", instructions=ABOUT, version=version())
+    verbs = "; ".join(f"{verb}: {title}" for verb, title in reading().items())
 
-    def told(call, *given):
+    def told(call, *arguments):
         try:
-            return call(*given)
+            return call(*arguments)
         except AnalysisError as error:
             raise ToolError(str(error)) from None
         except OSError as error:
             raise ToolError(f"A file cannot be used: {error.strerror}.") from None
 
-    @made.tool(name="help", description=f"How a verb is asked, and what it answers. Verbs: {verbs}.")
+    @mcp.tool(name="help", description=f"How a verb is asked, and what it answers. Verbs: {verbs}.")
     def help_(verb: str) -> str:
         return told(desk.help, verb)
 
-    @made.tool(description="What a run would do and cost. Words: as after the verb on the command line, text first.")
+    @mcp.tool(description="What a run would do and cost. Words: as after the verb on the command line, text first.")
     def price(verb: str, words: str) -> str:
         return dumped(told(desk.price, verb, words))
 
-    @made.tool(description="The answer as JSON, after `price` was asked with the same verb and words.")
+    @mcp.tool(description="The answer as JSON, after `price` was asked with the same verb and words.")
     def run(verb: str, words: str) -> str:
         return dumped(told(desk.run, verb, words))
 
-    return made
+    return mcp
 
 
 def mcp() -> Result:

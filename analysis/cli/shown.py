@@ -48,8 +48,8 @@ def _groups(result: Result) -> dict:
     for row in layers:
         members = groups[groups["layer"] == row["layer"]].drop(columns="layer").to_dict("records")
         for group in members:
-            mine = words[(words["layer"] == row["layer"]) & (words["group"] == group["group"])]
-            group["top_tokens"] = mine["word"].tolist()
+            of_group = words[(words["layer"] == row["layer"]) & (words["group"] == group["group"])]
+            group["top_tokens"] = of_group["word"].tolist()
         row["groups"] = members
     return {"layers": layers}
 

@@ -29,7 +29,7 @@ class _Biased(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, gate, scale, multiply):
         batch, heads, length, size = q.shape
-        out, kept = torch.empty_like(q), []
+        out, blocks_of_weights = torch.empty_like(q), []
         for start in range(0, length, BLOCK):
             stop = min(start + BLOCK, length)
             scores = _scores(q, k, start, stop).mul_(scale)
@@ -40,19 +40,19 @@ class _Biased(torch.autograd.Function):
             probabilities = torch.softmax(scores, dim=-1)
             out[:, :, start:stop] = (_fold(probabilities, k) @ v[:, :, :stop]).view(batch, heads, -1, size)
             if any(ctx.needs_input_grad):
-                kept.append(probabilities)
-        ctx.save_for_backward(q, k, v, gate if multiply else None, out, *kept)
+                blocks_of_weights.append(probabilities)
+        ctx.save_for_backward(q, k, v, gate if multiply else None, out, *blocks_of_weights)
         ctx.scale = scale
         return out
 
     @staticmethod
     def backward(ctx, gradient):
-        q, k, v, factor, out, *kept = ctx.saved_tensors
+        q, k, v, factor, out, *blocks_of_weights = ctx.saved_tensors
         batch, heads, length, size = q.shape
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         dgate = q.new_zeros(batch, length, length) if ctx.needs_input_grad[3] else None
         through = (gradient * out).sum(-1, keepdim=True)  # [B, H, T, 1]
-        for start, probabilities in zip(range(0, length, BLOCK), kept, strict=True):
+        for start, probabilities in zip(range(0, length, BLOCK), blocks_of_weights, strict=True):
             rows, stop = slice(start, start + BLOCK), min(start + BLOCK, length)
             arriving = _fold(gradient[:, :, rows], k)  # [B, G, r n, D]
             dscores = (arriving @ v[:, :, :stop].transpose(2, 3)).view_as(probabilities)

@@ -50,9 +50,9 @@ def map_by_rows(q: Tensor, k: Tensor, block: int, scoring: Scoring, judge: Calla
 
 def _row_spans(length: int, block: int) -> list[tuple[int, int]]:
     """(start, stop) of rows that are judged at once: whole blocks, several where they are small, then what remains."""
-    whole, step = length // block * block, max(1, BLOCK // block) * block
-    spans = [(start, min(start + step, whole)) for start in range(0, whole, step)]
-    return spans + ([(whole, length)] if whole < length else [])
+    complete, step = length // block * block, max(1, BLOCK // block) * block
+    spans = [(start, min(start + step, complete)) for start in range(0, complete, step)]
+    return spans + ([(complete, length)] if complete < length else [])
 
 
 def in_blocks(x: Tensor, block: int, beyond: float = 0.0) -> Tensor:

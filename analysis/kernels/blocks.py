@@ -53,14 +53,14 @@ def block_attention(
     left_out = ~blocks.diagonal(dim1=2, dim2=3)[..., None]
     out.masked_fill_(left_out[..., None], 0.0)
     lse.masked_fill_(left_out, -torch.inf)
-    every = [_whole(x, block) for x in (k, v)]
+    blocks_kv = [_whole(x, block) for x in (k, v)]
     rows, all_out, all_lse = rows.flatten(0, 2), out.flatten(0, 2), lse.flatten(0, 2)  # [B H n, block(, D)]
-    whole, shared = length // block, heads // k.shape[1]
-    for places, columns in _alike(blocks.tril(-1), whole, shared, size * q.element_size() * block):
-        keys, values = (x.index_select(0, columns.flatten()).view(len(places), 1, -1, size) for x in every)
+    complete, shared = length // block, heads // k.shape[1]
+    for places, columns in _alike(blocks.tril(-1), complete, shared, size * q.element_size() * block):
+        keys, values = (x.index_select(0, columns.flatten()).view(len(places), 1, -1, size) for x in blocks_kv)
         queries = rows.index_select(0, places)[:, None]  # [R, 1, block, D]
-        more, sums = (x[:, 0] for x in flash(queries, keys, values, 0.0, False, scale=scale))
-        merged, total = merge(*(x.index_select(0, places) for x in (all_out, all_lse)), more, sums.to(lse))
+        far_out, sums = (x[:, 0] for x in flash(queries, keys, values, 0.0, False, scale=scale))
+        merged, total = merge(*(x.index_select(0, places) for x in (all_out, all_lse)), far_out, sums.to(lse))
         all_out.index_copy_(0, places, merged.to(out))
         all_lse.index_copy_(0, places, total)
     return out.flatten(2, 3)[:, :, :length], lse.flatten(2, 3)[:, :, :length]
@@ -70,33 +70,33 @@ def _diagonal(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, scale: float) -> tu
     """Every block of queries with its own block of keys, as rows of blocks: all whole ones of a text in one call, then
     the rest. out [B, H, n, block, D], lse [B, H, n, block]; places beyond the text hold nothing of meaning."""
     length, block = q.shape[2], rows.shape[3]
-    whole = length // block
+    complete = length // block
     out, lse = rows.new_zeros(rows.shape), torch.zeros(rows.shape[:4], dtype=_sum_type(q))
     for text in range(len(q)):
-        if whole:
-            pieces = (x[text, :, : whole * block].unflatten(1, (whole, block)).transpose(0, 1) for x in (q, k, v))
-            found, sums = flash(*pieces, 0.0, True, scale=scale)  # [whole, H, block, D]
-            out[text, :, :whole], lse[text, :, :whole] = found.transpose(0, 1), sums.transpose(0, 1)
-        if rest := length - whole * block:
-            found, sums = flash(*(x[text : text + 1, :, -rest:] for x in (q, k, v)), 0.0, True, scale=scale)
-            out[text, :, whole, :rest], lse[text, :, whole, :rest] = found[0], sums[0]
+        if complete:
+            pieces = (x[text, :, : complete * block].unflatten(1, (complete, block)).transpose(0, 1) for x in (q, k, v))
+            outputs, sums = flash(*pieces, 0.0, True, scale=scale)  # [whole, H, block, D]
+            out[text, :, :complete], lse[text, :, :complete] = outputs.transpose(0, 1), sums.transpose(0, 1)
+        if remainder := length - complete * block:
+            outputs, sums = flash(*(x[text : text + 1, :, -remainder:] for x in (q, k, v)), 0.0, True, scale=scale)
+            out[text, :, complete, :remainder], lse[text, :, complete, :remainder] = outputs[0], sums[0]
     return out, lse
 
 
-def _alike(before: Tensor, whole: int, shared: int, bytes_of_block: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(rows [R] of B H n, columns [R, c] of B G `whole` blocks of keys) of rows of blocks that keep the same number
+def _alike(before: Tensor, complete: int, shared: int, bytes_of_block: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(rows [R] of B H n, columns [R, c] of B G `complete` blocks of keys) of rows of blocks that keep the same number
     c > 0 of blocks before their own, few enough that their keys stay in the cache. Of all texts and heads at once:
     where blocks are small, there are many rows and each head has few of a kind."""
     batch, heads, count = before.shape[:3]
     before = before.flatten(0, 2)  # [B H n, n]
     counts = before.sum(-1)
-    first = torch.arange(batch * heads // shared).repeat_interleave(shared * count) * whole
-    for many in counts.unique().tolist():
-        if not many:
+    first = torch.arange(batch * heads // shared).repeat_interleave(shared * count) * complete
+    for per_row in counts.unique().tolist():
+        if not per_row:
             continue
-        rows = (counts == many).nonzero()[:, 0]
-        columns = before[rows].nonzero()[:, 1].view(-1, many) + first[rows, None]
-        together = max(1, GATHERED // (many * bytes_of_block))
+        rows = (counts == per_row).nonzero()[:, 0]
+        columns = before[rows].nonzero()[:, 1].view(-1, per_row) + first[rows, None]
+        together = max(1, GATHERED // (per_row * bytes_of_block))
         yield from zip(rows.split(together), columns.split(together), strict=True)
 
 
@@ -109,9 +109,9 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: 
     """One row of blocks after the other, what is not kept masked: for devices without a kernel."""
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     out, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=_sum_type(q), device=q.device)
-    for at in range(blocks.shape[2]):
-        start, stop = at * block, min((at + 1) * block, q.shape[2])
-        read = blocks[:, :, at, : at + 1].repeat_interleave(block, 2)[:, :, None, :stop]
+    for row in range(blocks.shape[2]):
+        start, stop = row * block, min((row + 1) * block, q.shape[2])
+        read = blocks[:, :, row, : row + 1].repeat_interleave(block, 2)[:, :, None, :stop]
         rows, places = torch.arange(start, stop, device=q.device), torch.arange(stop, device=q.device)
         scores = (q[:, :, start:stop].to(lse) @ k[:, :, :stop].to(lse).transpose(2, 3)) * scale
         scores = scores.masked_fill(~(read & (places <= rows[:, None])), -torch.inf)
@@ -126,8 +126,8 @@ def _sum_type(q: Tensor) -> torch.dtype:
 
 def _by_flex(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
     grouped = q.shape[1] != k.shape[1]
-    made = block_mask(blocks, q.shape[2], block)
-    return _flex()(q, k, v, block_mask=made, scale=scale, enable_gqa=grouped, return_lse=True)
+    mask = block_mask(blocks, q.shape[2], block)
+    return _flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped, return_lse=True)
 
 
 def block_mask(blocks: Tensor, length: int, block: int):
@@ -137,9 +137,9 @@ def block_mask(blocks: Tensor, length: int, block: int):
     def read(text, head, query, key):
         return (query >= key) & blocks[text, head, query // block, key // block]
 
-    whole, partly = blocks.tril(-1), torch.diag_embed(blocks.diagonal(dim1=2, dim2=3))
+    full, partly = blocks.tril(-1), torch.diag_embed(blocks.diagonal(dim1=2, dim2=3))
     return BlockMask.from_kv_blocks(
-        *_listed(partly), *_listed(whole), BLOCK_SIZE=block, mask_mod=read, seq_lengths=(length, length)
+        *_listed(partly), *_listed(full), BLOCK_SIZE=block, mask_mod=read, seq_lengths=(length, length)
     )
 
 

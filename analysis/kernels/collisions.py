@@ -23,8 +23,8 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     codes = torch.empty(len(rows), tables, dtype=torch.int16)
 
     def one(part: tuple[Tensor, Tensor]) -> None:
-        vectors, found = part
-        _pack((vectors @ directions).view(-1, bits, tables).numpy(), found.numpy())
+        vectors, packed = part
+        _pack((vectors @ directions).view(-1, bits, tables).numpy(), packed.numpy())
 
     size = max(1, TOGETHER // (tables * bits))
     each(one, zip(rows.split(size), codes.split(size), strict=True))
@@ -43,45 +43,50 @@ def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
     short = tables < 256 and max(int(x.max()) for x in (queries, keys)) < 128  # then twice as many fit into a vector
     kind, sums = (torch.int8, np.uint8) if short else (torch.int16, np.uint16)
     queries, keys = queries.to(kind).contiguous(), keys.to(kind).transpose(2, 3).contiguous()  # [B, G, L, T]
-    found = torch.empty(batch, heads, count, keys.shape[-1], dtype=torch.bool)
+    collided = torch.empty(batch, heads, count, keys.shape[-1], dtype=torch.bool)
 
     def one(place: tuple[int, int]) -> None:
         b, h = place
-        many = np.empty(keys.shape[-1], sums)
-        _count_rows(queries[b, h].numpy(), keys[b, h // shared].numpy(), enough, many, found[b, h].numpy())
+        matches = np.empty(keys.shape[-1], sums)
+        _count_rows(queries[b, h].numpy(), keys[b, h // shared].numpy(), enough, matches, collided[b, h].numpy())
 
     each(one, [(b, h) for b in range(batch) for h in range(heads)])
-    return found
+    return collided
 
 
 def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
-    found = []
-    for head, own in enumerate(queries.unbind(1)):  # [B, n, L]
+    collided = []
+    for head, codes in enumerate(queries.unbind(1)):  # [B, n, L]
         theirs = keys[:, head * keys.shape[1] // queries.shape[1]]  # [B, T, L]
-        many = torch.zeros(*own.shape[:2], theirs.shape[1], dtype=torch.int16, device=own.device)
-        for table in range(own.shape[-1]):
-            many += own[..., table, None] == theirs[:, None, :, table]
-        found.append(many >= enough)
-    return torch.stack(found, 1)
+        matches = torch.zeros(*codes.shape[:2], theirs.shape[1], dtype=torch.int16, device=codes.device)
+        for table in range(codes.shape[-1]):
+            matches += codes[..., table, None] == theirs[:, None, :, table]
+        collided.append(matches >= enough)
+    return torch.stack(collided, 1)
 
 
 @njit(nogil=True, cache=True)
-def _count_rows(queries, keys, enough, many, found):
-    """queries int [n, L], keys int [L, T] -> fills `found` bool [n, T]: at least `enough` equal codes, whose number
-    `many` [T] holds."""
+def _count_rows(queries, keys, enough, matches, collided):
+    """queries int [n, L], keys int [L, T] -> fills `collided` bool [n, T]: at least `enough` equal codes, whose number
+    `matches` [T] holds."""
     tables, length = keys.shape
     for row in range(queries.shape[0]):
-        many[:] = 0
+        matches[:] = 0
         for table in range(0, tables - 1, 2):  # two at once: half the sums to fetch and to put back
-            code, own, other, next_own = queries[row, table], keys[table], queries[row, table + 1], keys[table + 1]
-            for at in range(length):
-                many[at] += (own[at] == code) + (next_own[at] == other)
+            code, key_codes, next_code, next_own = (
+                queries[row, table],
+                keys[table],
+                queries[row, table + 1],
+                keys[table + 1],
+            )
+            for key in range(length):
+                matches[key] += (key_codes[key] == code) + (next_own[key] == next_code)
         for table in range(tables // 2 * 2, tables):
-            code, own = queries[row, table], keys[table]
-            for at in range(length):
-                many[at] += own[at] == code
-        for at in range(length):
-            found[row, at] = many[at] >= enough
+            code, key_codes = queries[row, table], keys[table]
+            for key in range(length):
+                matches[key] += key_codes[key] == code
+        for key in range(length):
+            collided[row, key] = matches[key] >= enough
 
 
 @njit(nogil=True, cache=True)

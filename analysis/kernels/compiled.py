@@ -75,11 +75,11 @@ def groups(
 @functools.cache
 def programs() -> dict:
     """Type -> the function of `compiled.cpp` for it; {} where nothing can be built."""
-    built, made = library(), {}
+    built, by_dtype = library(), {}
     if built is not None:
-        made[torch.float32] = built.grouped_single
+        by_dtype[torch.float32] = built.grouped_single
         if hasattr(built, "tiles") and built.tiles() == 0:
-            made[torch.bfloat16] = built.grouped_half
-    for program in made.values():
+            by_dtype[torch.bfloat16] = built.grouped_half
+    for program in by_dtype.values():
         program.argtypes, program.restype = (POINTER(Call), c_long, c_long, c_long), c_int
-    return made
+    return by_dtype

@@ -26,9 +26,9 @@ MASKED_ROWS = 768  # queries at once: from here on the kernel takes its widest t
 def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
     """Any number of groups per token: one causal call per group, and the strangers in the window."""
     out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
-    for b, mine in enumerate(members):
-        far, far_lse, place = _by_group(q[b], k[b], v[b], mine, scale)
-        pieces = strangers(q[b], k[b], v[b], bit_sets(mine), window, scale)
+    for b, sets in enumerate(members):
+        far, far_lse, place = _by_group(q[b], k[b], v[b], sets, scale)
+        pieces = strangers(q[b], k[b], v[b], bit_sets(sets), window, scale)
         while True:
             with part("set_b"):
                 piece = next(pieces, None)
@@ -42,22 +42,22 @@ def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
     return out, lse
 
 
-def _by_group(q: Tensor, k: Tensor, v: Tensor, mine: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def _by_group(q: Tensor, k: Tensor, v: Tensor, sets: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Set A of one text: far [H, N + 1, D] and far_lse [H, N + 1] of its N memberships, sorted by group and time, and
     place [most memberships of a token, T], where each token's rows are; the last row is empty and stands for none."""
     size = q.shape[-1]
     with part("sort"):
-        group, tokens = mine.T.nonzero(as_tuple=True)
-        turn = mine.cumsum(1)[tokens, group] - 1  # the membership is its token's first, second, ...
-        place = torch.full((max(1, int(mine.sum(1).max())), len(mine)), len(tokens))
+        group, tokens = sets.T.nonzero(as_tuple=True)
+        turn = sets.cumsum(1)[tokens, group] - 1  # the membership is its token's first, second, ...
+        place = torch.full((max(1, int(sets.sum(1).max())), len(sets)), len(tokens))
         place[turn, tokens] = torch.arange(len(tokens))
         several = len(place) > 1
-        push = F.pad(mine.to(q.dtype), (0, -mine.shape[1] % EXTRA)) * (PUSH / scale**0.5)  # [T, K and zeros]
+        push = F.pad(sets.to(q.dtype), (0, -sets.shape[1] % EXTRA)) * (PUSH / scale**0.5)  # [T, K and zeros]
         far, far_lse = q.new_empty(q.shape[0], len(tokens) + 1, size), torch.empty(q.shape[0], len(tokens) + 1)
         far[:, -1], far_lse[:, -1] = 0.0, float("-inf")
         # layouts whose rows are gathered without copying all of it: by head, or by token
         q, k, v = (x if x.transpose(0, 1).is_contiguous() else x.contiguous() for x in (q, k, v))
-    ends = mine.sum(0).cumsum(0).tolist()
+    ends = sets.sum(0).cumsum(0).tolist()
     for first, last in _spans(ends):
         base = ends[first - 1] if first else 0
         with part("sort"):
@@ -74,8 +74,8 @@ def _by_group(q: Tensor, k: Tensor, v: Tensor, mine: Tensor, scale: float) -> tu
                     signs = zip(piece, (1.0, -1.0, 0.0), strict=True)
                     piece = [torch.cat([x, (lower * sign).expand(len(x), -1, -1)], -1) for x, sign in signs]
             with part("set_a"):
-                found, sums = (x[0] for x in flash(*(x[None] for x in piece), 0.0, True, scale=scale))
-                far[:, start:stop] = found[..., :size]
+                outputs, sums = (x[0] for x in flash(*(x[None] for x in piece), 0.0, True, scale=scale))
+                far[:, start:stop] = outputs[..., :size]
                 far_lse[:, start:stop] = sums.masked_fill_(sums < -(PUSH**2) / 2, float("-inf")) if several else sums
     return far, far_lse, place
 
@@ -100,8 +100,8 @@ def masked(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
             stop = min(start + MASKED_ROWS, q.shape[2])
             piece = q[b : b + 1, :, start:stop], k[b : b + 1, :, :stop], v[b : b + 1, :, :stop]
             bias = _bias(sets, start, stop, window, q.dtype).expand(1, q.shape[1], -1, -1)
-            found = flash(*piece, 0.0, False, attn_mask=bias, scale=scale)
-            out[b, :, start:stop], lse[b, :, start:stop] = (x[0] for x in found)
+            outputs = flash(*piece, 0.0, False, attn_mask=bias, scale=scale)
+            out[b, :, start:stop], lse[b, :, start:stop] = (x[0] for x in outputs)
             del bias  # before the next one is made
     return out, lse
 

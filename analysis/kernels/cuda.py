@@ -56,15 +56,17 @@ def grouped(
     """q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K], any number of groups -> (out, lse [B, H, T])."""
     batch, heads, length, size = q.shape
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B T, heads, D]
-    every = members.flatten(0, 1).to(q.dtype)  # [B T, K]
+    flat_members = members.flatten(0, 1).to(q.dtype)  # [B T, K]
     text, group, place = members.transpose(1, 2).nonzero(as_tuple=True)  # sorted by text, group, place
     tokens = text * length + place
     several = bool((members.sum(-1) > 1).any())
-    lower = every[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None]) if several else None
+    lower = (
+        flat_members[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None]) if several else None
+    )
     sizes = members.sum(1).flatten()
     far, far_lse = _call(backend, q[tokens], k[tokens], v[tokens], lower, sizes, scale)
     texts = torch.full((batch,), length, device=q.device)
-    out, lse = _call(backend, q, k, v, every, texts, scale, window)
+    out, lse = _call(backend, q, k, v, flat_members, texts, scale, window)
     out = out.float()
     turn = (members.cumsum(-1)[text, place, group] - 1) if several else torch.zeros_like(tokens)
     for index in range(int(turn.max()) + 1 if len(turn) else 0):
@@ -130,24 +132,24 @@ def packed(
 def _torch(q, k, v, starts, longest, scale, window):
     from torch.nn.attention import varlen
 
-    known = inspect.signature(varlen.varlen_attn).parameters
-    more = {"return_aux": varlen.AuxRequest(lse=True)}
-    if "window_size" in known:
-        more["window_size"] = window
+    parameters = inspect.signature(varlen.varlen_attn).parameters
+    options = {"return_aux": varlen.AuxRequest(lse=True)}
+    if "window_size" in parameters:
+        options["window_size"] = window
     elif window == (-1, 0):
-        more["is_causal"] = True
+        options["is_causal"] = True
     else:
         raise BadSetting("This torch has no windowed varlen_attn: install a newer one, or use the backend reference.")
-    if "scale" in known:
-        more["scale"] = scale
+    if "scale" in parameters:
+        options["scale"] = scale
     else:
         q = q * (scale * q.shape[-1] ** 0.5)
     if k.shape[1] != q.shape[1]:
-        if "enable_gqa" in known:
-            more["enable_gqa"] = True
+        if "enable_gqa" in parameters:
+            options["enable_gqa"] = True
         else:
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-    return varlen.varlen_attn(q, k, v, starts, starts, longest, longest, **more)
+    return varlen.varlen_attn(q, k, v, starts, starts, longest, longest, **options)
 
 
 def _flash_attn(q, k, v, starts, longest, scale, window):

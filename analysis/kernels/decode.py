@@ -83,7 +83,7 @@ class GroupMajor:
         self._row_bytes = 2 * keys.shape[1] * keys.shape[3] * keys.itemsize  # of a token's keys and values
         sets = bit_sets(members)  # [T]
         sorts = torch.cat([members, ~members.any(-1, keepdim=True)], -1)  # the last group is of tokens without any
-        self._groups = [_Held(keys, values, sets, own.nonzero()[:, 0]) for own in sorts.unbind(-1)]
+        self._groups = [_Held(keys, values, sets, in_group.nonzero()[:, 0]) for in_group in sorts.unbind(-1)]
         places = torch.arange(self.length, device=keys.device)
         ring = places[max(n_sink, self.length - window) :]
         ring = ring[torch.argsort((ring - n_sink) % window)] if self.length > n_sink + window else ring
@@ -94,46 +94,46 @@ class GroupMajor:
     @property
     def nbytes(self) -> int:
         """Bytes held, free room included."""
-        return sum(held.nbytes for held in (*self._groups, self._near, self._sets))
+        return sum(buffer.nbytes for buffer in (*self._groups, self._near, self._sets))
 
     def put(self, key: Tensor, value: Tensor, members: Tensor) -> None:
         """Append one token: key, value [1, G, 1, D], members bool [K]."""
         with part("sort"):
             self._mine = members.tolist()
             bits = sum(_bits(self._mine))
-            for held in self._of_mine() or self._groups[-1:]:
-                held.put(key, value, bits, held.keys.length)
+            for buffer in self._of_mine() or self._groups[-1:]:
+                buffer.put(key, value, bits, buffer.keys.length)
             behind = self.length - self.n_sink
-            at = self.length if behind < self.window else self.n_sink + behind % self.window
-            self._near.put(key, value, bits, at)
+            place = self.length if behind < self.window else self.n_sink + behind % self.window
+            self._near.put(key, value, bits, place)
             self._sets.put(bits, self.length)
             self.length += 1
 
     def attend(self, q: Tensor, scale: float) -> Tensor:
         """What the last token reads: q [1, H, 1, D] -> [1, H, 1, D]."""
-        mine, near, found, lower = self._of_mine(), self._near, [], 0
-        self.read_bytes = self._row_bytes * sum(held.keys.length for held in (*mine, near))
+        buffers, near, parts_out, lower = self._of_mine(), self._near, [], 0
+        self.read_bytes = self._row_bytes * sum(buffer.keys.length for buffer in (*buffers, near))
         if step.runs(q):
             with part("set_a"):
-                return step.attend(q, self._parts(mine), scale)[0]
+                return step.attend(q, self._parts(buffers), scale)[0]
         with part("set_a"):
-            for held, bit in zip(mine, _bits(self._mine), strict=True):
-                skip = (held.sets.rows & lower) != 0 if lower else None  # read with a lower group
-                found.append(one_query(q, held.keys.rows, held.values.rows, skip, scale))
+            for buffer, bit in zip(buffers, _bits(self._mine), strict=True):
+                skip = (buffer.sets.rows & lower) != 0 if lower else None  # read with a lower group
+                parts_out.append(one_query(q, buffer.keys.rows, buffer.values.rows, skip, scale))
                 lower |= bit
         with part("set_b"):
-            found.append(one_query(q, near.keys.rows, near.values.rows, (near.sets.rows & lower) != 0, scale))
+            parts_out.append(one_query(q, near.keys.rows, near.values.rows, (near.sets.rows & lower) != 0, scale))
         with part("merge"):
-            (out, lse), *others = filter(None, found)
-            for more, more_lse in others:
-                out, lse = merge(out, lse, more, more_lse)
+            (out, lse), *further = filter(None, parts_out)
+            for part_out, more_lse in further:
+                out, lse = merge(out, lse, part_out, more_lse)
             return out.to(q.dtype)
 
-    def _parts(self, mine: list[_Held]) -> list[step.Read]:
+    def _parts(self, buffers: list[_Held]) -> list[step.Read]:
         """What the last token reads, each without what those before it held."""
         parts, lower = [], 0
-        for held, bit in zip((*mine, self._near), (*_bits(self._mine), 0), strict=True):
-            parts.append(step.Read(held.keys.rows, held.values.rows, held.sets.rows, lower))
+        for buffer, bit in zip((*buffers, self._near), (*_bits(self._mine), 0), strict=True):
+            parts.append(step.Read(buffer.keys.rows, buffer.values.rows, buffer.sets.rows, lower))
             lower |= bit
         return parts
 
@@ -141,21 +141,21 @@ class GroupMajor:
         """All keys and values in the order of the text, [1, G, T, D]."""
         some, sets = self._near.keys.rows, self._sets.rows
         keys, values = (some.new_empty(*some.shape[:2], self.length, some.shape[3]) for _ in range(2))
-        for group, held in enumerate(self._groups):
+        for group, buffer in enumerate(self._groups):
             last = group == len(self._groups) - 1
             places = (sets == 0 if last else (sets >> group) & 1).nonzero()[:, 0]
-            keys.index_copy_(2, places, held.keys.rows)
-            values.index_copy_(2, places, held.values.rows)
+            keys.index_copy_(2, places, buffer.keys.rows)
+            values.index_copy_(2, places, buffer.values.rows)
         return keys, values
 
     def _of_mine(self) -> list[_Held]:
         """The groups of the last token."""
-        return [held for held, own in zip(self._groups, self._mine, strict=False) if own]
+        return [buffer for buffer, member in zip(self._groups, self._mine, strict=False) if member]
 
 
 def _bits(members: list[bool]) -> list[int]:
     """The bit of each group of a token, as in `bit_sets`."""
-    return [(1 << group) - (1 << 64) * (group == 63) for group, own in enumerate(members) if own]
+    return [(1 << group) - (1 << 64) * (group == 63) for group, member in enumerate(members) if member]
 
 
 def one_query(q: Tensor, k: Tensor, v: Tensor, skip: Tensor | None, scale: float) -> tuple[Tensor, Tensor] | None:

@@ -28,45 +28,52 @@ class Cache:
         """
         batch, heads, rows, _ = scores.shape
         self._grow(min(max(room), first_row + rows) + 1)
-        given, seen = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
+        score_rows, visible_rows = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
         keep = np.zeros(scores.shape, bool)
 
-        def head(at: tuple[int, int]) -> None:
-            states = self.places[at], self.mass[at]
-            self.count[at] = _follow(
-                given[at], seen[at], first_row, first_column, room[at[1]], *states, self.count[at], keep[at]
+        def head(head_index: tuple[int, int]) -> None:
+            states = self.places[head_index], self.mass[head_index]
+            self.count[head_index] = _follow(
+                score_rows[head_index],
+                visible_rows[head_index],
+                first_row,
+                first_column,
+                room[head_index[1]],
+                *states,
+                self.count[head_index],
+                keep[head_index],
             )
 
         each(head, list(np.ndindex(batch, heads)))
         return torch.from_numpy(keep).to(scores.device)
 
     def _grow(self, size: int) -> None:
-        more = size - self.places.shape[-1]
-        if more > 0:
-            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, more))) for x in (self.places, self.mass))
+        missing = size - self.places.shape[-1]
+        if missing > 0:
+            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, missing))) for x in (self.places, self.mass))
 
 
 @njit(nogil=True, cache=True)
 def _follow(scores, visible, first_row, first_column, room, places, mass, count, keep):
     """One head: `places` rising with their `mass`, the first `count` of them held; returns the new count."""
     for row in range(len(scores)):
-        at = first_row + row
+        query = first_row + row
         left = 0
         for i in range(count):
             if places[i] >= first_column and visible[row, places[i] - first_column]:
                 places[left], mass[left] = places[i], mass[i]
                 left += 1
         count = left
-        if visible[row, at - first_column]:
+        if visible[row, query - first_column]:
             if count == room:  # the newest half is safe; of equals the earliest leaves
                 weakest = -1
                 for i in range(count):
-                    if places[i] <= at - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
+                    if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
                         weakest = i
                 for i in range(weakest, count - 1):
                     places[i], mass[i] = places[i + 1], mass[i + 1]
                 count -= 1
-            places[count], mass[count] = at, 0.0
+            places[count], mass[count] = query, 0.0
             count += 1
         largest, total = -np.inf, 0.0
         for i in range(count):

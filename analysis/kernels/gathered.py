@@ -22,8 +22,8 @@ def upper_bounds(query: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """At least query . key for each key of a page: query [B, H, n, D], low and high [B, G, N, D] with G a divisor of H
     -> [B, H, n, N]. Each channel contributes the larger of its products with the page's two ends."""
     grouped = query.unflatten(1, (low.shape[1], -1))  # [B, G, H / G, n, D]
-    found = grouped.clamp(min=0) @ high.mT[:, :, None] + grouped.clamp(max=0) @ low.mT[:, :, None]
-    return found.flatten(1, 2)
+    bounds = grouped.clamp(min=0) @ high.mT[:, :, None] + grouped.clamp(max=0) @ low.mT[:, :, None]
+    return bounds.flatten(1, 2)
 
 
 class Pages:
@@ -40,9 +40,9 @@ class Pages:
         if length <= self.tokens:
             self._bounds = None
         self.tokens = length
-        held, wanted = (0 if self._bounds is None else self._bounds[0].length), (length - 1) // self.size
-        if wanted > held:
-            new = page_bounds(keys[:, :, held * self.size : wanted * self.size], self.size)
+        pages, wanted = (0 if self._bounds is None else self._bounds[0].length), (length - 1) // self.size
+        if wanted > pages:
+            new = page_bounds(keys[:, :, pages * self.size : wanted * self.size], self.size)
             if self._bounds is None:
                 self._bounds = tuple(Growing(bound) for bound in new)
             else:
@@ -76,8 +76,8 @@ def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, 
         with part("sort"):
             skip = read.logical_not().view(torch.uint8)
         with part("set_a"):
-            every = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
-            return torch.cat([step.attend(q, [step.Read(k, v, s, 1)], scale)[0] for q, k, v, s in every])
+            batches = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
+            return torch.cat([step.attend(q, [step.Read(k, v, s, 1)], scale)[0] for q, k, v, s in batches])
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]

@@ -124,7 +124,7 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
     members = members if members.dim() == 3 else members[None]
     length, groups = members.shape[1:]
     of_token = members.sum(-1)
-    fewest, most = int(of_token.min()), int(of_token.max())
+    fewest, largest = int(of_token.min()), int(of_token.max())
 
     def made(kernel: str, why: str, cost: float = 1.0, computed: float = 1.0) -> Plan:
         dense = "torch" if backend == "compiled" and kernel in ("masked", "causal") else backend
@@ -139,7 +139,7 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
     if bool(members.all(1).any(1).all()):
         return made("causal", "One group holds every token: this is dense attention.")
     sizes = members.sum(1).flatten().tolist()
-    kernel = "groups" if most <= 1 else "lowest shared group"
+    kernel = "groups" if largest <= 1 else "lowest shared group"
     if device.type != "cpu":
         if dtype == torch.float32:
             return made("masked", f"{backend} has no sparse kernel in float32 on this device: masked dense attention.")
@@ -148,18 +148,18 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
             return made(
                 "masked", f"{head_dim} head dimensions and {groups} groups exceed the {MOST_DIMENSIONS} of {backend}."
             )
-        cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, most)
+        cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, largest)
     else:
-        cost, computed = _cpu_cost(sizes, members.shape, window, head_dim, most, dtype, backend == "compiled")
+        cost, computed = _cpu_cost(sizes, members.shape, window, head_dim, largest, dtype, backend == "compiled")
     instead = MASKED[dtype != torch.float32]
-    if cost > (instead if most <= 1 else 1):
+    if cost > (instead if largest <= 1 else 1):
         return made(
             "masked",
             f"Sparse cannot win here: it would take {cost:.1f} times dense attention, so masked dense attention runs.",
             instead,
         )
-    said = f"predicted {cost:.2f} of dense attention's time"
-    return made(kernel, f"{said}." if cost < 1 else f"{said}: dense wins at this length.", cost, computed)
+    reason = f"predicted {cost:.2f} of dense attention's time"
+    return made(kernel, f"{reason}." if cost < 1 else f"{reason}: dense wins at this length.", cost, computed)
 
 
 def _checked(q, k, v, members, window, scale) -> tuple[Tensor, float]:
@@ -224,7 +224,7 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device,
 
 
 def _cpu_cost(
-    sizes: list[int], shape, window: int, head_dim: int, most: int, dtype, ours: bool = False
+    sizes: list[int], shape, window: int, head_dim: int, largest: int, dtype, ours: bool = False
 ) -> tuple[float, float]:
     """(predicted time, computed pairs), both as multiples of dense causal attention; `ours`: by the compiled kernel."""
     batch, length, groups = shape
@@ -236,7 +236,7 @@ def _cpu_cost(
     band = Band.of(length, window, dtype)
     pairs = batch * -(-length // band.rows) * band.rows * band.keys
     time = pairs * BIASED * _tile(band.rows, halves)[1] + PER_TOKEN[halves] * sum(sizes)
-    extra = 8 * -(-(groups - 1) // 16) if most > 1 else 0  # head dimensions, on average
+    extra = 8 * -(-(groups - 1) // 16) if largest > 1 else 0  # head dimensions, on average
     for size in filter(None, sizes):
         group_time, group_pairs = _causal(size, halves)
         time += group_time * (1 + extra / head_dim)
@@ -256,13 +256,13 @@ def _causal(length: int, halves: bool) -> tuple[float, int]:
 
 def _tile(queries: int, halves: bool) -> tuple[int, float]:
     """(queries at once, price of a pair)."""
-    return next((rows, price[halves]) for least, rows, price in TILES if queries >= least)
+    return next((rows, price[halves]) for smallest, rows, price in TILES if queries >= smallest)
 
 
-def _packed_cost(sizes, shape, window: int, head_dim: int, wide: int, most: int) -> tuple[float, float]:
+def _packed_cost(sizes, shape, window: int, head_dim: int, wide: int, largest: int) -> tuple[float, float]:
     batch, length, _ = shape
     inner = sum(size * (size + 1) // 2 for size in sizes)
     near = batch * length * min(window, length)
     dense = causal_pairs(batch, length)
-    time = inner * (wide if most > 1 else head_dim) / head_dim + near * wide / head_dim + PER_TOKEN[0] * sum(sizes)
+    time = inner * (wide if largest > 1 else head_dim) / head_dim + near * wide / head_dim + PER_TOKEN[0] * sum(sizes)
     return time / dense, (inner + near) / dense

@@ -33,18 +33,18 @@ def kept_pairs(members: Tensor, window: int) -> int:
 def _sharing(sets: Tensor) -> int:
     """Pairs j <= i that share a group, from the sizes of the distinct bit sets [T]."""
     types, sizes = torch.unique(sets, return_counts=True)
-    sizes, found = sizes.double(), 0.0
+    sizes, total = sizes.double(), 0.0
     step = max(1, TYPES_AT_ONCE // len(types))
     for start in range(0, len(types), step):
         share = (types[start : start + step, None] & types) != 0
-        found += float((sizes[start : start + step, None] * share * sizes).sum())
+        total += float((sizes[start : start + step, None] * share * sizes).sum())
     alone = float(sizes[types != 0].sum())  # a token shares its groups with itself
-    return round((found + alone) / 2)
+    return round((total + alone) / 2)
 
 
 def _near_strangers(sets: Tensor, window: int) -> int:
     """Pairs in the window that share no group; a token without groups is a stranger to itself."""
-    found = (sets == 0).sum()
+    strangers = (sets == 0).sum()
     for distance in range(1, min(window, len(sets))):
-        found = found + ((sets[distance:] & sets[:-distance]) == 0).sum()
-    return int(found)
+        strangers = strangers + ((sets[distance:] & sets[:-distance]) == 0).sum()
+    return int(strangers)

@@ -16,13 +16,13 @@ LONGEST = 4096  # tokens of a comparison
 ROWS = 4096  # queries at once that read the sinks
 
 
-def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+def merge(out: Tensor, lse: Tensor, other_out: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
     """Two parts over disjoint keys: out and more [..., D], lse and more_lse [...] -> merged, in lse's type.
 
     A part without keys has lse -inf and weighs nothing; two empty ones are not allowed. `out` may be overwritten.
     """
     weight = torch.sigmoid(more_lse - lse)[..., None]  # exp(more_lse) / (exp(lse) + exp(more_lse))
-    return out.to(weight).lerp_(more.to(weight), weight), torch.logaddexp(lse, more_lse)
+    return out.to(weight).lerp_(other_out.to(weight), weight), torch.logaddexp(lse, more_lse)
 
 
 def read_sinks(
@@ -49,13 +49,13 @@ def sink_pairs(members: Tensor, window: int, n_sink: int) -> int:
     """How many pairs sinks add to those of the groups and the window; members bool [B, T, K]."""
     length = members.shape[1]
     starts = range(window, length, ROWS) if n_sink else ()
-    return sum(int(_unread(members, slice(at, min(at + ROWS, length)), window, n_sink).sum()) for at in starts)
+    return sum(int(_unread(members, slice(start, min(start + ROWS, length)), window, n_sink).sum()) for start in starts)
 
 
 def _unread(members: Tensor, rows: slice, window: int, n_sink: int) -> Tensor:
     """bool [B, n, s]: sinks that the queries `rows` read neither by the window nor by a group."""
-    at = torch.arange(rows.start, rows.stop, device=members.device)
-    far = at[:, None] - torch.arange(min(n_sink, members.shape[1]), device=members.device) >= window
+    queries = torch.arange(rows.start, rows.stop, device=members.device)
+    far = queries[:, None] - torch.arange(min(n_sink, members.shape[1]), device=members.device) >= window
     groups = members.float()
     return far & (groups[:, rows] @ groups[:, :n_sink].transpose(1, 2) < 0.5)
 
@@ -78,18 +78,18 @@ def merges(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
     truth = reference.attention(q.double(), k.double(), v.double(), members, window, scale)[0]
     rows = torch.arange(q.shape[2], device=q.device)
     near = reference.kept(torch.zeros_like(members), rows, q.shape[2], window)
-    same = reference.kept(members, rows, q.shape[2], 0)
+    shared = reference.kept(members, rows, q.shape[2], 0)
     turn = (members.cumsum(1) * members).sum(-1)  # [B, T] the token's place in its group
-    recent = same & (turn[:, :, None] - turn[:, None] < window)
+    recent = shared & (turn[:, :, None] - turn[:, None] < window)
     group, strangers, local, overlap, sorted_window = (
-        _part(q, k, v, keep, scale) for keep in (same, near & ~same, near, near & same, recent)
+        _part(q, k, v, keep, scale) for keep in (shared, near & ~shared, near, near & shared, recent)
     )
-    found = {
+    merged = {
         "disjoint": merge(group[0].clone(), group[1], *strangers)[0],
         "subtraction": _subtracted(group, local, sorted_window),
         "exact overlap": _subtracted(group, local, overlap),
     }
-    return {name: _compared(out.double(), truth) for name, out in found.items()}
+    return {name: _compared(out.double(), truth) for name, out in merged.items()}
 
 
 def _subtracted(group: tuple, local: tuple, overlap: tuple) -> Tensor:
@@ -98,8 +98,8 @@ def _subtracted(group: tuple, local: tuple, overlap: tuple) -> Tensor:
     top = torch.stack([group[1], local[1], overlap[1]]).amax(0)
     a, b, c = (torch.exp(part[1] - top)[..., None] for part in (group, local, overlap))
     left = a + b - c
-    whole = a * group[0].float() + b * local[0].float() - c * overlap[0].float()
-    return torch.where(left == 0, 0.0, whole / left)
+    numerator = a * group[0].float() + b * local[0].float() - c * overlap[0].float()
+    return torch.where(left == 0, 0.0, numerator / left)
 
 
 def _part(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:

@@ -31,8 +31,8 @@ class Ragged:
         self._stacks = []
         for count in counts.unique().tolist():
             heads = (counts == count).nonzero()[:, 0]
-            at = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
-            rows = (x.flatten(0, 1)[heads[:, None], at] for x in (keys, values))
+            places = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
+            rows = (x.flatten(0, 1)[heads[:, None], places] for x in (keys, values))
             self._stacks.append(_Stack(heads, *map(Growing, rows)))
 
     @property
@@ -55,8 +55,8 @@ class Ragged:
         out = torch.empty_like(grouped)
         for stack in self._stacks:
             keys, values = (x.rows[:, None] for x in (stack.keys, stack.values))  # [S, 1, held, D]
-            held = keys.shape[2]
-            future = torch.ones(length, held, dtype=torch.bool, device=query.device).triu(held - length + 1)
+            key_count = keys.shape[2]
+            future = torch.ones(length, key_count, dtype=torch.bool, device=query.device).triu(key_count - length + 1)
             mask = None if length == 1 else ~future
             out[stack.heads] = F.scaled_dot_product_attention(
                 grouped[stack.heads], keys, values, mask, scale=scale, enable_gqa=True

@@ -39,14 +39,14 @@ def top_p(probabilities, mass: float = 0.9) -> tuple[torch.Tensor, torch.Tensor]
     rows = rows.detach().reshape(-1, rows.shape[-1])
     if rows.is_cuda or rows.dtype == torch.float64 or not compiled():
         parts = rows.split(max(1, SORTED_VALUES // rows.shape[1]))
-        found = zip(*(_by_sorting(part, mass) for part in parts), strict=True)
-        ranks, least = (torch.cat(one).view(shape) for one in found)
-        return ranks, least
+        results = zip(*(_by_sorting(part, mass) for part in parts), strict=True)
+        ranks, smallest = (torch.cat(one).view(shape) for one in results)
+        return ranks, smallest
     from .select import ranks_of
 
-    ranks, least = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
-    ranks_of(rows.float().contiguous().numpy(), mass * SLACK, ranks, least)
-    return torch.from_numpy(ranks).view(shape), torch.from_numpy(least).view(shape)
+    ranks, smallest = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    ranks_of(rows.float().contiguous().numpy(), mass * SLACK, ranks, smallest)
+    return torch.from_numpy(ranks).view(shape), torch.from_numpy(smallest).view(shape)
 
 
 @functools.cache

@@ -19,19 +19,19 @@ POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e
 
 
 @njit(nogil=True, cache=True)
-def measure_rows(scores, start, first, real, earlier, mass, window, without_first, more, found, totals, distance):
+def measure_rows(scores, start, first, real, earlier, mass, window, without_first, more, measured, totals, distance):
     """One head's queries start..start + n of a text, over scaled logits [n, m] of its first m keys.
 
     `scores` float32 is overwritten by the weights e^(s - max), the future by zeros; -inf there marks other keys that
     are not visible. `first`: the first real token; `real` bool [T]; `earlier` int [T]: where the token last stood
-    before, or -1. `without_first` leaves the first token out and renormalises, in all but FIRST. Filled: `found`
+    before, or -1. `without_first` leaves the first token out and renormalises, in all but FIRST. Filled: `measured`
     [n, COLUMNS] float64, NaN where a number is not defined; `totals` [n] float32, the sum of each row's weights; with
     `more`, added to: `distance` [bins] (bin 0: the token itself, b: 2^(b-1) to 2^b tokens back).
     """
     rows, keys = scores.shape
     sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
     spare, strongest = np.empty(keys, np.float32), np.empty(PEAKS, np.float32)
-    other = np.empty(keys if without_first else 0, np.float32)
+    shared_row = np.empty(keys if without_first else 0, np.float32)
     for r in range(rows):
         query = start + r
         stop = min(keys, query + 1)
@@ -40,36 +40,36 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
         begin, weights = 0, row
         if without_first:
             begin = min(first + 1, stop)
-            weights = other[:stop]
+            weights = shared_row[:stop]
             weights[:] = row
-        near, seen, far = max(first + 1, query - window + 1), 0, 0
+        near, visible, far = max(first + 1, query - window + 1), 0, 0
         if more:
-            seen, far = _visible(row[begin:]), _visible(row[first + 1 : near])
-        whole, turned = _exponential(row, 0)
-        totals[r] = whole
-        if not real[query] or whole <= 0.0:
-            found[r] = np.nan
+            visible, far = _visible(row[begin:]), _visible(row[first + 1 : near])
+        total, turned = _exponential(row, 0)
+        totals[r] = total
+        if not real[query] or total <= 0.0:
+            measured[r] = np.nan
             continue
-        sink = row[first] / whole
+        sink = row[first] / total
         if without_first:
-            whole, turned = _exponential(weights, begin)
-            if whole <= 0.0:
-                found[r] = np.nan
-                found[r, FIRST] = sink
+            total, turned = _exponential(weights, begin)
+            if total <= 0.0:
+                measured[r] = np.nan
+                measured[r, FIRST] = sink
                 continue
-        one = found[r]
-        share = 1.0 / whole
-        one[ENTROPY] = np.log(whole) - turned * share
-        one[LARGEST] = share
-        one[RANK] = rank_of(weights, SLACK * mass * histogram(weights, sums, counts), sums, counts, spare)[0]
-        one[FIRST] = sink
-        one[WINDOW] = _sum(weights[max(0, query - window + 1) :]) * share
-        one[DISTANCE] = _mean_distance(weights, query) * share
+        row_of_results = measured[r]
+        share = 1.0 / total
+        row_of_results[ENTROPY] = np.log(total) - turned * share
+        row_of_results[LARGEST] = share
+        row_of_results[RANK] = rank_of(weights, SLACK * mass * histogram(weights, sums, counts), sums, counts, spare)[0]
+        row_of_results[FIRST] = sink
+        row_of_results[WINDOW] = _sum(weights[max(0, query - window + 1) :]) * share
+        row_of_results[DISTANCE] = _mean_distance(weights, query) * share
         if more:
-            one[PREVIOUS] = weights[query - 1] * share if query - begin > 0 and real[query - 1] else np.nan
-            one[INDUCTION] = _after_itself(weights, query, begin, earlier) * share
+            row_of_results[PREVIOUS] = weights[query - 1] * share if query - begin > 0 and real[query - 1] else np.nan
+            row_of_results[INDUCTION] = _after_itself(weights, query, begin, earlier) * share
             peaks = _strongest(weights[first + 1 : near], strongest) * share
-            one[FAR_PEAKS] = peaks - min(PEAKS, far) / seen if far > 0 else np.nan
+            row_of_results[FAR_PEAKS] = peaks - min(PEAKS, far) / visible if far > 0 else np.nan
             _add_by_distance(weights, query, share, distance)
 
 
@@ -82,9 +82,9 @@ def sharpness(scores, start, entropy, largest):
     """
     for r in range(len(scores)):
         row = scores[r, : min(scores.shape[1], start + r + 1)]
-        whole, turned = _exponential(row, 0)
-        entropy[r] = np.log(whole) - turned / whole if whole > 0.0 else np.nan
-        largest[r] = 1.0 / whole if whole > 0.0 else np.nan
+        total, turned = _exponential(row, 0)
+        entropy[r] = np.log(total) - turned / total if total > 0.0 else np.nan
+        largest[r] = 1.0 / total if total > 0.0 else np.nan
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -133,18 +133,18 @@ def _visible(row):
 
 
 @njit(nogil=True, cache=True)
-def _strongest(row, kept):
-    """Sum of the largest weights of a row, as many as `kept` [PEAKS] holds."""
-    kept[:] = 0.0
+def _strongest(row, strongest):
+    """Sum of the largest weights of a row, as many as `strongest` [PEAKS] holds."""
+    strongest[:] = 0.0
     for j in range(len(row)):
-        at = len(kept) - 1
-        if row[j] <= kept[at]:
+        slot = len(strongest) - 1
+        if row[j] <= strongest[slot]:
             continue
-        while at > 0 and kept[at - 1] < row[j]:
-            kept[at] = kept[at - 1]
-            at -= 1
-        kept[at] = row[j]
-    return _sum(kept)
+        while slot > 0 and strongest[slot - 1] < row[j]:
+            strongest[slot] = strongest[slot - 1]
+            slot -= 1
+        strongest[slot] = row[j]
+    return _sum(strongest)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -158,12 +158,12 @@ def _mean_distance(row, query):
 @njit(nogil=True, cache=True)
 def _after_itself(row, query, begin, earlier):
     """Sum over the keys that follow an earlier copy of the query's token; NaN where there is none."""
-    total, some, at = 0.0, False, earlier[query]
-    while at >= begin - 1 and at >= 0:
-        if at + 1 < query and at + 1 >= begin:
-            total += row[at + 1]
+    total, some, earlier_place = 0.0, False, earlier[query]
+    while earlier_place >= begin - 1 and earlier_place >= 0:
+        if earlier_place + 1 < query and earlier_place + 1 >= begin:
+            total += row[earlier_place + 1]
             some = True
-        at = earlier[at]
+        earlier_place = earlier[earlier_place]
     return total if some else np.nan
 
 

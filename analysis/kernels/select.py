@@ -31,9 +31,9 @@ def histogram(row, sums, counts):
     sums[:] = 0.0
     counts[:] = 0
     for j in range(len(row)):
-        at = min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1)
-        sums[at] += row[j]
-        counts[at] += 1
+        bin_index = min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1)
+        sums[bin_index] += row[j]
+        counts[bin_index] += 1
     return sums.sum()
 
 
@@ -42,44 +42,44 @@ def rank_of(row, target, sums, counts, spare):
     """(the fewest numbers of `row` whose sum reaches `target`, the least of them), given its histogram, used up;
     `spare` float32, as long."""
     bits = row.view(np.int32)
-    reached, taken, at = _pass_bins(target, 0.0, 0, BINS - 1, sums, counts)
+    reached, count, bin_index = _pass_bins(target, 0.0, 0, BINS - 1, sums, counts)
     inside = 0
     for j in range(len(row)):
         spare[inside] = row[j]
-        inside += min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1) == at
+        inside += min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1) == bin_index
         if inside == len(spare):
             break
-    if inside > MANY and at > 0:  # the next eight bits
+    if inside > MANY and bin_index > 0:  # the next eight bits
         sums[:FINE] = 0.0
         counts[:FINE] = 0
         bits = spare.view(np.int32)
         for j in range(inside):
-            at = (bits[j] >> 12) & (FINE - 1)
-            sums[at] += spare[j]
-            counts[at] += 1
-        reached, taken, at = _pass_bins(target, reached, taken, FINE - 1, sums, counts)
+            bin_index = (bits[j] >> 12) & (FINE - 1)
+            sums[bin_index] += spare[j]
+            counts[bin_index] += 1
+        reached, count, bin_index = _pass_bins(target, reached, count, FINE - 1, sums, counts)
         before, inside = inside, 0
         for j in range(before):
             value = spare[j]
-            fits = ((bits[j] >> 12) & (FINE - 1)) == at
+            fits = ((bits[j] >> 12) & (FINE - 1)) == bin_index
             spare[inside] = value
             inside += fits
-    best, least = spare[:inside], TINY
+    best, smallest = spare[:inside], TINY
     best.sort()
     for j in range(inside - 1, -1, -1):
         if reached >= target or best[j] <= 0:
             break
         reached += best[j]
-        least = best[j]
-        taken += 1
-    return taken, least
+        smallest = best[j]
+        count += 1
+    return count, smallest
 
 
 @njit(nogil=True, cache=True)
-def _pass_bins(target, reached, taken, at, sums, counts):
+def _pass_bins(target, reached, count, bin_index, sums, counts):
     """Take whole bins from the top while the target lies beyond them -> (sum, count, the bin it lies in)."""
-    while at > 0 and reached + sums[at] < target:
-        reached += sums[at]
-        taken += counts[at]
-        at -= 1
-    return reached, taken, at
+    while bin_index > 0 and reached + sums[bin_index] < target:
+        reached += sums[bin_index]
+        count += counts[bin_index]
+        bin_index -= 1
+    return reached, count, bin_index

@@ -54,10 +54,10 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
     q, program = q.contiguous(), programs()[q.dtype]
     out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
     query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), heads, heads // kv_heads, size, scale)
-    asked = (_Part * len(parts))(*map(_part, parts))
-    held = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
-    threads = max(1, min(torch.get_num_threads(), kv_heads, held // ALONE))
-    if program(byref(query), asked, len(parts), threads):
+    addresses = (_Part * len(parts))(*map(_part, parts))
+    bytes_read = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
+    threads = max(1, min(torch.get_num_threads(), kv_heads, bytes_read // ALONE))
+    if program(byref(query), addresses, len(parts), threads):
         raise MemoryError("A step of attention was refused memory.")
     return out, lse
 
@@ -73,8 +73,8 @@ def _part(read: Read) -> _Part:
 def programs() -> dict:
     """Type -> the function of `one_query.cpp` for it; {} where nothing can be built."""
     built = library()
-    made = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
-    for program in made.values():
+    by_dtype = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
+    for program in by_dtype.values():
         program.argtypes = (POINTER(_Query), POINTER(_Part), c_long, c_long)
         program.restype = c_int
-    return made
+    return by_dtype

@@ -32,24 +32,24 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
     total = scores.shape[-1]
     if isinstance(counts, Tensor) and counts.dim() == 3:
         counts = counts.to(scores.device).clamp(1, total)
-        found = scores.topk(int(counts.max()), sorted=True).values.gather(-1, counts.long()[..., None] - 1)
-        return found.masked_fill(counts[..., None] == total, -math.inf)
+        smallest = scores.topk(int(counts.max()), sorted=True).values.gather(-1, counts.long()[..., None] - 1)
+        return smallest.masked_fill(counts[..., None] == total, -math.inf)
     counts = [int(count) for count in counts]
-    found = scores.new_full((*scores.shape[:3], 1), -math.inf)
+    smallest = scores.new_full((*scores.shape[:3], 1), -math.inf)
     if scores.device.type == "cpu":
-        known = scores.detach().numpy()
+        array = scores.detach().numpy()
 
         def one(head: int) -> None:  # in vector instructions where there are any: several times faster than torch
             place = total - counts[head]
-            found[:, head] = torch.from_numpy(np.partition(known[:, head], place, axis=-1)[..., place, None])
+            smallest[:, head] = torch.from_numpy(np.partition(array[:, head], place, axis=-1)[..., place, None])
 
         each(one, [head for head, count in enumerate(counts) if count < total])
-        return found
+        return smallest
     for count in set(counts):
-        heads = [head for head, own in enumerate(counts) if own == count]
+        heads = [head for head, head_count in enumerate(counts) if head_count == count]
         if count < total:
-            found[:, heads] = scores[:, heads].topk(count, sorted=False).values.amin(-1, keepdim=True)
-    return found
+            smallest[:, heads] = scores[:, heads].topk(count, sorted=False).values.amin(-1, keepdim=True)
+    return smallest
 
 
 @torch.no_grad()
@@ -73,25 +73,25 @@ def topk_attention(
 def _by_rows(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
     """Key head by key head, the query heads that share it in one block of queries."""
     (batch, heads, length, size), kv_heads = q.shape, k.shape[1]
-    out, kept = torch.empty_like(q), torch.empty(batch, heads, length, dtype=torch.int32)
+    out, read_counts = torch.empty_like(q), torch.empty(batch, heads, length, dtype=torch.int32)
     shared, k, v = heads // kv_heads, k.float(), v.float().contiguous()
 
     def block(place: tuple[int, int, int, int]) -> None:
         b, g, start, stop = place
-        mine, used, many = slice(g * shared, (g + 1) * shared), past + stop, shared * (stop - start)
-        queries = q[b, mine, start:stop].reshape(many, size).float()
+        heads_of_group, used, row_count = slice(g * shared, (g + 1) * shared), past + stop, shared * (stop - start)
+        queries = q[b, heads_of_group, start:stop].reshape(row_count, size).float()
         scores = (queries @ k[b, g, :used].T).mul_(scale)  # [many, used]; the reference rounds in this order too
         lengths = torch.arange(past + start + 1, used + 1, dtype=torch.int32).repeat(shared)
-        wanted = counts[b, mine, start:stop].reshape(many).contiguous()
-        found, read = scores.new_empty(many, size), torch.empty(many, dtype=torch.int32)
-        _attend(*(x.numpy() for x in (scores, lengths, wanted, v[b, g], found, read)))
-        out[b, mine, start:stop] = found.view(shared, stop - start, size)
-        kept[b, mine, start:stop] = read.view(shared, stop - start)
+        wanted = counts[b, heads_of_group, start:stop].reshape(row_count).contiguous()
+        row_out, read = scores.new_empty(row_count, size), torch.empty(row_count, dtype=torch.int32)
+        _attend(*(x.numpy() for x in (scores, lengths, wanted, v[b, g], row_out, read)))
+        out[b, heads_of_group, start:stop] = row_out.view(shared, stop - start, size)
+        read_counts[b, heads_of_group, start:stop] = read.view(shared, stop - start)
 
     rows = _stretches(length, past, shared)
     places = [(b, g, *stretch) for b in range(batch) for g in range(kv_heads) for stretch in rows]
     each(block, places[::-1])  # the longest rows first
-    return out, kept
+    return out, read_counts
 
 
 def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -101,23 +101,23 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) ->
     queries = q.float().reshape(batch, kv_heads, shared, size)
     scores = (queries @ k.float().transpose(2, 3)).mul_(scale).numpy()  # [B, G, shared, Tk]
     values, wanted = v.float().numpy(), counts.reshape(batch, kv_heads, shared).numpy()
-    found, kept = np.empty(queries.shape, np.float32), np.empty(wanted.shape, np.int32)
+    out, read_counts = np.empty(queries.shape, np.float32), np.empty(wanted.shape, np.int32)
     lengths = np.full(shared, k.shape[2], np.int32)
-    for at in np.ndindex(batch, kv_heads):
-        mine = np.ascontiguousarray(values[at])
-        _attend(scores[at], lengths, wanted[at], mine, found[at], kept[at])
+    for cell in np.ndindex(batch, kv_heads):
+        head_values = np.ascontiguousarray(values[cell])
+        _attend(scores[cell], lengths, wanted[cell], head_values, out[cell], read_counts[cell])
     shape = batch, heads, 1
-    return torch.from_numpy(found).view(*shape, size).to(q.dtype), torch.from_numpy(kept).view(shape)
+    return torch.from_numpy(out).view(*shape, size).to(q.dtype), torch.from_numpy(read_counts).view(shape)
 
 
 def _stretches(length: int, past: int, shared: int) -> list[tuple[int, int]]:
     """(start, stop) of blocks of queries whose scores stay in the cache."""
-    found, start = [], 0
+    spans, start = [], 0
     while start < length:
         rows = max(1, min(BLOCK_ROWS, BLOCK_VALUES // (past + start + 1)) // shared)
-        found.append((start, min(start + rows, length)))
+        spans.append((start, min(start + rows, length)))
         start += rows
-    return found
+    return spans
 
 
 def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
@@ -125,32 +125,32 @@ def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, pas
     batch, heads, length, _ = q.shape
     kind = torch.promote_types(q.dtype, torch.float32)
     k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
-    out, kept = torch.empty_like(q), counts.new_empty(q.shape[:3])
+    out, read_counts = torch.empty_like(q), counts.new_empty(q.shape[:3])
     columns = torch.arange(past + length, device=q.device)
     rows = max(1, TORCH_VALUES // (batch * heads * len(columns)))
     for start in range(0, length, rows):
         stop = min(start + rows, length)
-        used, own = past + stop, counts[:, :, start:stop]
+        used, block_counts = past + stop, counts[:, :, start:stop]
         scores = (q[:, :, start:stop].to(kind) @ k[:, :, :used].to(kind).transpose(2, 3)).mul_(scale)
         future = columns[:used] > columns[past + start : used, None]
         scores = scores.masked_fill_(future, -math.inf)
-        read = (scores >= smallest_kept(scores, own)) & ~future
-        kept[:, :, start:stop] = read.sum(-1)
-        most = int(kept[:, :, start:stop].max())
-        if length == 1 and most < used:
-            best = scores.masked_fill(~read, -math.inf).topk(most, sorted=False)  # [B, H, 1, most]
+        read = (scores >= smallest_kept(scores, block_counts)) & ~future
+        read_counts[:, :, start:stop] = read.sum(-1)
+        largest = int(read_counts[:, :, start:stop].max())
+        if length == 1 and largest < used:
+            best = scores.masked_fill(~read, -math.inf).topk(largest, sorted=False)  # [B, H, 1, most]
             places = best.indices[:, :, 0, :, None].expand(-1, -1, -1, v.shape[-1])
-            found = torch.softmax(best.values, -1) @ v[:, :, :used].gather(2, places).to(kind)
+            block_out = torch.softmax(best.values, -1) @ v[:, :, :used].gather(2, places).to(kind)
         else:
-            found = torch.softmax(scores.masked_fill_(~read, -math.inf), -1) @ v[:, :, :used].to(kind)
-        out[:, :, start:stop] = found
-    return out, kept
+            block_out = torch.softmax(scores.masked_fill_(~read, -math.inf), -1) @ v[:, :, :used].to(kind)
+        out[:, :, start:stop] = block_out
+    return out, read_counts
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _kth(values, count, k):
     """The k-th largest of the first `count` values, 1 <= k <= count; their order is lost."""
-    low, high, at = 0, count - 1, k - 1
+    low, high, place = 0, count - 1, k - 1
     while low < high:
         pivot = values[(low + high) >> 1]
         i, j = low, high
@@ -163,22 +163,22 @@ def _kth(values, count, k):
                 values[i], values[j] = values[j], values[i]
                 i += 1
                 j -= 1
-        if at <= j:
+        if place <= j:
             high = j
-        elif at >= i:
+        elif place >= i:
             low = i
         else:
             break
-    return values[at]
+    return values[place]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _reach(values, count, edge):
     """How many of the first `count` values are `edge` or more."""
-    found = np.int32(0)
-    for at in range(count):
-        found += np.int32(values[at] >= edge)
-    return found
+    reached = np.int32(0)
+    for place in range(count):
+        reached += np.int32(values[place] >= edge)
+    return reached
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -186,8 +186,8 @@ def _cut(values, count, k, spare):
     """A number that at least k and at most k + spare of the first `count` values reach; all that tie with the k-th
     count as one. -inf where only k or fewer are no -inf. The order of the values is lost."""
     low, high = np.float32(np.inf), np.float32(-np.inf)
-    for at in range(count):
-        value = values[at]
+    for place in range(count):
+        value = values[place]
         high = value if value > high else high
         low = value if value < low and value > -np.inf else low
     if _reach(values, count, low) <= k:
@@ -209,19 +209,19 @@ def _above(row, length, k, lanes, best, places, values):
     """Collects (place, value) of the scores that may be among the k largest of `length`; returns how many."""
     for lane in range(lanes):
         best[lane] = row[lane]
-    whole = length // lanes * lanes
-    for start in range(lanes, whole, lanes):
+    aligned = length // lanes * lanes
+    for start in range(lanes, aligned, lanes):
         for lane in range(lanes):
             value = row[start + lane]
             best[lane] = value if value > best[lane] else best[lane]
-    for lane in range(length - whole):
-        best[lane] = row[whole + lane] if row[whole + lane] > best[lane] else best[lane]
-    bound, found = _cut(best, lanes, k, k // 8), 0
-    for at in range(length):
-        places[found] = at
-        values[found] = row[at]
-        found += row[at] >= bound
-    return found
+    for lane in range(length - aligned):
+        best[lane] = row[aligned + lane] if row[aligned + lane] > best[lane] else best[lane]
+    bound, candidates = _cut(best, lanes, k, k // 8), 0
+    for place in range(length):
+        places[candidates] = place
+        values[candidates] = row[place]
+        candidates += row[place] >= bound
+    return candidates
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -230,14 +230,14 @@ def _candidates(row, length, k, best, places, values):
     lanes = -(-2 * k // LANE) * LANE
     if 2 * lanes < length:
         return _above(row, length, k, lanes, best, places, values)
-    for at in range(length):
-        places[at] = at
-        values[at] = row[at]
+    for place in range(length):
+        places[place] = place
+        values[place] = row[place]
     return length
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _attend(scores, lengths, counts, value, out, kept):
+def _attend(scores, lengths, counts, value, out, read_counts):
     """Softmax over the counts[r] largest of the first lengths[r] of each row of scores [R, n], times value [n, D], into
     out [R, D]; kept [R] how many were read, ties with the last one included. All float32 and int32."""
     size, room = value.shape[1], scores.shape[1] + 1
@@ -246,24 +246,24 @@ def _attend(scores, lengths, counts, value, out, kept):
     total = np.empty(size, np.float32)
     for r in range(scores.shape[0]):
         k, smallest = counts[r], np.float32(-np.inf)
-        found = _candidates(scores[r], lengths[r], k, best, places, values)
-        if k < found:
-            searched[:found] = values[:found]
-            smallest = _cut(searched, found, k, 0)
+        candidates = _candidates(scores[r], lengths[r], k, best, places, values)
+        if k < candidates:
+            searched[:candidates] = values[:candidates]
+            smallest = _cut(searched, candidates, k, 0)
         largest, read = values[0], 0
-        for at in range(found):
-            largest = values[at] if values[at] > largest else largest
-            searched[read], places[read] = values[at], places[at]
-            read += values[at] >= smallest
+        for place in range(candidates):
+            largest = values[place] if values[place] > largest else largest
+            searched[read], places[read] = values[place], places[place]
+            read += values[place] >= smallest
         weight = np.float32(0.0)
-        for at in range(read):
-            searched[at] = np.exp(searched[at] - largest)
-            weight += searched[at]
+        for place in range(read):
+            searched[place] = np.exp(searched[place] - largest)
+            weight += searched[place]
         total[:] = 0.0
-        for at in range(read):
-            row = value[places[at]]
+        for place in range(read):
+            row = value[places[place]]
             for d in range(size):
-                total[d] += searched[at] * row[d]
+                total[d] += searched[place] * row[d]
         for d in range(size):
             out[r, d] = total[d] / weight
-        kept[r] = read
+        read_counts[r] = read

@@ -62,8 +62,8 @@ def strangers(
         keys, values = (_stretches(_rows(x, first, end), band, blocks) for x in (k, v))  # [blocks, G, keys, D]
         around = _rows(sets[:, None], first, end)[:, 0].contiguous()
         theirs = around.as_strided((blocks, 1, band.keys), (band.rows, 0, 1))
-        mine = around[band.before :].view(blocks, band.rows, 1)
-        skip = (mine & theirs).bool().logical_or_(outside)  # [blocks, rows, keys]
+        own_sets = around[band.before :].view(blocks, band.rows, 1)
+        skip = (own_sets & theirs).bool().logical_or_(outside)  # [blocks, rows, keys]
         if first < 0:
             place = torch.arange(first, end).as_strided((blocks, 1, band.keys), (band.rows, 0, 1))
             skip.logical_or_(place < 0)

@@ -103,10 +103,10 @@ class Method(Hooks):
     def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
         """Least and largest value of that setting in texts of `length` tokens, and one to try first when a query is to
         read `target` keys."""
-        least, most = self.budget_limits
+        low, high = self.budget_limits
         if self.budget_start is not None:
-            return least, most, self.budget_start
-        return least, max(least, min(most, length * self.budget_heads)), round(target * self.budget_heads)
+            return low, high, self.budget_start
+        return low, max(low, min(high, length * self.budget_heads)), round(target * self.budget_heads)
 
     @classmethod
     def at_step(cls, step: int) -> dict[str, float]:
@@ -151,5 +151,5 @@ def read_all(call: Call) -> Attended:
 
 
 def _in_range(value: Any, kind: type, low: float, high: float) -> bool:
-    whole = (int, float) if kind is float else int
-    return isinstance(value, whole) and not isinstance(value, bool) and low <= value <= high
+    numbers = (int, float) if kind is float else int
+    return isinstance(value, numbers) and not isinstance(value, bool) and low <= value <= high

@@ -54,8 +54,10 @@ class Blockwise(Method):
         with part("router"), torch.no_grad():
             maps = []
             for text, bounds in enumerate(self.bounds_):
-                own = prompt.part(text, *bounds)
-                blocks = self.choose_blocks(at_least_float32(own.query), at_least_float32(own.key), own.scoring)
+                text_prompt = prompt.part(text, *bounds)
+                blocks = self.choose_blocks(
+                    at_least_float32(text_prompt.query), at_least_float32(text_prompt.key), text_prompt.scoring
+                )
                 diagonal = torch.eye(blocks.shape[-1], dtype=torch.bool, device=blocks.device)
                 maps.append(blocks.tril() | diagonal)
             self.maps_[prompt.layer] = maps
@@ -63,11 +65,11 @@ class Blockwise(Method):
     def mask(self, block: Block) -> Tensor | None:
         if not self.whole_[block.layer] or int(block.rows[0]) >= max(end for _, end in self.bounds_):
             return None
-        kept = []
+        readable = []
         for blocks, (first, end) in zip(self.maps_[block.layer], self.bounds_, strict=True):
             rows, columns = ((x - first).clamp(0, end - first - 1) // self.block for x in (block.rows, block.columns))
-            kept.append(blocks[0, :, rows][:, :, columns] | (block.rows >= end)[:, None])
-        return torch.stack(kept)
+            readable.append(blocks[0, :, rows][:, :, columns] | (block.rows >= end)[:, None])
+        return torch.stack(readable)
 
     def attend(self, call: Call) -> Attended:
         """The prompt by its blocks, a token after it by torch's kernel."""

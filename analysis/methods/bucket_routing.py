@@ -50,9 +50,9 @@ class BucketRouting(Method):
     @classmethod
     def build(cls, state: RoutingState | None = None, **settings) -> "BucketRouting":
         """The method with these buckets, reading densely what they were not fitted for, unless said otherwise."""
-        made = state.settings if state else None
-        near = {"window": made.min_distance, "n_sink": made.sinks or cls.n_sink} if made else {}
-        visited = {"visited": min(cls.visited, made.buckets)} if made else {}
+        fitted_for = state.settings if state else None
+        near = {"window": fitted_for.min_distance, "n_sink": fitted_for.sinks or cls.n_sink} if fitted_for else {}
+        visited = {"visited": min(cls.visited, fitted_for.buckets)} if fitted_for else {}
         return cls(fitted=state, **{**visited, **near, **settings})
 
     @property
@@ -92,7 +92,7 @@ class BucketRouting(Method):
             centroids = self.fitted.centroids(layer)
             labels = nearest(key.repeat_interleave(len(centroids) // key.shape[1], 1), centroids)  # [B, P, T]
             places = past + torch.arange(query.shape[2])
-            scores = torch.stack([self._routers[layer].scores(one, places) for one in query])  # [B, H, T, C]
+            scores = torch.stack([self._routers[layer].scores(vectors, places) for vectors in query])  # [B, H, T, C]
             chosen = scores.topk(self.visited, -1).indices.transpose(1, 2).flatten(2)  # [B, T, H l]
             return torch.cat([labels.transpose(1, 2), chosen], -1).int()
 

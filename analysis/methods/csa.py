@@ -92,14 +92,16 @@ class CSA(Method):
     def check(self, lm: Any) -> None:
         if self.budgets is None:
             raise NotFitted("CSA has no policy yet: calibrate it on some text, or load a policy.")
-        own = shape_of(lm)[:2]
-        if (self.shape or own) != own or len(self.budgets) != own[0] * own[1]:
-            made = f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
-            raise BadSetting(
-                f"The policy was made for {made} and this model has {own[0]} layers of {own[1]} heads: calibrate "
-                "on this model."
+        model_shape = shape_of(lm)[:2]
+        if (self.shape or model_shape) != model_shape or len(self.budgets) != model_shape[0] * model_shape[1]:
+            policy_shape = (
+                f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
             )
-        self.shape = own
+            raise BadSetting(
+                f"The policy was made for {policy_shape} and this model has {model_shape[0]} layers of {model_shape[1]} "
+                "heads: calibrate on this model."
+            )
+        self.shape = model_shape
         self.held_.clear()
 
     @property
@@ -145,8 +147,8 @@ class CSA(Method):
         if call.needs_gradient:
             return Attended(None, MASKED, "The top-k kernel has no gradient.")
         counts = self.counts(call.layer)
-        out, kept = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
-        self.note(call, kept)
+        out, read_counts = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
+        self.note(call, read_counts)
         step = call.query.shape[2] == 1 and call.past > 0
         why = "One token gathers the values it keeps." if step else "All scores are computed, block by block."
         return Attended(out, STEP if step else PREFILL, why)

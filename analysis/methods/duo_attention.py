@@ -73,10 +73,10 @@ class DuoAttention(Evicting):
 def far_mass(model, ids: np.ndarray) -> np.ndarray:
     """Attention of every head to neither the first token nor the last NEAR, mean over the queries of ids int64 [T]:
     [L * H], layer by layer."""
-    whole = attention_statistics(model, ids, window=NEAR)
+    statistics = attention_statistics(model, ids, window=NEAR)
     early = attention_statistics(model, ids[:NEAR], window=NEAR)["first_token_mass"]  # their window holds it too
     twice = early * min(NEAR, len(ids)) / len(ids)
-    return (1 - whole["window_mass"] - whole["first_token_mass"] + twice).to_numpy()
+    return (1 - statistics["window_mass"] - statistics["first_token_mass"] + twice).to_numpy()
 
 
 def heads_of_file(path: Path) -> Fitted:

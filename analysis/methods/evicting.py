@@ -61,19 +61,19 @@ class Evicting(Method):
         if not self.whole_[prompt.layer]:
             return
         self.ends_ = prompt_ends(prompt, self.cut)
-        kept = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
+        stays = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
         for text, (first, end) in enumerate(zip(prompt.first.tolist(), self.ends_.tolist(), strict=True)):
             with torch.no_grad():
-                kept[text, :, first:end] = self.kept_keys(prompt.layer, self.key_scores(prompt.part(text, first, end)))
-        self.kept_[prompt.layer] = kept
+                stays[text, :, first:end] = self.kept_keys(prompt.layer, self.key_scores(prompt.part(text, first, end)))
+        self.kept_[prompt.layer] = stays
 
     def mask(self, block: Block) -> Tensor | None:
         if not self.whole_[block.layer]:
             return None
-        kept = self.kept_[block.layer]
-        columns = block.columns.clamp(max=kept.shape[2] - 1)
-        after_prompt = block.columns >= kept.shape[2]
-        readable = (kept[:, :, columns] | after_prompt).repeat_interleave(block.sharing, 1)  # [B, H, Tk]
+        stays = self.kept_[block.layer]
+        columns = block.columns.clamp(max=stays.shape[2] - 1)
+        after_prompt = block.columns >= stays.shape[2]
+        readable = (stays[:, :, columns] | after_prompt).repeat_interleave(block.sharing, 1)  # [B, H, Tk]
         in_prompt = block.rows < self.ends_[:, None]  # [B, n]: the prompt itself reads densely
         return readable[:, :, None] | in_prompt[:, None, :, None]
 

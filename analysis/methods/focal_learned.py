@@ -58,13 +58,13 @@ class FocalWeights(nn.Module):
         try:
             with safe_open(path, "pt") as file:
                 note, w = file.metadata(), file.get_tensor("w")
-            made = cls(*w.shape, offset=json.loads(note["offset"]))
-            made.about = json.loads(note["about"])
+            weights = cls(*w.shape, offset=json.loads(note["offset"]))
+            weights.about = json.loads(note["about"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError):
             raise BadSetting(f"The file {path.name} of learned temperatures is damaged: train them again.") from None
         with torch.no_grad():
-            made.w.copy_(w)
-        return made
+            weights.w.copy_(w)
+        return weights
 
 
 @dataclass
@@ -122,19 +122,19 @@ class FocalLearned(Method):
                 "mean, or generate without the KV cache."
             )
         with torch.autocast(hidden.device.type, enabled=False):
-            own = hidden.float() @ self.weights.w[layer].to(hidden.device)  # [B, T]
-        counted = torch.ones_like(own) if not_padding is None else not_padding.to(own)
-        return torch.stack([own * counted, counted], -1)
+            raw = hidden.float() @ self.weights.w[layer].to(hidden.device)  # [B, T]
+        counted = torch.ones_like(raw) if not_padding is None else not_padding.to(raw)
+        return torch.stack([raw * counted, counted], -1)
 
     def tau(self, of_tokens: Tensor, dim: int) -> Tensor:
         """The temperature of each token, [B, T], for heads of `dim`: what stands in the place of sqrt(dim)."""
-        own, counted = of_tokens.unbind(-1)
+        sums, counted = of_tokens.unbind(-1)
         if self.mean == "prefix":
-            own, counted = own.cumsum(1), counted.cumsum(1)
+            sums, counted = sums.cumsum(1), counted.cumsum(1)
         elif self.mean == "literal":
-            own, counted = (x.sum(1, keepdim=True).expand_as(x) for x in (own, counted))
+            sums, counted = (x.sum(1, keepdim=True).expand_as(x) for x in (sums, counted))
         scale = (dim / PAPER_DIM) ** 0.5
-        raw = own / counted.clamp(min=1) + self.weights.offset * scale
+        raw = sums / counted.clamp(min=1) + self.weights.offset * scale
         return _Clip.apply(raw, self.tau_min * scale, self.tau_max * scale)
 
     def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:

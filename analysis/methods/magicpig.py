@@ -58,14 +58,14 @@ class MagicPIG(Method):
 
     def fit(self, model, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""
-        seen = [attention_states(model, window.cpu().numpy()) for window in windows]
-        made = {"query": [], "key": [], "norm": []}
+        states_of = [attention_states(model, window.cpu().numpy()) for window in windows]
+        means = {"query": [], "key": [], "norm": []}
         for layer in range(model.num_layers):
             for name in ("query", "key"):
-                made[name].append(torch.cat([getattr(states[layer], name) for states in seen], 1).mean(1))
-            away = [(states[layer].key - made["key"][-1][:, None]).norm(dim=-1) for states in seen]
-            made["norm"].append(torch.cat(away, 1).amax(1))
-        self.fitted = Fitted("magicpig", {name: torch.stack(rows) for name, rows in made.items()})
+                means[name].append(torch.cat([getattr(states[layer], name) for states in states_of], 1).mean(1))
+            away = [(states[layer].key - means["key"][-1][:, None]).norm(dim=-1) for states in states_of]
+            means["norm"].append(torch.cat(away, 1).amax(1))
+        self.fitted = Fitted("magicpig", {name: torch.stack(rows) for name, rows in means.items()})
         return self
 
     def check(self, lm: Any) -> None:
@@ -118,18 +118,18 @@ class MagicPIG(Method):
             codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
             return self._pairs(query, key, codes[0][:, :heads], codes[1][:, heads:])
         texts = []
-        for own, keys, first in zip(query.split(1), key.split(1), block.first.tolist(), strict=True):
+        for queries, keys, first in zip(query.split(1), key.split(1), block.first.tolist(), strict=True):
             begins = (block.rows - first).clamp(min=0) // QUERIES * QUERIES + first
             pieces = []
             for begin in begins.unique().tolist():
                 earlier = (block.columns >= first) & (block.columns < begin)
                 mean = self.fitted["key"][block.layer][:, None]
                 mean = keys[:, :, earlier].mean(2, keepdim=True) if earlier.any() else mean
-                both = self._turned(block.layer, own[:, :, begins == begin], keys, mean)
+                both = self._turned(block.layer, queries[:, :, begins == begin], keys, mean)
                 pieces.append(self._pairs(*both, *(hash_codes(x.contiguous(), self._planes) for x in both)))
             texts.append([torch.cat(piece, 2) for piece in zip(*pieces, strict=True)])
-        cosine, found = (torch.cat(text) for text in zip(*texts, strict=True))
-        return cosine, found
+        cosine, collided = (torch.cat(text) for text in zip(*texts, strict=True))
+        return cosine, collided
 
     def _pairs(self, query: Tensor, key: Tensor, *codes: Tensor) -> tuple[Tensor, Tensor]:
         """The same of queries [B, H, n, D'] and keys [B, G, Tk, D'] with their codes."""
@@ -142,11 +142,11 @@ class MagicPIG(Method):
         and exact also where hardly a table finds it."""
         p = (-cosine).clamp_(-1, 1).acos_().div_(torch.pi).log_().mul_(self.bits).exp_()  # that one table finds it
         tables = self.tables - NEEDED[self.variant] + 1
-        found = (-p).log1p_().mul_(tables).clamp_(min=NEVER).expm1_()  # minus the chance that one of so many does
+        probability = (-p).log1p_().mul_(tables).clamp_(min=NEVER).expm1_()  # minus the chance that one of so many does
         if self.variant == "paper":
             p.mul_(tables)
-            found.addcmul_(found, p).add_(p)
-        return found.neg_()
+            probability.addcmul_(probability, p).add_(p)
+        return probability.neg_()
 
     def scores(self, block: Block) -> Tensor:
         if self.reads_all(block.layer):
@@ -158,8 +158,8 @@ class MagicPIG(Method):
     def mask(self, block: Block) -> Tensor | None:
         if self.reads_all(block.layer):
             return None
-        _, found = block.once("compared", lambda: self._compared(block))
-        return found | block.near(self.window, self.n_sink)
+        _, collided = block.once("compared", lambda: self._compared(block))
+        return collided | block.near(self.window, self.n_sink)
 
 
 def _vectors(rows: Tensor, start: int) -> Tensor:

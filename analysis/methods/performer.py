@@ -54,8 +54,8 @@ class Performer(Method):
             )
         layers, _, _, dim = shape_of(lm)
         count, draw = self.features or max(1, int(dim * math.log(dim))), torch.Generator().manual_seed(self.seed)
-        made = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
-        self._directions = torch.stack(made).to(lm.device)  # [L, m, D]
+        directions = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
+        self._directions = torch.stack(directions).to(lm.device)  # [L, m, D]
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
@@ -75,8 +75,8 @@ class Performer(Method):
 
     def _same(self, block: Block, last: Tensor) -> None:
         """Refuse a layer that computes other scores [B, H, 1, Tk] of its last query than these."""
-        seen = block.visible[:, :, -1:].expand_as(last)
-        if not torch.allclose(last[seen], block.scores[:, :, -1:].float()[seen], rtol=CLOSE, atol=10 * CLOSE):
+        visible = block.visible[:, :, -1:].expand_as(last)
+        if not torch.allclose(last[visible], block.scores[:, :, -1:].float()[visible], rtol=CLOSE, atol=10 * CLOSE):
             raise BadModel(
                 f"Layer {block.layer} of this model changes its scores in a way that is not known here, so Performer "
                 "cannot stand in their place: choose another method."

@@ -47,10 +47,10 @@ def falling_budget(layer: int, layers: int, count: int, window: int, length: int
     twentieth of the mean, the first twice the mean less that, and none more than there are keys.
     """
     spare = max(0, count - window)
-    least = spare / LAST_LAYER
-    most = 2 * spare - least
+    low = spare / LAST_LAYER
+    high = 2 * spare - low
     room = max(0, length - window)
-    if most > room:  # the line turns about its middle
-        least, most = least + most - room, room
+    if high > room:  # the line turns about its middle
+        low, high = low + high - room, room
     share = layer / (layers - 1) if layers > 1 else 0.5
-    return min(count, window) + round(most - share * (most - least))
+    return min(count, window) + round(high - share * (high - low))

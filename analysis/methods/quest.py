@@ -72,9 +72,9 @@ class Quest(Method):
         empty = key.new_zeros(*key.shape[:2], count, key.shape[-1])
         low, high = (empty.scatter_reduce(2, slot, key, by, include_self=False) for by in ("amin", "amax"))
         inside = torch.nn.functional.one_hot(of_keys, count).float()  # [B, Tk, N]
-        seen = (block.visible.float() @ inside[:, None])[:, 0]  # [B, n, N]: how many keys of each page
+        visible_keys = (block.visible.float() @ inside[:, None])[:, 0]  # [B, n, N]: how many keys of each page
         newest = torch.arange(count, device=key.device) == of_queries[..., None]
-        scored = ((seen == self.page) & ~newest)[:, None]  # [B, 1, n, N]
+        scored = ((visible_keys == self.page) & ~newest)[:, None]  # [B, 1, n, N]
         bounds = upper_bounds(query, low, high).masked_fill(~scored, -torch.inf)  # [B, H, n, N]
         best = bounds.topk(min(self.pages - 1, count), -1).indices
         chosen = torch.zeros_like(bounds, dtype=torch.bool).scatter_(-1, best, True) & scored
@@ -89,10 +89,10 @@ class Quest(Method):
         if call.needs_gradient:
             return Attended(None, MASKED, "Gathering has no gradient.")
         with part("router"):
-            held = self.held_.get(call.layer)
-            if held is None or held.size != self.page or held.tokens != call.past:  # another text
-                held = self.held_[call.layer] = Pages(self.page)
-            bounds = held.follow(call.key)
+            pages = self.held_.get(call.layer)
+            if pages is None or pages.size != self.page or pages.tokens != call.past:  # another text
+                pages = self.held_[call.layer] = Pages(self.page)
+            bounds = pages.follow(call.key)
             chosen = self._choose(call.query, bounds)
         out = paged_attention(call.query, call.key, call.value, chosen, self.page, call.scaling)
         return Attended(out, STEP, "One token reads the pages of largest bound and the newest one.")
@@ -101,5 +101,5 @@ class Quest(Method):
         """int64 [B, H, P - 1]: the complete pages that one query of each head reads, fewer where there are fewer."""
         if bounds is None:
             return torch.zeros(*query.shape[:2], 0, dtype=torch.long, device=query.device)
-        found = upper_bounds(query.float(), *(bound.float() for bound in bounds))[:, :, 0]
-        return found.topk(min(self.pages - 1, found.shape[-1]), -1).indices
+        scores = upper_bounds(query.float(), *(bound.float() for bound in bounds))[:, :, 0]
+        return scores.topk(min(self.pages - 1, scores.shape[-1]), -1).indices

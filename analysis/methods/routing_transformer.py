@@ -67,15 +67,15 @@ class RoutingTransformer(Method):
 
     def fit(self, model, windows: Tensor) -> "RoutingTransformer":
         """Centroids [L, G, C, D] of queries and keys together, with their rotation (`kept`) and without (`undone`)."""
-        seen = _Seen()
-        with apply(model, seen):
+        watch = _Seen()
+        with apply(model, watch):
             for window in windows:
                 forward(model, window.cpu().numpy())
-        made = {}
+        means = {}
         for name in ("kept", "undone"):
-            layers = [seen.vectors[layer, name] for layer in range(model.num_layers)]
-            made[name] = torch.stack([self._means(torch.cat(rows, 1)) for rows in layers])
-        self.fitted = Fitted("routing_transformer", made)
+            layers = [watch.vectors[layer, name] for layer in range(model.num_layers)]
+            means[name] = torch.stack([self._means(torch.cat(rows, 1)) for rows in layers])
+        self.fitted = Fitted("routing_transformer", means)
         return self
 
     def _means(self, vectors: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class _Seen(Method):
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
     ) -> None:
-        for name, given in (("kept", None), ("undone", tables)):
-            q, k = (normalised(unrotate(x.detach().float(), module, given)[0]) for x in (query, key))
+        for name, rotation in (("kept", None), ("undone", tables)):
+            q, k = (normalised(unrotate(x.detach().float(), module, rotation)[0]) for x in (query, key))
             both = torch.cat([q.unflatten(0, (len(k), -1)).flatten(1, 2), k], 1)  # [G, m, D]
             self.vectors.setdefault((layer, name), []).append(both.cpu())

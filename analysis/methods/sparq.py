@@ -66,14 +66,14 @@ class SparQ(Method):
         size = grouped.abs()
         best = size.sum(2).topk(self.taken(query.shape[-1]), -1).indices  # [B, G, n, r]
         chosen = torch.zeros_like(size[:, :, 0]).scatter_(-1, best, 1.0)[:, :, None]  # [B, G, 1, n, D]
-        least = torch.finfo(torch.float32).tiny
-        stretch = (size.sum(-1, keepdim=True) / (size * chosen).sum(-1, keepdim=True).clamp(min=least)).sqrt()
+        smallest = torch.finfo(torch.float32).tiny
+        stretch = (size.sum(-1, keepdim=True) / (size * chosen).sum(-1, keepdim=True).clamp(min=smallest)).sqrt()
         return ((grouped * chosen * stretch) @ key.mT[:, :, None]).flatten(1, 2)
 
     def mask(self, block: Block) -> Tensor:
         key_heads = block.of_keys.shape[2] - block.scores.shape[1]
-        told = block.once(f"{self.channels} channels", lambda: self.estimates(block))
-        together = told.unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
+        estimated = block.once(f"{self.channels} channels", lambda: self.estimates(block))
+        together = estimated.unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
         together.masked_fill_(block.distances() <= min(self.local, self.k), torch.inf)
         together.masked_fill_(~block.visible, -torch.inf)
         best = together >= smallest_kept(together, [self.k + 1] * key_heads)
@@ -83,8 +83,8 @@ class SparQ(Method):
         """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
         if self.reallocate == "none":
             return probabilities
-        told = block.scoring.of(block.once(f"{self.channels} channels", lambda: self.estimates(block)))
-        told = torch.softmax(told.masked_fill_(~block.visible, -torch.inf), -1)
-        left = told.mul_(~block.read).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
+        estimated = block.scoring.of(block.once(f"{self.channels} channels", lambda: self.estimates(block)))
+        estimated = torch.softmax(estimated.masked_fill_(~block.visible, -torch.inf), -1)
+        left = estimated.mul_(~block.read).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
         mean = block.visible / block.visible.sum(-1, keepdim=True).clamp(min=1)
         return ((1 - left) * probabilities).addcmul_(left, mean)

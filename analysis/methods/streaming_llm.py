@@ -73,7 +73,7 @@ class StreamingLLM(Method):
         heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
         query = block.of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]
         key = block.of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
-        tables = [block.of_keys[text, place, at, :size][None, None] for at in (-2, -1)]
+        tables = [block.of_keys[text, place, half, :size][None, None] for half in (-2, -1)]
         query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
         return block.scoring.of((query @ key[:, None].mT).flatten(0, 1))
 

@@ -21,14 +21,14 @@ def bfloat16_gain() -> float:
     products of [128, 512] by [512, 512], under a second in all, once in a process."""
     took = {}
     for kind in (torch.float32, torch.bfloat16):
-        one, other = torch.ones(128, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
-        took[kind] = min(_seconds(one, other) for _ in range(10))  # a busy machine interrupts some
+        left, right = torch.ones(128, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
+        took[kind] = min(_seconds(left, right) for _ in range(10))  # a busy machine interrupts some
     return took[torch.float32] / took[torch.bfloat16]
 
 
-def _seconds(one: torch.Tensor, other: torch.Tensor) -> float:
+def _seconds(left: torch.Tensor, right: torch.Tensor) -> float:
     began = time.perf_counter()
-    torch.mm(one, other)
+    torch.mm(left, right)
     return time.perf_counter() - began
 
 

@@ -175,10 +175,10 @@ def load_model(
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     check_tokens(lm, tokenizer, bare)
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
-    made = _describe(lm, tokenizer, bare, revision(str(name), root) or "")
+    model = _describe(lm, tokenizer, bare, revision(str(name), root) or "")
     watch(lm, tokenizer, bare)
-    made.few_bits, made.why = precision if precision in BITS else "", why_type(device, precision, parameters)
-    return made
+    model.few_bits, model.why = precision if precision in BITS else "", why_type(device, precision, parameters)
+    return model
 
 
 def refuse_family(config: PreTrainedConfig) -> None:
@@ -198,12 +198,16 @@ def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, devi
         free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
     if needed <= 0.9 * free:
         return
-    held = precision if precision in BITS else str(kind)[6:]
+    number_format = precision if precision in BITS else str(kind)[6:]
     parameters = needed * 8 // (BITS.get(precision) or 8 * kind.itemsize)
-    smaller = [(other, weight_bytes(parameters, torch.bfloat16, other)) for other in ("bfloat16", "8bit")]
-    offer = next((f"{other} takes {size / 1e9:,.1f} GB" for other, size in smaller if size <= 0.9 * free), None)
+    smaller = [
+        (format_name, weight_bytes(parameters, torch.bfloat16, format_name)) for format_name in ("bfloat16", "8bit")
+    ]
+    offer = next(
+        (f"{format_name} takes {size / 1e9:,.1f} GB" for format_name, size in smaller if size <= 0.9 * free), None
+    )
     raise TooLarge(
-        f"{name} needs {needed / 1e9:,.1f} GB for its weights in {held} and {free / 1e9:,.1f} GB are free on "
+        f"{name} needs {needed / 1e9:,.1f} GB for its weights in {number_format} and {free / 1e9:,.1f} GB are free on "
         f"{WHERE.get(device, device)}: {f'{offer}, or ' if offer else ''}choose a smaller model, or a machine with "
         "more memory."
     )
@@ -247,9 +251,9 @@ def _device(wanted: str) -> str:
 def _from_pretrained(loader: Any, place: str | Path, **options: Any) -> Any:
     """Disk and cache first, then the network; never a repository's own code. Without a word of its own, the search for
     adapters beside a model asks the network all the same."""
-    here = {"adapter_kwargs": {"local_files_only": True}} if loader is AutoModelForCausalLM else {}
+    local_only = {"adapter_kwargs": {"local_files_only": True}} if loader is AutoModelForCausalLM else {}
     try:
-        return loader.from_pretrained(place, local_files_only=True, trust_remote_code=False, **here, **options)
+        return loader.from_pretrained(place, local_files_only=True, trust_remote_code=False, **local_only, **options)
     except OSError:
         if isinstance(place, Path):
             raise

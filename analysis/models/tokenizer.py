@@ -52,13 +52,13 @@ def unloaded(name: str, root: Path | None = None) -> Unloaded | None:
     place = locate(name, root)
     if how(name) != (name, "auto", "auto") or not isinstance(place, Path):
         return None
-    config, said = read_json(place / "config.json"), read_json(place / "tokenizer_config.json")
+    config, settings = read_json(place / "config.json"), read_json(place / "tokenizer_config.json")
     weights, file = revision(name, root), place / "tokenizer.json"
-    if not (isinstance(config, dict) and isinstance(said, dict) and weights and file.is_file()):
+    if not (isinstance(config, dict) and isinstance(settings, dict) and weights and file.is_file()):
         return None
-    positions, begin = config.get("max_position_embeddings"), said.get("bos_token")
+    positions, begin = config.get("max_position_embeddings"), settings.get("bos_token")
     refused = config.get("model_type") in {*BYPASS, *SINKS}
-    whole = said.get("tokenizer_class") in WHOLE and not set(said) - SAID and isinstance(begin, str | None)
-    if refused or not whole or not isinstance(positions, int):
+    is_plain = settings.get("tokenizer_class") in WHOLE and not set(settings) - SAID and isinstance(begin, str | None)
+    if refused or not is_plain or not isinstance(positions, int):
         return None
     return Unloaded(name, weights, positions, Plain(file, begin))

@@ -49,14 +49,14 @@ def few_bits(precision: str, device: str) -> dict:
     library is installed that can."""
     if precision not in BITS:
         return {}
-    bits, found = BITS[precision], next(filter(importlib.util.find_spec, LIBRARIES), None)
-    if found is None or bits == 4 and device == "cpu":
-        why = "need torchao or bitsandbytes, and neither is installed" if found is None else "need a GPU"
-        other = "pip install torchao, or choose bfloat16" if found is None else "choose 8bit or bfloat16"
-        raise BadSetting(f"{bits}-bit weights {why}: {other}.")
+    bits, library = BITS[precision], next(filter(importlib.util.find_spec, LIBRARIES), None)
+    if library is None or bits == 4 and device == "cpu":
+        why = "need torchao or bitsandbytes, and neither is installed" if library is None else "need a GPU"
+        instead = "pip install torchao, or choose bfloat16" if library is None else "choose 8bit or bfloat16"
+        raise BadSetting(f"{bits}-bit weights {why}: {instead}.")
     from transformers import BitsAndBytesConfig, TorchAoConfig
 
-    if found == "bitsandbytes":
+    if library == "bitsandbytes":
         return {"quantization_config": BitsAndBytesConfig(**{f"load_in_{bits}bit": True})}
     from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig
 

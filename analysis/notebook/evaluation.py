@@ -33,16 +33,21 @@ class Focuscope(HFLM):
     in the state folder. Errors: BadSetting, NotFitted, BadModel."""
 
     def __init__(
-        self, pretrained: str = "demo", method: str = "dense", dtype: str = "auto", device: str = "auto", **more: Any
+        self,
+        pretrained: str = "demo",
+        method: str = "dense",
+        dtype: str = "auto",
+        device: str = "auto",
+        **settings: Any,
     ) -> None:
-        known = METHODS.get(method)
-        if known is not None and known.saves != "reads":
+        method_class = METHODS.get(method)
+        if method_class is not None and method_class.saves != "reads":
             raise BadSetting(
                 f"{method} decides at the end of a prompt, and the harness scores prompt and answer in one pass: the "
                 "verb `benchmark` asks the tasks that it can be asked."
             )
-        scoring = {name: more.pop(name) for name in SCORING if name in more}
+        scoring = {name: settings.pop(name) for name in SCORING if name in settings}
         self.held = load_model(pretrained, device, str(dtype).removeprefix("torch."))
-        self.applied = apply(self.held, None, method, **more)  # which knows what the method takes
+        self.applied = apply(self.held, None, method, **settings)  # which knows what the method takes
         self.applied.__enter__()  # as long as the process lives
         super().__init__(pretrained=self.held.lm, tokenizer=self.held.tokenizer, **scoring)

@@ -63,8 +63,8 @@ class _Held(Context):
         super().__init__(browser=False)
         self.held = model if isinstance(model, Model) else load_model(model, tokenizer=tokenizer)
         check_tokens(self.held.lm, self.held.tokenizer, self.held.name)
-        name, found = sample_texts().get(text, ("the text", text))
-        self.asked: dict[str, Any] = {"model": self.held.name, "text": self.add_text(name, found), "context": self}
+        name, content = sample_texts().get(text, ("the text", text))
+        self.asked: dict[str, Any] = {"model": self.held.name, "text": self.add_text(name, content), "context": self}
 
     def model(self, name: str = "demo") -> Model:
         return self.held
@@ -84,18 +84,18 @@ def inspect(model: Any = "demo", tokenizer: Any = None, text: str = "story", min
     far = first.numbers["min_distance"]
     heads = statistics(**context.asked, window=far, without_first=True).tables["heads"]
     tokens, pairs = first.tables["tokens"], first.tables["pairs"].head(PAIRS)
-    name, whole = context.text(context.asked["text"])
+    name, content = context.text(context.asked["text"])
     parts = [
         f"<h1>What does {html.escape(context.held.name)} read in “{html.escape(name)}”?</h1>",
-        *(f"<p class=lead>{html.escape(one)}</p>" for one in first.numbers["sentences"]),
-        *(f"<p class=note>{html.escape(one)}</p>" for one in first.numbers["notes"]),
+        *(f"<p class=lead>{html.escape(sentence)}</p>" for sentence in first.numbers["sentences"]),
+        *(f"<p class=note>{html.escape(sentence)}</p>" for sentence in first.numbers["notes"]),
         "<h2>Heads</h2>",
         f"<p>Percent of a head's attention that lands {far:,} or more tokens back, the first token left out. Rows are "
         "layers, columns heads.</p>",
         head_map(heads, far),
         "<h2>Read from afar</h2>",
         f"<p>Colour: attention that a token draws from {far:,} or more tokens later, in multiples of chance.</p>",
-        f"<div class=text>{painted(whole, tokens)}</div>",
+        f"<div class=text>{painted(content, tokens)}</div>",
         "<h2>Far pairs in one learned group</h2>",
         *(pair(row, tokens) for row in pairs.to_dict("records")),
     ]
@@ -117,8 +117,8 @@ def compare(
     """
     context = _Held(model, tokenizer, text)
     listed = specs(methods, []) if isinstance(methods, str) else methods
-    found = evaluate(**context.asked, methods=listed, window=window)
-    rows = pd.DataFrame(found.numbers["rows"])
+    quality = evaluate(**context.asked, methods=listed, window=window)
+    rows = pd.DataFrame(quality.numbers["rows"])
     name = context.text(context.asked["text"])[0]
     columns = [
         "method",
@@ -131,12 +131,12 @@ def compare(
     ]
     parts = [
         f"<h1>Methods against dense attention on “{html.escape(name)}”</h1>",
-        f"<p class=lead>{html.escape(found.numbers['sentence'])}</p>",
-        table(columns, [_cells(row) for row in found.numbers["rows"]]),
+        f"<p class=lead>{html.escape(quality.numbers['sentence'])}</p>",
+        table(columns, [_cells(row) for row in quality.numbers["rows"]]),
         "<p class=note>Reads: share of the causal pairs that a method's heads read; less is less work, not yet less "
         "time.</p>",
     ]
-    return _shown(f"Methods on {name}", parts, [found.numbers["sentence"]], found, {"rows": rows})
+    return _shown(f"Methods on {name}", parts, [quality.numbers["sentence"]], quality, {"rows": rows})
 
 
 def apply(
@@ -169,12 +169,14 @@ def run(words: str) -> Result:
 def head_map(heads: pd.DataFrame, far: int) -> str:
     """Every head as a cell of a table, coloured by the share of its attention that lands `far` or more tokens back."""
     rows = []
-    for layer, found in heads.groupby("layer"):
+    for layer, layer_heads in heads.groupby("layer"):
         cells = []
-        for row in found.sort_values("head").to_dict("records"):
+        for row in layer_heads.sort_values("head").to_dict("records"):
             share = 1 - row["window_mass"]
-            said = f"layer {layer}, head {row['head']}: {share:.1%} lands {far:,} or more tokens back; {row['label']}"
-            cells.append(f'<td style="--s:{100 * share:.0f}%" title="{html.escape(said)}">{100 * share:.0f}</td>')
+            tooltip = (
+                f"layer {layer}, head {row['head']}: {share:.1%} lands {far:,} or more tokens back; {row['label']}"
+            )
+            cells.append(f'<td style="--s:{100 * share:.0f}%" title="{html.escape(tooltip)}">{100 * share:.0f}</td>')
         rows.append(f"<tr><th>{layer}</th>{''.join(cells)}</tr>")
     top = "".join(f"<th>{head}</th>" for head in sorted(heads["head"].unique()))
     return f"<table class=heads><tr><th></th>{top}</tr>{''.join(rows)}</table>"
@@ -187,7 +189,7 @@ def _cells(row: dict) -> list[str]:
     return [row["label"], f"{row['perplexity']:.2f}", difference, interval, f"{row['kl_mean']:.4f}", *shares]
 
 
-def _shown(title: str, parts: list[str], sentences: list[str], found: Result | Answer, tables: dict) -> Shown:
-    protocol = found.numbers["protocol"]
-    told = f"<h2>Protocol</h2><pre>{html.escape(json.dumps(protocol, indent=1, default=str))}</pre>"
-    return Shown(sheet(title, "\n".join([*parts, told])), sentences, found.tables | tables, protocol)
+def _shown(title: str, parts: list[str], sentences: list[str], result: Result | Answer, tables: dict) -> Shown:
+    protocol = result.numbers["protocol"]
+    protocol_html = f"<h2>Protocol</h2><pre>{html.escape(json.dumps(protocol, indent=1, default=str))}</pre>"
+    return Shown(sheet(title, "\n".join([*parts, protocol_html])), sentences, result.tables | tables, protocol)

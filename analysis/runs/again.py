@@ -14,7 +14,7 @@ def command_of(run: Run) -> str:
     args = {name: value for name, value in run.request.items() if name != "made"}
     for name in PLACES:
         if isinstance(value := args.get(name), list):
-            args[name] = [names.get(one, "TEXT") for one in value]
+            args[name] = [names.get(key, "TEXT") for key in value]
         elif value:
             args[name] = names.get(value, "TEXT")
     return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))

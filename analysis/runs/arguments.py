@@ -15,29 +15,31 @@ BROUGHT = ("context", "progress", "request")  # what a caller brings along: no a
 
 def parameters(study: Callable[..., Any]) -> tuple[Field, ...]:
     """What a stored study declares as its sizes, or the parameters of a plain function."""
-    declared = {one.name: one.declared for one in fields_of(study.sizes)} if hasattr(study, "sizes") else {}
+    declared = (
+        {parameter.name: parameter.declared for parameter in fields_of(study.sizes)} if hasattr(study, "sizes") else {}
+    )
     hints = typing.get_type_hints(study) if not hasattr(study, "sizes") else {}
-    found = []
-    for name, one in inspect.signature(study).parameters.items():
-        if name in BROUGHT or one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+    listed = []
+    for name, parameter in inspect.signature(study).parameters.items():
+        if name in BROUGHT or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             continue
-        default = MISSING if one.default is one.empty else one.default
-        hint = hints.get(name, one.annotation)
-        if hint is one.empty:
+        default = MISSING if parameter.default is parameter.empty else parameter.default
+        hint = hints.get(name, parameter.annotation)
+        if hint is parameter.empty:
             hint = Any if default in (MISSING, None) else type(default)
-        found.append(Field(name, hint, default, declared.get(name) or Declared()))
-    return tuple(found)
+        listed.append(Field(name, hint, default, declared.get(name) or Declared()))
+    return tuple(listed)
 
 
 def check_arguments(verb: str, study: Callable[..., Any], args: object) -> dict[str, Any]:
     """`args` ready for `study(**args, context=...)`, checked as the command of this name declares them, or else by the
     study's own annotations and defaults. BadSetting names the one that is unknown, missing or out of range."""
-    given, known = canonical(args), COMMANDS.get(verb)
-    if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(study).parameters.values()):
-        return given
+    arguments, command = canonical(args), COMMANDS.get(verb)
+    if any(item.kind is item.VAR_KEYWORD for item in inspect.signature(study).parameters.values()):
+        return arguments
     module = getattr(study, "__module__", "").rpartition(".")[2]
-    is_real = known is not None and known.place.endswith(f"{module}:{getattr(study, '__name__', '')}")
-    fields = fields_of(known) if known is not None and is_real else parameters(study)
-    check_names(verb, fields, given)
-    by_name = {one.name: one for one in fields}
-    return {name: by_name[name].check(value, verb) for name, value in given.items()}
+    is_real = command is not None and command.place.endswith(f"{module}:{getattr(study, '__name__', '')}")
+    fields = fields_of(command) if command is not None and is_real else parameters(study)
+    check_names(verb, fields, arguments)
+    by_name = {item.name: item for item in fields}
+    return {name: by_name[name].check(value, verb) for name, value in arguments.items()}

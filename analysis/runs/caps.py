@@ -12,20 +12,20 @@ where there are too few units for one, and then nothing passes.
 def verdict(row: dict, tolerance: float, tolerance_bin: float) -> dict:
     """`passes`, and in `fails` what does not, in words, on the selection side; `holds` on the other (None without)."""
     fails = _fails(row["select"], tolerance, tolerance_bin)
-    other = row["report"]
-    holds = None if other is None or other["upper"] is None else not _fails(other, tolerance, tolerance_bin)
+    report = row["report"]
+    holds = None if report is None or report["upper"] is None else not _fails(report, tolerance, tolerance_bin)
     return {"passes": fails is None, "fails": fails, "holds": holds}
 
 
 def _fails(side: dict, tolerance: float, tolerance_bin: float) -> str | None:
     if side["upper"] is None or side["worst_bin_upper"] is None:
         return f"{side['units']} {side['unit']} are too few for a limit"
-    said = []
+    failures = []
     if side["upper"] > tolerance:
-        said.append(f"perplexity may change by up to {side['upper']:+.1%} (allowed {tolerance:.1%})")
+        failures.append(f"perplexity may change by up to {side['upper']:+.1%} (allowed {tolerance:.1%})")
     if side["worst_bin_upper"] > tolerance_bin:
-        said.append(f"{_place(side)} by up to {side['worst_bin_upper']:+.1%} (allowed {tolerance_bin:.1%})")
-    return " and ".join(said) or None
+        failures.append(f"{_place(side)} by up to {side['worst_bin_upper']:+.1%} (allowed {tolerance_bin:.1%})")
+    return " and ".join(failures) or None
 
 
 def _place(side: dict) -> str:
@@ -48,26 +48,26 @@ def summary(rows: list[dict]) -> dict:
     cap = chosen_cap(rows)
     below = [row for row in rows if cap is None or row["cap"] < cap]
     if cap is None:
-        said = f"No cap passes: at the largest, {below[-1]['cap']:,}, {below[-1]['fails']}."
-        return {"sweep": rows, "cap": cap, "sentence": said}
+        sentence = f"No cap passes: at the largest, {below[-1]['cap']:,}, {below[-1]['fails']}."
+        return {"sweep": rows, "cap": cap, "sentence": sentence}
     row = next(row for row in rows if row["cap"] == cap)
-    side, other = row["select"], row["report"]
-    said = (
+    side, report = row["select"], row["report"]
+    sentence = (
         f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs, and from "
         f"{side['units']:,} {side['unit']} perplexity changes by at most {side['upper']:+.1%}, at {_place(side)} by at "
         f"most {side['worst_bin_upper']:+.1%} (one-sided 95% limits)."
     )
-    said += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
-    return {"sweep": rows, "cap": cap, "sentence": f"{said} {_elsewhere(other, row['holds'])}"}
+    sentence += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
+    return {"sweep": rows, "cap": cap, "sentence": f"{sentence} {_elsewhere(report, row['holds'])}"}
 
 
-def _elsewhere(other: dict | None, holds: bool | None) -> str:
-    if other is None:
+def _elsewhere(report: dict | None, holds: bool | None) -> str:
+    if report is None:
         return "No text is left on which the choice could be reported."
     if holds is None:
-        return f"On other text it changes perplexity by {other['difference']:+.1%}, of too few units for a limit."
+        return f"On other text it changes perplexity by {report['difference']:+.1%}, of too few units for a limit."
     word = "holds" if holds else "does not hold"
     return (
-        f"On {other['units']:,} other {other['unit']} that {word}: at most {other['upper']:+.1%}, and "
-        f"{other['worst_bin_upper']:+.1%} at {_place(other)}."
+        f"On {report['units']:,} other {report['unit']} that {word}: at most {report['upper']:+.1%}, and "
+        f"{report['worst_bin_upper']:+.1%} at {_place(report)}."
     )

@@ -19,8 +19,8 @@ def runs(words: list[str] | None = None, examples: bool = False, runs: str | Non
     import pandas
 
     with contextlib.closing(RunStore(runs)) as store:
-        found = store.search(" ".join(words or []), examples=examples)
-    rows = [{name: getattr(row, name) for name in LISTED} for row in found]
+        rows_found = store.search(" ".join(words or []), examples=examples)
+    rows = [{name: getattr(row, name) for name in LISTED} for row in rows_found]
     return without_model("runs", {"rows": rows}, {"rows": pandas.DataFrame(rows, columns=list(LISTED))})
 
 

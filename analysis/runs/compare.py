@@ -46,7 +46,7 @@ def configuration(
 def numbers(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
     """(name, value, value) of every single number of two runs, in the order of the first one."""
     both = [_flat({key: value for key, value in run.numbers.items() if key not in QUIET}) for run in (first, second)]
-    both = [{name: value for name, value in found.items() if _is_number(value)} for found in both]
+    both = [{name: value for name, value in flat.items() if _is_number(value)} for flat in both]
     return [(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
 
 
@@ -85,23 +85,25 @@ def beside(first: Table, second: Table, column: str) -> Beside:
             # Fractions and what is nested name no row.
             if not any(isinstance(cell, (float, list, dict)) for cell in first[name] + second[name]):
                 names.append(name)
-    keys, at = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
+    keys, index = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
     best = 0
     for size in range(1, MOST_KEYS + 1):
         for tried in combinations(names[:MOST_NAMES], size):
             places = [_places(table, tried) for table in (first, second)]
-            unique = all(len(found) == len(table[column]) for found, table in zip(places, (first, second), strict=True))
+            unique = all(
+                len(labels) == len(table[column]) for labels, table in zip(places, (first, second), strict=True)
+            )
             if unique and len(places[0].keys() & places[1].keys()) > best:
-                keys, at, best = list(tried), places, len(places[0].keys() & places[1].keys())
-        if 2 * best > min(map(len, at)):
+                keys, index, best = list(tried), places, len(places[0].keys() & places[1].keys())
+        if 2 * best > min(map(len, index)):
             break
-    shared = [label for label in at[0] if label in at[1]]
+    shared = [label for label in index[0] if label in index[1]]
     return Beside(
         keys,
         shared,
-        [first[column][at[0][label]] for label in shared],
-        [second[column][at[1][label]] for label in shared],
-        len(at[0]) + len(at[1]) - 2 * len(shared),
+        [first[column][index[0][label]] for label in shared],
+        [second[column][index[1][label]] for label in shared],
+        len(index[0]) + len(index[1]) - 2 * len(shared),
     )
 
 

@@ -111,8 +111,8 @@ def _number(text: str) -> float | None:
     return float(text) if text else None
 
 
-def _fits(value: str, wanted: str, whole: bool) -> bool:
-    return value == wanted if whole else value.startswith(wanted)
+def _fits(value: str, wanted: str, exactly: bool) -> bool:
+    return value == wanted if exactly else value.startswith(wanted)
 
 
 def ends_of(row: dict, name: str) -> list[str]:

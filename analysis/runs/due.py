@@ -31,15 +31,15 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     a_pass = _a_pass(card.numbers)
     first = partial(_guess, heads=shape.layers * shape.heads, a_pass=a_pass)
     pace = _pace(store, model, first, shape) if command.readings is not None else 1.0
-    found = _is_read(store, verb, model, args)
+    is_read = _is_read(store, verb, model, args)
 
     def guess(size: float) -> float:
-        return (FOUND if found else 1.0) * pace * first(verb, size)
+        return (FOUND if is_read else 1.0) * pace * first(verb, size)
 
     def alike(took: float, size: float) -> bool:
-        return command.served is None or (took < QUICK * pace * first(verb, size)) == found
+        return command.served is None or (took < QUICK * pace * first(verb, size)) == is_read
 
-    needed = held(command, args, tokens, card.numbers, found)
+    needed = held(command, args, tokens, card.numbers, is_read)
     return store.price(verb, model, tokens, needed, args, guess, alike, shape)
 
 
@@ -55,12 +55,14 @@ def _a_pass(card: dict) -> float:
 def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
     """Whether Start has read the text of a request and left what it asks for."""
     served = COMMANDS.get(verb, Command).served
-    given = {"shuffled": True} | args
-    if served is None or any(given.get(name, usual) != usual for name, usual in served.items()):
+    arguments = {"shuffled": True} | args
+    if served is None or any(arguments.get(name, usual) != usual for name, usual in served.items()):
         return False
-    wanted = {name: given[name] for name in OF_START if name in given}
+    wanted = {name: arguments[name] for name in OF_START if name in arguments}
     return any(
-        wanted.items() <= (OF_START | asked).items() for _, _, asked in store.past("start", model) if wanted.get("text")
+        wanted.items() <= (OF_START | request).items()
+        for _, _, request in store.past("start", model)
+        if wanted.get("text")
     )
 
 
@@ -76,10 +78,10 @@ def _pace(store: RunStore, model: str, first: Callable[[str, float], float], sha
     """How many times as long as guessed the commands that say what they read took here with this model: what one of
     them took tells the first price of the others. Those that found a reading tell nothing."""
     took = [
-        seconds / first(verb, command.workload(asked, tokens, shape))
+        seconds / first(verb, command.workload(request, tokens, shape))
         for verb, command in COMMANDS.items()
         if command.readings is not None
-        for seconds, tokens, asked in store.past(verb, model)[:3]
+        for seconds, tokens, request in store.past(verb, model)[:3]
     ]
     return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
 
@@ -88,12 +90,12 @@ def counted(store: RunStore, args: dict) -> tuple[int, int | None]:
     """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
     None where they were not."""
     keys = [args["text"]] if args.get("text") else args.get("texts") or []
-    found = []
+    inspected = []
     for key in keys:
-        asked = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
-        found.append(store.find("inspect", asked))
-    known = [run.numbers for run in found if run is not None]
-    tokens = sum(numbers["tokens"] for numbers in known) or FIRST_GUESS
+        request = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
+        inspected.append(store.find("inspect", request))
+    counts = [run.numbers for run in inspected if run is not None]
+    tokens = sum(numbers["tokens"] for numbers in counts) or FIRST_GUESS
     if isinstance(args.get("tokens"), int):
-        tokens = min(tokens, args["tokens"]) if known else args["tokens"]
-    return tokens, known[0]["max_positions"] if known else None
+        tokens = min(tokens, args["tokens"]) if counts else args["tokens"]
+    return tokens, counts[0]["max_positions"] if counts else None

@@ -41,8 +41,8 @@ def request_key(verb: object, request: object, version: int, revision: str | Non
     The argument order does not matter and 8 equals 8.0; True is not 1. Version 0 gives the ids of before there were
     versions. BadSetting for anything JSON cannot say.
     """
-    asked = [check_verb(verb), canonical(request)]
-    return hashed([SCHEMA, *asked, version, revision] if version else [1, *asked])
+    identity = [check_verb(verb), canonical(request)]
+    return hashed([SCHEMA, *identity, version, revision] if version else [1, *identity])
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,18 @@ class Asked:
 
 def asked_now(verb: str | Command, request: dict[str, Any] | None = None) -> Asked:
     """A request as it stands with this program and the weights on this disk. BadSetting for one that cannot be."""
-    asked = verb.spelled if isinstance(verb, Command) else canonical(request)
-    return _asked(verb.verb if isinstance(verb, Command) else check_verb(verb), asked)
+    arguments = verb.spelled if isinstance(verb, Command) else canonical(request)
+    return _asked(verb.verb if isinstance(verb, Command) else check_verb(verb), arguments)
 
 
 def _asked(verb: str, clean: dict[str, Any]) -> Asked:
-    known = COMMANDS.get(verb)
-    if known is not None:  # a run from before a default changed does not answer who leaves the value to the new one
-        clean = known.renewed | clean
+    command = COMMANDS.get(verb)
+    if command is not None:  # a run from before a default changed does not answer who leaves the value to the new one
+        clean = command.renewed | clean
     model = clean.get("model") or "demo"
     names = dict.fromkeys(map(str, (model, clean.get("other_model") or model)))
-    found = [places.revision(name, places.CACHE) for name in names]
-    revision = None if None in found else "+".join(filter(None, found))
-    if known is None:
+    revisions = [places.revision(name, places.CACHE) for name in names]
+    revision = None if None in revisions else "+".join(filter(None, revisions))
+    if command is None:
         return Asked(verb, clean, 1, revision)
-    return Asked(verb, clean, known.version, revision, at_default(known, clean))
+    return Asked(verb, clean, command.version, revision, at_default(command, clean))

@@ -68,8 +68,10 @@ class Price:
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
         if self.lacks(free):
-            needed, there = (spell_bytes(count or 0) for count in (self.bytes, free))  # both are known where one lacks
-            return f"It needs about {needed} of memory and {there} are free"
+            needed, available = (
+                spell_bytes(count or 0) for count in (self.bytes, free)
+            )  # both are known where one lacks
+            return f"It needs about {needed} of memory and {available} are free"
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"
         return None
@@ -96,7 +98,7 @@ def predict(
     if not done:
         return Price(seconds, seconds / FIRST_SPREAD, seconds * FIRST_SPREAD, bytes, 0, fixed=line(0))
     low, high = np.quantile([took / line(size) for took, size in done], (0.1, 0.9))
-    off = [abs(_line(done[at + 1 :], guess)(size) / took - 1) for at, (took, size) in enumerate(done[:-1])]
+    off = [abs(_line(done[place + 1 :], guess)(size) / took - 1) for place, (took, size) in enumerate(done[:-1])]
     error = median(off) if off else None
     return Price(seconds, seconds * float(low), seconds * float(high), bytes, len(done), error, line(0))
 
@@ -106,8 +108,8 @@ def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) 
     if not done:
         return guess
     rate = median(seconds / size for seconds, size in done)
-    pairs = [(one, other) for one in done for other in done if one[1] >= APART * other[1]]
-    slope = median((one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs) if pairs else 0.0
+    pairs = [(larger, smaller) for larger in done for smaller in done if larger[1] >= APART * smaller[1]]
+    slope = median((larger[0] - smaller[0]) / (larger[1] - smaller[1]) for larger, smaller in pairs) if pairs else 0.0
     fixed = median(seconds - slope * size for seconds, size in done)
     if slope > 0:  # where long texts take more than their share, nothing is fixed
         return lambda work: fixed + slope * work if fixed > 0 else rate * work
@@ -141,8 +143,8 @@ def spell(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 600:
-        minutes, rest = divmod(10 * round(seconds / 10), 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+        minutes, seconds_left = divmod(10 * round(seconds / 10), 60)
+        return f"{minutes} min {seconds_left} s" if seconds_left else f"{minutes} min"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"

@@ -67,7 +67,7 @@ def row_of(run: Run) -> Row:
     )
 
 
-def surplus(rows: Iterable[Row], most: int, size: int) -> list[str]:
+def surplus(rows: Iterable[Row], limit: int, size: int) -> list[str]:
     """Ids to remove of rows (the newest first): the oldest beyond so many runs or bytes that are not pinned. Runs that
     came in bundles are counted apart, so that they never push out what was computed here."""
     counts, sizes, ids = {True: 0, False: 0}, {True: 0, False: 0}, []
@@ -77,7 +77,7 @@ def surplus(rows: Iterable[Row], most: int, size: int) -> list[str]:
         brought = row.imported is not None
         counts[brought] += 1
         sizes[brought] += row.bytes
-        if counts[brought] > most or sizes[brought] > size:
+        if counts[brought] > limit or sizes[brought] > size:
             ids.append(row.id)
     return ids
 

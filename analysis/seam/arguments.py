@@ -33,7 +33,7 @@ class Entering:
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(one, Tensor) for one in value)
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, Tensor) for item in value)
 
 
 def _is_cache(value: Any) -> bool:
@@ -51,8 +51,8 @@ def as_past(lm: nn.Module, cache: Cache | None) -> dict[str, Cache | None]:
 
 @lru_cache(maxsize=256)
 def _cache_name(forward: Callable) -> str | None:
-    taken = signature(forward).parameters.items()
-    return next((name for name, one in taken if "Cache" in formatannotation(one.annotation)), None)
+    parameters = signature(forward).parameters.items()
+    return next((name for name, parameter in parameters if "Cache" in formatannotation(parameter.annotation)), None)
 
 
 def past_of(read: Any) -> Cache:

@@ -38,10 +38,10 @@ class TokenMemory:
         if past == 0:
             self._rows[layer] = Growing(new, dim=1)
             return
-        held = self._rows[layer].length if layer in self._rows else 0
-        if held < past:
+        remembered = self._rows[layer].length if layer in self._rows else 0
+        if remembered < past:
             raise AnalysisError(
-                f"The KV cache holds {past:,} tokens and the method applied now saw {held:,} of them: "
+                f"The KV cache holds {past:,} tokens and the method applied now saw {remembered:,} of them: "
                 "begin with an empty cache."
             )
         self._rows[layer].length = past
@@ -241,14 +241,14 @@ class GrowingCache(Cache):
     kept = GrowingLayer  # in the place of a layer that keeps the whole past; others are those that transformers takes
 
     def __init__(self, config):
-        own = DynamicCache(config=config).layers
-        super().__init__(layers=[self.kept() if type(layer) is DynamicLayer else layer for layer in own])
+        layers_of_model = DynamicCache(config=config).layers
+        super().__init__(layers=[self.kept() if type(layer) is DynamicLayer else layer for layer in layers_of_model])
 
 
 def sees_all(config, layers: int) -> list[bool]:
     """Which of a model's layers keep the whole past in their KV cache: those without a sliding window."""
-    own = DynamicCache(config=config).layers
-    return [type(layer) is DynamicLayer for layer in own] if own else [True] * layers
+    cache_layers = DynamicCache(config=config).layers
+    return [type(layer) is DynamicLayer for layer in cache_layers] if cache_layers else [True] * layers
 
 
 class GroupedCache(GrowingCache):
@@ -268,36 +268,36 @@ class CompactCache(GrowingCache):
 
 def cache_bytes(cache: Cache) -> tuple[int, int]:
     """(bytes held, bytes of keys and values that a step reads) of a KV cache."""
-    held = read = 0
+    total = read = 0
     for layer in cache.layers:
         if isinstance(layer, GrowingLayer):
-            held, read = held + layer.nbytes, read + layer.read_bytes
+            total, read = total + layer.nbytes, read + layer.read_bytes
         else:
             size = layer.keys.nbytes + layer.values.nbytes
-            held, read = held + size, read + size
-    return held, read
+            total, read = total + size, read + size
+    return total, read
 
 
 def most_bytes(cache: Cache) -> int:
     """The most bytes that a KV cache held while it took in a prompt, layer by layer: what is dropped of a layer goes
     before the next one is read."""
-    below = most = 0
+    below = peak = 0
     for layer in cache.layers:
-        own = isinstance(layer, GrowingLayer)
-        size = layer.nbytes if own else layer.keys.nbytes + layer.values.nbytes
-        most, below = max(most, below + (layer.most_bytes if own else size)), below + size
-    return most
+        is_ours = isinstance(layer, GrowingLayer)
+        size = layer.nbytes if is_ours else layer.keys.nbytes + layer.values.nbytes
+        peak, below = max(peak, below + (layer.most_bytes if is_ours else size)), below + size
+    return peak
 
 
 def keys_held(cache: Cache) -> float:
     """Keys that a key-value head holds, the mean over texts, heads and layers."""
-    found = []
+    counts = []
     for layer in cache.layers:
         if isinstance(layer, CompactLayer) and layer.is_compact:
-            found.append(float(layer.held.counts.mean()))
+            counts.append(float(layer.held.counts.mean()))
         else:
-            found.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
-    return sum(found) / len(found)
+            counts.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
+    return sum(counts) / len(counts)
 
 
 def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -326,13 +326,13 @@ def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
 def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
     """Raise BadModel where a layer hands over other than one key for each of the text's `tokens` so far: the places of
     queries and keys would be guessed. A static cache may hand over more, a sliding one and our own fewer."""
-    own = isinstance(held, GroupedLayer | CompactLayer)
+    is_ours = isinstance(held, GroupedLayer | CompactLayer)
     if keys > tokens and not isinstance(held, StaticLayer):
         raise BadModel(
             f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, and its KV cache does not say where "
             "they belong: choose another model, or another KV cache."
         )
-    if keys < tokens and not (own or isinstance(held, DynamicSlidingWindowLayer | StaticLayer)):
+    if keys < tokens and not (is_ours or isinstance(held, DynamicSlidingWindowLayer | StaticLayer)):
         raise BadModel(
             f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, so others were dropped from its KV "
             "cache: choose another KV cache."
@@ -346,15 +346,20 @@ def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Ca
     """
 
     def checked(*args, **kwargs):
-        given = (*args, kwargs.get("generation_config"))
-        config = next((one for one in given if isinstance(one, GenerationConfig)), lm.generation_config)
+        configs = (*args, kwargs.get("generation_config"))
+        config = next(
+            (config_given for config_given in configs if isinstance(config_given, GenerationConfig)),
+            lm.generation_config,
+        )
         beams = kwargs.get("num_beams") or config.num_beams or 1
         if beams > 1:
             raise AnalysisError(
                 f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling."
             )
-        asked = [kwargs.get(name, getattr(config, name, None)) for name in OTHER_CACHES]
-        chosen = any(isinstance(value, Cache) for value in kwargs.values()) or any(value is not None for value in asked)
+        other_caches = [kwargs.get(name, getattr(config, name, None)) for name in OTHER_CACHES]
+        chosen = any(isinstance(value, Cache) for value in kwargs.values()) or any(
+            value is not None for value in other_caches
+        )
         if not chosen and kwargs.get("use_cache", config.use_cache) is not False:
             cache = own_cache()
             if cache is not None:

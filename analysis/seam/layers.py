@@ -12,26 +12,26 @@ from ..errors import BadModel
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
     """The attention module of every layer, in order of layers. Raises BadModel when they cannot be told apart."""
-    found = [m for m in lm.modules() if hasattr(m, "layer_idx") and "attention" in type(m).__name__.lower()]
-    found.sort(key=lambda m: m.layer_idx)
+    modules = [m for m in lm.modules() if hasattr(m, "layer_idx") and "attention" in type(m).__name__.lower()]
+    modules.sort(key=lambda m: m.layer_idx)
     layers = lm.config.get_text_config().num_hidden_layers
-    if [m.layer_idx for m in found] != list(range(layers)):
+    if [m.layer_idx for m in modules] != list(range(layers)):
         raise BadModel(
-            f"{type(lm).__name__} has {layers} layers but {len(found)} attention modules could be found: "
+            f"{type(lm).__name__} has {layers} layers but {len(modules)} attention modules could be found: "
             "its attention cannot be followed layer by layer, so choose another model."
         )
-    if not all(getattr(m, "is_causal", True) for m in found):
+    if not all(getattr(m, "is_causal", True) for m in modules):
         raise BadModel(f"{type(lm).__name__} reads in both directions: choose a causal language model.")
-    return found
+    return modules
 
 
 def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
     """The layers of the model, each with its attention and all that follows up to the next; None where they do not
     stand in one list."""
     attention = attention_modules(lm)
-    for found in (m for m in lm.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == len(attention)):
-        if all(one in list(layer.modules()) for layer, one in zip(found, attention, strict=True)):
-            return list(found)
+    for candidates in (m for m in lm.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == len(attention)):
+        if all(module in list(layer.modules()) for layer, module in zip(candidates, attention, strict=True)):
+            return list(candidates)
     return None
 
 

@@ -60,11 +60,11 @@ class Parity:
 @torch.no_grad()
 def parity(lm: PreTrainedModel, ids: torch.Tensor, watch: bool = True) -> Parity:
     """Of the tokens [1, T]. `watch`: try the blocks of scores too, which statistics and methods are computed from."""
-    stock, found = _logits(lm, ids), []
+    stock, differences = _logits(lm, ids), []
     for watching in [None, _nobody] if watch else [None]:
         with apply(lm, _Stock(), watching):
-            found.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
-    one_pass, decoded = torch.tensor(found).amax(0).tolist()  # NaN stays NaN
+            differences.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
+    one_pass, decoded = torch.tensor(differences).amax(0).tolist()  # NaN stays NaN
     return Parity(one_pass, decoded, float(stock[0].abs().max()), ids.shape[1])
 
 
@@ -80,13 +80,13 @@ def _nobody(block: object, probabilities: torch.Tensor) -> None:
 
 def _logits(lm: PreTrainedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the last tokens in one pass, and of the very last after the others, one by one."""
-    whole = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.float()
+    one_pass = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.float()
     read = lm(ids[:, :-DECODED], use_cache=True, logits_to_keep=1)
     steps = []
-    for at in range(ids.shape[1] - DECODED, ids.shape[1]):
-        read = lm(ids[:, at : at + 1], **as_past(lm, past_of(read)), use_cache=True)
+    for token in range(ids.shape[1] - DECODED, ids.shape[1]):
+        read = lm(ids[:, token : token + 1], **as_past(lm, past_of(read)), use_cache=True)
         steps.append(read.logits.float())
-    return whole, torch.cat(steps, 1)
+    return one_pass, torch.cat(steps, 1)
 
 
 def check(config: PreTrainedConfig) -> Parity:
@@ -97,22 +97,23 @@ def check(config: PreTrainedConfig) -> Parity:
         small = small_config(config)
         key = kind(small)
         if key not in _checked:
-            kept = read_json(KEPT) or {}
-            _checked[key] = Parity(**kept["parity"]) if kept.get("kind") == key else of_random_weights(small)
-        found = _checked[key]
+            stored = read_json(KEPT) or {}
+            _checked[key] = Parity(**stored["parity"]) if stored.get("kind") == key else of_random_weights(small)
+        result = _checked[key]
     except AnalysisError:
         raise
     except Exception as error:  # foreign code fails in every way
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         raise BadModel(
-            f"Whether attention can be replaced in {family} models could not be tried ({said}): choose a {PLAIN} model."
+            f"Whether attention can be replaced in {family} models could not be tried ({reason}): choose a {PLAIN} "
+            "model."
         ) from error
-    if not found.same:
+    if not result.same:
         raise BadModel(
             f"{family} models compute something else here than in transformers (logits of a small copy differ by "
-            f"{found.difference:.1e}): choose a {PLAIN} model."
+            f"{result.difference:.1e}): choose a {PLAIN} model."
         )
-    return found
+    return result
 
 
 _checked: dict[str, Parity] = {}
@@ -208,7 +209,7 @@ def _narrow(text: PreTrainedConfig) -> None:
         elif type(value) is int and NARROW.search(name):
             setattr(text, name, min(value, WIDTH))
         elif isinstance(value, list) and NARROW.search(name):
-            setattr(text, name, [min(one, WIDTH) if type(one) is int else one for one in value])
+            setattr(text, name, [min(size, WIDTH) if type(size) is int else size for size in value])
     text.hidden_size, text.num_attention_heads = narrow, count
     if groups:
         text.num_key_value_heads = count if groups == heads else max(1, count * groups // heads)

@@ -67,21 +67,23 @@ class Flat:
 
     def need(self, module: str, name: str) -> None:
         """Take the definition of a name, as `module` sees it; names that are built in or local are passed over."""
-        known = source(module)
-        if name in known.imported:
-            origin, there = known.imported[name]
+        module_source = source(module)
+        if name in module_source.imported:
+            origin, original = module_source.imported[name]
             if origin.split(".")[0] != PACKAGE.split(".")[0]:
-                self.imports.add((origin, there, name))
+                self.imports.add((origin, original, name))
             else:
-                assert there is not None and there == name, f"{module} imports {origin} as {name}: import its names"
+                assert original is not None and original == name, (
+                    f"{module} imports {origin} as {name}: import its names"
+                )
                 self.need(origin, name)
             return
-        if name not in known.defined or (module, name) in self.begun:
+        if name not in module_source.defined or (module, name) in self.begun:
             return
         self.begun.add((module, name))
         if (module, name) in self.instead:
             self.scan(module, ast.parse(self.instead[module, name]))
-        elif isinstance(node := known.defined[name], ast.ClassDef):
+        elif isinstance(node := module_source.defined[name], ast.ClassDef):
             for part in (*node.bases, *node.decorator_list):
                 self.scan(module, part)
             self.members[module, name] = []
@@ -94,10 +96,10 @@ class Flat:
         settled = False
         while not settled:
             settled = True
-            for place, kept in list(self.members.items()):
+            for place, members in list(self.members.items()):
                 for node in source(place[0]).defined[place[1]].body:
-                    if node not in kept and self._comes(place, node):
-                        kept.append(node)
+                    if node not in members and self._comes(place, node):
+                        members.append(node)
                         self.scan(place[0], node)
                         settled = False
 
@@ -116,15 +118,15 @@ class Flat:
 
     def scan(self, module: str, node: ast.AST) -> None:
         """Take what a piece of code uses; of its annotations only what other libraries define."""
-        annotations = [getattr(one, part, None) for one in ast.walk(node) for part in ("annotation", "returns")]
-        inside = {id(one) for annotation in filter(None, annotations) for one in ast.walk(annotation)}
-        for one in ast.walk(node):
-            if isinstance(one, ast.Attribute) and id(one) not in inside:
-                self.mentioned.add(one.attr)
-            elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
-                origin, _ = source(module).imported.get(one.id, ("", None))
-                if id(one) not in inside or origin and origin.split(".")[0] != PACKAGE.split(".")[0]:
-                    self.need(module, one.id)
+        annotations = [getattr(child, part, None) for child in ast.walk(node) for part in ("annotation", "returns")]
+        inside = {id(child) for annotation in filter(None, annotations) for child in ast.walk(annotation)}
+        for child in ast.walk(node):
+            if isinstance(child, ast.Attribute) and id(child) not in inside:
+                self.mentioned.add(child.attr)
+            elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                origin, _ = source(module).imported.get(child.id, ("", None))
+                if id(child) not in inside or origin and origin.split(".")[0] != PACKAGE.split(".")[0]:
+                    self.need(module, child.id)
 
     def text(self, docstring: str, last: Iterable[str]) -> str:
         """The whole file: `docstring`, imports, constants, functions, classes, what is made of them, and `last`."""
@@ -135,7 +137,7 @@ class Flat:
         for place in self.order:
             written, kind = self._written(place), self._kind(place)
             if kind == "constants" and blocks & {
-                one.id for one in ast.walk(ast.parse(written)) if isinstance(one, ast.Name)
+                child.id for child in ast.walk(ast.parse(written)) if isinstance(child, ast.Name)
             }:
                 kind = "made of them"
             if written not in kinds[kind]:  # one statement may define two names
@@ -157,11 +159,13 @@ class Flat:
 
     def _imports(self) -> list[str]:
         plain = sorted(
-            f"import {module}" + f" as {here}" * (here != module) for module, name, here in self.imports if not name
+            f"import {module}" + f" as {local_name}" * (local_name != module)
+            for module, name, local_name in self.imports
+            if not name
         )
         grouped: dict[str, list[str]] = {}
-        for module, name, here in sorted(entry for entry in self.imports if entry[1]):
-            grouped.setdefault(module, []).append(name if name == here else f"{name} as {here}")
+        for module, name, local_name in sorted(entry for entry in self.imports if entry[1]):
+            grouped.setdefault(module, []).append(name if name == local_name else f"{name} as {local_name}")
         return plain + [f"from {module} import {', '.join(names)}" for module, names in grouped.items()]
 
     def _written(self, place: Place) -> str:
@@ -170,16 +174,18 @@ class Flat:
         if place in self.instead:
             return self.instead[place]
         lines, node = source(module).lines, source(module).defined[name]
-        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+        first = min([node.lineno, *(member.lineno for member in getattr(node, "decorator_list", []))])
         if not isinstance(node, ast.ClassDef):
             return "\n".join(lines[first - 1 : node.end_lineno])
-        begins = [min([one.lineno, *(d.lineno for d in getattr(one, "decorator_list", []))]) for one in node.body]
+        begins = [
+            min([member.lineno, *(d.lineno for d in getattr(member, "decorator_list", []))]) for member in node.body
+        ]
         written, before = lines[first - 1 : begins[0] - 1], begins[0] - 1
-        for one in node.body:
-            if one in self.members[place]:
+        for member in node.body:
+            if member in self.members[place]:
                 gap = [""] if written[-1].endswith('"""') and lines[before].strip() else []
-                written += gap + lines[before : one.end_lineno]
-            before = one.end_lineno
+                written += gap + lines[before : member.end_lineno]
+            before = member.end_lineno
         return "\n".join(written)
 
 

@@ -44,7 +44,7 @@ def readme(policy: dict, place: str = "") -> str:
     protocol = ", ".join(f"{name} {measured_by[name]}" for name in PROTOCOL if measured_by.get(name) is not None)
     kind = measured_by.get("dtype") or ""
     loaded = f", dtype=torch.{kind}" if kind in PLAIN else ""
-    other = (
+    elsewhere = (
         "" if loaded or not quality else f" It was measured with weights in {kind or 'an unknown type'}, not in these."
     )
     lines = [
@@ -57,7 +57,7 @@ def readme(policy: dict, place: str = "") -> str:
         f'    model = AutoModelForCausalLM.from_pretrained(place, attn_implementation="focuscope"{loaded})',
         "    focuscope_attention.attach(model)  # from here on model(...) and model.generate(...) read by this setting",
         "",
-        f"Measured: {quality or 'no quality was measured in this run.'}{other}",
+        f"Measured: {quality or 'no quality was measured in this run.'}{elsewhere}",
         f"Protocol: {protocol}; {versions}. Again: `{policy['command']}`",
         "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. "
         "No beam search.",
