@@ -59,6 +59,10 @@ class Desk:
         planned = plan(wanted)
         if planned["price"]["seconds"] > MOST_SECONDS:
             raise BadSetting(f"{planned['price']['said']}, and at most {MOST_SECONDS} s are run here: ask for less.")
+        from ..models.loading import try_seam
+
+        for name in {"model", "other_model"} & wanted.arguments.keys():
+            try_seam(wanted.arguments[name])  # loading does it else, and its passes are not those of the study
         with contextlib.redirect_stdout(sys.stderr), _left_at_the_first_pass():
             wanted.run(lambda fraction, stage: None)
         self.priced.add((verb, words))

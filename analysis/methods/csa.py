@@ -98,8 +98,8 @@ class CSA(Method):
                 f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
             )
             raise BadSetting(
-                f"The policy was made for {policy_shape} and this model has {model_shape[0]} layers of {model_shape[1]} "
-                "heads: calibrate on this model."
+                f"The policy was made for {policy_shape} and this model has {model_shape[0]} layers of "
+                f"{model_shape[1]} heads: calibrate on this model."
             )
         self.shape = model_shape
         self.held_.clear()

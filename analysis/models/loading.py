@@ -181,6 +181,14 @@ def load_model(
     return model
 
 
+def try_seam(name: str) -> None:
+    """Compare a small copy of a model with the stock one, as loading does, but without the weights; once in a process.
+    Errors: BadModel."""
+    place = locate(name)
+    with explained(name, place):
+        check(_from_pretrained(AutoConfig, place))
+
+
 def refuse_family(config: PreTrainedConfig) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type
