@@ -281,3 +281,23 @@ def router() -> Any:
 def methods() -> Any:
     """The field that names methods with their settings."""
     return field(None, "methods such as dense,focus,streaming_llm (default: all)")
+
+
+def layer() -> Any:
+    """The field that chooses a layer."""
+    return field(0, "number of the layer")
+
+
+def head() -> Any:
+    """The field that chooses a head of a layer."""
+    return field(0, "number of the head")
+
+
+def part() -> Any:
+    """The field that chooses a window of a text longer than the context."""
+    return field(0, "number of the window of the text")
+
+
+def without_first() -> Any:
+    """The field that leaves the attention sink out."""
+    return field(False, "leave the first token out and renormalise")

@@ -1,7 +1,19 @@
 """Key budgets per head (Calibrated Sparse Attention)."""
 
+from typing import Any
+
 from ..command import Command, OfModel, OfText, OfTexts, long_text, seed, window
 from ..declaration import field
+
+
+def policy() -> Any:
+    """The field that names a policy of budgets."""
+    return field(None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)")
+
+
+def shares() -> Any:
+    """The field of how many of the causal pairs are read, one row each."""
+    return field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
 
 
 class Calibrate(OfTexts):
@@ -47,9 +59,7 @@ class CapSweep(OfTexts):
     repeated_by = ("caps",)
     scores = True
 
-    policy: dict | str | None = field(
-        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
-    )
+    policy: dict | str | None = policy()
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
     tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share")
     tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share")
@@ -67,10 +77,8 @@ class ReadsSweep(OfTexts):
     repeated_by = ("shares",)
     scores = True
 
-    policy: str | None = field(
-        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
-    )
-    shares: list[float] | None = field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
+    policy: str | None = policy()
+    shares: list[float] | None = shares()
     window: int | None = window()
     tokens: int = field(16384, "most tokens on each side")
     seed: int = seed()
@@ -85,10 +93,8 @@ class ReadsText(OfText):
     repeated_by = ("shares",)
     scores = True
 
-    policy: str | None = field(
-        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
-    )
-    shares: list[float] | None = field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
+    policy: str | None = policy()
+    shares: list[float] | None = shares()
     window: int | None = window()
     long_text: str = long_text()
     seed: int = seed()
@@ -101,9 +107,7 @@ class Budgets(OfModel):
     page = "/kv-budgets?budgets=map"
     version = 2
 
-    policy: dict | str | None = field(
-        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
-    )
+    policy: dict | str | None = policy()
     window: int | None = window()
 
 
@@ -125,9 +129,7 @@ class LostKeys(OfText):
     page = "/kv-budgets?budgets=reads"
     scores = True
 
-    policy: dict | str | None = field(
-        None, "policy of Calibrated Sparse Attention: a stored name, or JSON (default: the stored policy)"
-    )
+    policy: dict | str | None = policy()
     cap: int | None = field(None, "most keys a head may read (default: the policy's cap)")
     position: int | None = field(None, "position of the token (default: the token that is hurt most)")
     window: int | None = window()

@@ -1,6 +1,6 @@
 """Learned groups of tokens (Focus)."""
 
-from ..command import OfModel, OfText, long_text, router, seed
+from ..command import OfModel, OfText, layer, long_text, router, seed
 from ..declaration import field
 
 
@@ -25,7 +25,7 @@ class Umap(OfText):
     page = "/token-groups"
 
     router: str = router()
-    layer: int = field(0, "number of the layer")
+    layer: int = layer()
     seed: int = seed()
     long_text: str = long_text()
 

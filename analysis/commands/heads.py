@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..command import SMALLEST, OfModel, OfText, Shape, long_text, seed
+from ..command import SMALLEST, OfModel, OfText, Shape, head, layer, long_text, part, seed, without_first
 from ..declaration import field
 
 ESTIMATE = 4  # plain passes of `ablate` beside those without heads
@@ -22,7 +22,7 @@ class Statistics(OfText):
 
     mass: float = field(0.9, "share of a head's attention that its rank must hold")
     window: int = field(128, "tokens that count as the window, the query included")
-    without_first: bool = field(False, "leave the first token out and renormalise")
+    without_first: bool = without_first()
     seed: int = seed()
     long_text: str = long_text()
 
@@ -37,16 +37,16 @@ class Head(OfText):
     served = {"part": 0}
     looks = True
 
-    layer: int = field(0, "number of the layer")
-    head: int = field(0, "number of the head")
+    layer: int = layer()
+    head: int = head()
     query: int | None = field(None, "position of the query in the window (default: the last token)")
     rows: list[int] | None = field(None, "first and last query of the tile to show exactly")
     columns: list[int] | None = field(None, "first and last key of the tile to show exactly")
     top: int = field(20, "number of keys to list")
-    without_first: bool = field(False, "leave the first token out and renormalise")
+    without_first: bool = without_first()
     mass: float = field(0.9, "share of a head's attention that its rank must hold")
     window: int = field(128, "tokens that count as the window, the query included")
-    part: int = field(0, "number of the window of the text")
+    part: int = part()
     long_text: str = long_text()
 
 
@@ -85,11 +85,11 @@ class HeadTokens(OfText):
     served = {"part": 0}
     looks = True
 
-    layer: int = field(0, "number of the layer")
-    head: int = field(0, "number of the head")
+    layer: int = layer()
+    head: int = head()
     top: int = field(5, "number of keys and readers of each token")
-    without_first: bool = field(False, "leave the first token out and renormalise")
-    part: int = field(0, "number of the window of the text")
+    without_first: bool = without_first()
+    part: int = part()
     long_text: str = long_text()
 
 
@@ -102,11 +102,11 @@ class Alike(OfText):
     served = {"part": 0}
     looks = True
 
-    layer: int = field(0, "number of the layer")
-    head: int = field(0, "number of the head")
+    layer: int = layer()
+    head: int = head()
     top: int = field(10, "number of heads to list")
-    without_first: bool = field(False, "leave the first token out and renormalise")
-    part: int | None = field(0, "number of the window of the text")
+    without_first: bool = without_first()
+    part: int | None = part()
     long_text: str = long_text()
 
 
@@ -125,7 +125,7 @@ class Ablate(OfText):
     exact: int = field(EXACT, "number of heads whose exact passes follow the estimate")
     together: bool = field(False, "one pass without all listed heads")
     others: bool = field(False, "one pass without all heads but the listed ones")
-    part: int | None = field(0, "number of the window of the text")
+    part: int | None = part()
     long_text: str = long_text()
     seed: int = seed()
 

@@ -1,6 +1,6 @@
 """Methods against dense attention."""
 
-from ..command import Command, OfModel, OfText, OfTexts, long_text, methods, seed, window
+from ..command import Command, OfModel, OfText, OfTexts, long_text, methods, part, seed, window
 from ..declaration import field
 
 
@@ -166,7 +166,7 @@ class HeadSplit(OfText):
 
     ratio: float = field(0.5, "share of the key-value heads that keep sinks and a window only")
     by: str = field("zero", "what a head's output becomes: zero, mean or resample")
-    part: int = field(0, "number of the window of the text")
+    part: int = part()
     long_text: str = long_text()
 
 

@@ -1,6 +1,6 @@
 """Routing to buckets of keys (GWR)."""
 
-from ..command import OfModel, OfText, OfTexts, seed
+from ..command import OfModel, OfText, OfTexts, head, layer, seed
 from ..declaration import field
 
 
@@ -58,8 +58,8 @@ class RouteVisit(OfText):
     looks = True
 
     position: int | None = field(None, "position of the query (default: the last of the first window)")
-    layer: int = field(0, "number of the layer")
-    head: int = field(0, "number of the head")
+    layer: int = layer()
+    head: int = head()
     router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router", alias="route_router")
     visited: int = field(2, "number of buckets a query visits (default: C / 32)")
     min_distance: int = field(64, "fewest tokens between query and key")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..command import SMALLEST, OfText, Shape, long_text, seed, window
+from ..command import SMALLEST, OfText, Shape, head, layer, long_text, part, seed, window
 from ..declaration import field
 
 TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
@@ -20,10 +20,10 @@ class Temperature(OfText):
     looks = True
 
     t: list[float] | None = field(None, "softmax temperatures; 1 is dense attention")
-    layer: int = field(0, "number of the layer")
-    head: int = field(0, "number of the head")
+    layer: int = layer()
+    head: int = head()
     query: int | None = field(None, "position of the query in the window (default: the last token)")
-    part: int = field(0, "number of the window of the text")
+    part: int = part()
     long_text: str = long_text()
 
 
