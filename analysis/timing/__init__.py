@@ -184,6 +184,10 @@ def _dense_kernels(q: Tensor) -> dict[str, Callable]:
 
     def torch_kernel(backend):
         def run(q, k, v):
+            shared = q.shape[1] // k.shape[1]
+            if shared > 1 and backend == SDPBackend.EFFICIENT_ATTENTION:
+                # It takes no shared heads: each query head reads a copy of its own, made inside the clock.
+                k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
             with sdpa_kernel(backend):
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 

@@ -30,7 +30,7 @@ def one_group(length, groups, batch=1, seed=0):
 def by_hand(q, k, v, members, window):
     """The definition in one line each, T x T, float64: out, lse, and the pairs that are kept."""
     q, k, v = q.double(), *(x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    place = torch.arange(q.shape[2])
+    place = torch.arange(q.shape[2], device=q.device)
     shared = (members[:, :, None] & members[:, None]).any(-1)
     keep = (shared | (place[:, None] - place < window)) & (place[:, None] >= place)
     scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~keep[:, None], float("-inf"))

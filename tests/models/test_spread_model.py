@@ -46,9 +46,12 @@ def test_a_model_is_laid_over_all_devices_and_reads_as_it_did(saved, monkeypatch
 def test_a_model_too_large_for_its_device_reads_as_on_one(saved, monkeypatch):
     """A device that takes a part of the layers only: the rest lies in main memory and is fetched layer by layer."""
     monkeypatch.setattr(
-        "transformers.integrations.accelerate.get_max_memory", lambda *a, **k: {0: 60_000, "cpu": 10**9}
+        # Bytes: the embedding and a layer, beside the room for the largest part that is fetched.
+        "transformers.integrations.accelerate.get_max_memory",
+        lambda *a, **k: {0: 120_000, "cpu": 10**9},
     )
     spread, plain = load_model(str(saved), device="spread"), load_model(str(saved), device="cuda", dtype="float32")
+    assert set(spread.lm.hf_device_map.values()) == {0, "cpu"}
     ids = torch.arange(40, device="cuda")[None] % 30
     near = METHODS["streaming_llm"]
     with torch.no_grad(), apply(spread, near(window=8)), apply(plain, near(window=8)):
