@@ -11,10 +11,8 @@ from analysis.corpus import natural_samples, sample_texts, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.due import counted as counted_in, predicted
-from analysis.runs.price import FIRST_SECONDS, free_memory, predict, spell_bytes
-from analysis.runs.stored import StoredStudy, read_study
-from analysis.runs.studies import study_files, study_folders
+from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted, spell_bytes
+from analysis.runs.stored import StoredStudy, read_study, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it

@@ -9,10 +9,10 @@ from typing import Any
 from ..commands import COMMANDS
 from ..corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
 from ..declaration import Field
+from ..declaration.written import TEXTS
 from ..errors import BadSetting, BadText
 from ..runs import Result
 from ..studies import NAMED
-from ..written import TEXTS
 from .options import fields, takes_methods
 
 

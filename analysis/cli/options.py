@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ..commands import COMMANDS
 from ..declaration import Field, fields_of, in_words, nested
+from ..declaration.written import METHODS, TEXTS
 from ..errors import AnalysisError, BadSetting
 from ..package import PROGRAM, version
 from ..runs.arguments import parameters
 from ..studies import NAMED
 from ..studies.registry import STORED
-from ..written import METHODS, TEXTS
 
 SHARED = ("model", "seed")  # of every verb, used or not
 

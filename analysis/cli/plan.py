@@ -7,9 +7,8 @@ from pathlib import Path
 from .. import places
 from ..files import read_json
 from ..runs import Price, RunStore
-from ..runs.due import counted, predicted
-from ..runs.price import predict
-from ..runs.studies import study_files, study_folders
+from ..runs.price import counted, predict, predicted
+from ..runs.stored import study_files, study_folders
 from ..studies import NAMED
 from .asked import Asked
 from .stored import request_of

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ..commands import COMMANDS
 from ..corpus import sample_texts
+from ..declaration.written import TEXTS
 from ..errors import AnalysisError, BadSetting, Cancelled
 from ..package import installs, version
 from ..places import CACHE, locate
 from ..runs import Result
 from ..runs.run import without_model
-from ..written import TEXTS
 from .answers import schema_of
 from .asked import Asked, asked
 from .options import fields, parsed

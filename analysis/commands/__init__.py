@@ -5,8 +5,12 @@ Importing this loads no torch: the app, the command line and the worker read the
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from typing import Any
 
-from ..command import Command
+from ..declaration import fields_of
+from ..declaration.command import Command
+from ..declaration.written import written
 from ..errors import BadSetting
 
 
@@ -29,3 +33,12 @@ def request(verb: str, arguments: object) -> Command:
     if verb not in COMMANDS:
         raise BadSetting(f"There is no command {str(verb)[:40]!r}; there are: {', '.join(COMMANDS)}.")
     return COMMANDS[verb].from_arguments(arguments)
+
+
+def commandline(verb: str, arguments: Mapping[str, Any]) -> str:
+    """`python -m analysis VERB ...` that runs `verb` with `arguments`, named as its fields.
+
+    What is None or empty text is left out: it was not chosen. Of `study` the argument `name` says which one. A text or
+    a folder that lies elsewhere on another machine is given as a word to fill in, such as TEXT or DIR.
+    """
+    return written(verb, fields_of(COMMANDS[verb]) if verb in COMMANDS else (), arguments)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..command import Command, OfModel, OfText, OfTexts, long_text, seed, window
 from ..declaration import field
+from ..declaration.command import Command, OfModel, OfText, OfTexts, long_text, seed, window
 
 
 def policy() -> Any:

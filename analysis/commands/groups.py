@@ -1,7 +1,7 @@
 """Learned groups of tokens (Focus)."""
 
-from ..command import OfModel, OfText, layer, long_text, router, seed
 from ..declaration import field
+from ..declaration.command import OfModel, OfText, layer, long_text, router, seed
 
 
 class Groups(OfText):

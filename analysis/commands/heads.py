@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..command import SMALLEST, OfModel, OfText, Shape, head, layer, long_text, part, seed, without_first
 from ..declaration import field
+from ..declaration.command import SMALLEST, OfModel, OfText, Shape, head, layer, long_text, part, seed, without_first
 
 ESTIMATE = 4  # plain passes of `ablate` beside those without heads
 EXACT = 8  # heads whose exact passes follow its estimate

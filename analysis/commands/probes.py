@@ -1,7 +1,7 @@
 """Long-context tests and benchmarks."""
 
-from ..command import OfModel, OfText, methods, router, seed
 from ..declaration import field
+from ..declaration.command import OfModel, OfText, methods, router, seed
 
 
 class Probe(OfModel):

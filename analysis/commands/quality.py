@@ -1,7 +1,7 @@
 """Methods against dense attention."""
 
-from ..command import Command, OfModel, OfText, OfTexts, long_text, methods, part, seed, window
 from ..declaration import field
+from ..declaration.command import Command, OfModel, OfText, OfTexts, long_text, methods, part, seed, window
 
 
 class Evaluate(OfText):

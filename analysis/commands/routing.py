@@ -1,7 +1,7 @@
 """Routing to buckets of keys (GWR)."""
 
-from ..command import OfModel, OfText, OfTexts, head, layer, seed
 from ..declaration import field
+from ..declaration.command import OfModel, OfText, OfTexts, head, layer, seed
 
 
 class Route(OfTexts):

@@ -1,7 +1,7 @@
 """Stored runs, and what serves this program."""
 
-from ..command import Command, seed
 from ..declaration import field
+from ..declaration.command import Command, seed
 
 
 class Runs(Command):

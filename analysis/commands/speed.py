@@ -1,7 +1,7 @@
 """Speed and memory."""
 
-from ..command import Command, OfModel, OfText, long_text, router, seed
 from ..declaration import field
+from ..declaration.command import Command, OfModel, OfText, long_text, router, seed
 
 
 class Launch(OfText):

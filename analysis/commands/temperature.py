@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..command import SMALLEST, OfText, Shape, head, layer, long_text, part, seed, window
 from ..declaration import field
+from ..declaration.command import SMALLEST, OfText, Shape, head, layer, long_text, part, seed, window
 
 TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
 

@@ -1,7 +1,7 @@
 """What a text and a model are."""
 
-from ..command import Command, OfModel, OfText, long_text, router, seed
 from ..declaration import field
+from ..declaration.command import Command, OfModel, OfText, long_text, router, seed
 
 
 class Read(Command):

@@ -1,7 +1,7 @@
 """Training and stored studies."""
 
-from ..command import Command, OfModel, seed
 from ..declaration import field
+from ..declaration.command import Command, OfModel, seed
 
 
 class Finetune(OfModel):

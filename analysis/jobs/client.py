@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..canonical import canonical
+from ..declaration.canonical import canonical
 from ..errors import AnalysisError, BadSetting
 from ..files import read_json, write_json
 from ..limits import limits

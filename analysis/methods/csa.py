@@ -11,7 +11,7 @@ from ..errors import BadSetting, NotFitted
 from ..kernels.evict import Cache
 from ..kernels.topk import smallest_kept, topk_attention
 from ..metrics.budgets import FLOOR
-from ..runs.studies import POLICY_FORMAT
+from ..runs.stored import POLICY_FORMAT
 from ..seam.cache import GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..commandline import commandline
+from ..commands import commandline
 from ..studies.registry import of_file
 from . import PAPERS, find
 from .cells import Cell

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import MISSING
 from typing import Any
 
-from ..canonical import canonical
 from ..commands import COMMANDS
 from ..declaration import Declared, Field, check_names, fields_of
+from ..declaration.canonical import canonical
 
 BROUGHT = ("context", "progress", "request")  # what a caller brings along: no argument
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..canonical import parsed
+from ..declaration.canonical import parsed
 from ..errors import AnalysisError, BadSetting
 from ..files import claimed, clear, read_json, write_json
 from . import retention

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..canonical import parsed
 from ..corpus import text_hash
+from ..declaration.canonical import parsed
 from ..errors import BadSetting
 from ..files import change, draft
 from .arrival import DRAFT, arrive, check_room

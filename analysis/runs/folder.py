@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..answer import Answer
-from ..canonical import canonical, parsed, plain_numbers
+from ..declaration.canonical import canonical, parsed, plain_numbers
 from ..errors import BadSetting
 from ..files import change, write_text
 from .keys import SCHEMA, SCHEMAS, Asked, check_verb

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from .. import places
-from ..canonical import canonical
-from ..command import SCHEMA, Command, at_default, hashed
 from ..commands import COMMANDS
+from ..declaration.canonical import canonical
+from ..declaration.command import SCHEMA, Command, at_default, hashed
 from ..errors import BadSetting
 
 SCHEMAS = (1, SCHEMA)  # that can be read

@@ -1,11 +1,19 @@
 """What an action will cost, predicted from what it cost on this machine before, and how far off that was."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
+
+from ..commands import COMMANDS
+from ..declaration.command import Command, Shape
+
+if TYPE_CHECKING:
+    from .run import Run
 
 RECENT = 20  # past runs that count: enough for a median, few enough to follow a change of machine or load
 APART = 1.5  # a run and one of so many times its size tell what more work costs
@@ -15,6 +23,19 @@ FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
 PATIENT = 60  # seconds from which a smaller scope stands beside the button
 LONG = 600  # seconds of a long job that are said to be too many
+FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
+HEADS = 48  # of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted
+OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
+FOUND = 0.1  # of a reading: what a request takes that finds it
+QUICK = 0.3  # of the seconds of a reading: who took less had found it
+WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
+FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
+HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
+STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
+OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
+FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
+LOGITS = 2  # tensors [T, vocabulary] that are compared
+OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 
 
 @dataclass(frozen=True)
@@ -153,3 +174,121 @@ def spell(seconds: float) -> str:
 def spell_bytes(count: int) -> str:
     """Bytes as a person says them."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 1):.0f} MB"
+
+
+def predicted(store: Any, verb: str, args: dict, tokens: int, card: "Run | None" = None) -> Price:
+    """Seconds of a request that reads so many tokens, and memory beside the model's weights where its model was loaded
+    here before. `card`: the stored one of the model, by default looked up."""
+    model = str(args.get("model") or "demo")
+    command = COMMANDS.get(verb, Command)
+    card, tokens = card or store.find("model", {"model": model}), command.made_tokens or tokens
+    if card is None:
+        return store.price(verb, model, tokens, None, args)
+    shape = Shape(card.numbers["layers"], card.numbers["heads"])
+    a_pass = _a_pass(card.numbers)
+    first = partial(_guess, heads=shape.layers * shape.heads, a_pass=a_pass)
+    pace = _pace(store, model, first, shape) if command.readings is not None else 1.0
+    is_read = _is_read(store, verb, model, args)
+
+    def guess(size: float) -> float:
+        return (FOUND if is_read else 1.0) * pace * first(verb, size)
+
+    def alike(took: float, size: float) -> bool:
+        return command.served is None or (took < QUICK * pace * first(verb, size)) == is_read
+
+    needed = held(command, args, tokens, card.numbers, is_read)
+    return store.price(verb, model, tokens, needed, args, guess, alike, shape)
+
+
+def _a_pass(card: dict) -> float:
+    """Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its size
+    says where a card of an earlier version does not tell."""
+    parity = card.get("parity") or {}
+    if parity.get("seconds"):
+        return parity["seconds"] / parity["tokens"]
+    return 2 * card["parameters"] / WORK[card["device"].partition(":")[0]]
+
+
+def _is_read(store: Any, verb: str, model: str, args: dict) -> bool:
+    """Whether Start has read the text of a request and left what it asks for."""
+    served = COMMANDS.get(verb, Command).served
+    arguments = {"shuffled": True} | args
+    if served is None or any(arguments.get(name, usual) != usual for name, usual in served.items()):
+        return False
+    wanted = {name: arguments[name] for name in OF_START if name in arguments}
+    return any(
+        wanted.items() <= (OF_START | request).items()
+        for _, _, request in store.past("start", model)
+        if wanted.get("text")
+    )
+
+
+def _guess(verb: str, size: float, *, heads: int, a_pass: float) -> float:
+    """Seconds of a verb that was never run here, on a machine as fast as WORK says, by a model of so many heads in all;
+    `a_pass`: those of one token in one plain pass of it."""
+    command, reading = COMMANDS.get(verb, Command), FIRST_SECONDS_PER_TOKEN * min(1.0, heads / HEADS)
+    readings = 1.0 if command.readings is None else command.readings
+    return FIRST_SECONDS + size * (readings * (reading + 3 * a_pass) + command.passes * a_pass)
+
+
+def _pace(store: Any, model: str, first: Callable[[str, float], float], shape: Shape) -> float:
+    """How many times as long as guessed the commands that say what they read took here with this model: what one of
+    them took tells the first price of the others. Those that found a reading tell nothing."""
+    took = [
+        seconds / first(verb, command.workload(request, tokens, shape))
+        for verb, command in COMMANDS.items()
+        if command.readings is not None
+        for seconds, tokens, request in store.past(verb, model)[:3]
+    ]
+    return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
+
+
+def counted(store: Any, args: dict) -> tuple[int, int | None]:
+    """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
+    None where they were not."""
+    keys = [args["text"]] if args.get("text") else args.get("texts") or []
+    inspected = []
+    for key in keys:
+        request = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
+        inspected.append(store.find("inspect", request))
+    counts = [run.numbers for run in inspected if run is not None]
+    tokens = sum(numbers["tokens"] for numbers in counts) or FIRST_GUESS
+    if isinstance(args.get("tokens"), int):
+        tokens = min(tokens, args["tokens"]) if counts else args["tokens"]
+    return tokens, counts[0]["max_positions"] if counts else None
+
+
+def held(
+    command: type[Command], args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False
+) -> int:
+    """Bytes at the peak of a request that reads so many tokens; `card`: the numbers of the verb `model`. `found`: the
+    reading of an earlier page serves it, so that the model reads nothing."""
+    width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
+    window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if command.scores else tokens)
+    if found:
+        return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
+    if command.verb == "fit-router":
+        inputs = 4 * FITTED_ON * layers * width
+        return FIXED + inputs + FITTED_IN * of_token(item, width, card.get("inner"))
+    total = FIXED + window * of_token(item, width, card.get("inner"))
+    if command.looks:
+        of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
+        whole = layers * of_layer
+        total += whole if whole <= STATES_BYTES else of_layer
+        total += OF_TOKEN_AND_LAYER * tokens * layers
+    if command.gradient:  # the estimate keeps what every layer computed for the way back
+        total += (layers - 1) * window * of_token(item, width, card.get("inner"))
+        total += OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
+    if command.scores:
+        total += LOGITS * item * window * card.get("vocabulary", 0)
+    return total
+
+
+def of_token(item: int, width: int, inner: int | None) -> int:
+    """Bytes of a token in a pass: the tensors of one layer that are held at once, of `item` bytes a number."""
+    return item * (HIDDEN_COPIES * width + INNER_COPIES * (inner or 4 * width))
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of a number of the type that a card names."""
+    return 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 4

@@ -10,12 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..canonical import LARGEST, parsed
+from ..commands import commandline
+from ..corpus import sample_texts, text_hash
+from ..declaration.canonical import LARGEST, parsed
 from ..errors import AnalysisError, BadSetting
 from ..files import write_text
 from .catalogue import Stamp, stamp
 from .keys import Asked
 
+PLACES = ("text", "texts", "against")  # arguments that name texts by their hash
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 MARKS = "marks.json"
 MAX_MARKS = 100_000  # bytes
@@ -242,3 +245,16 @@ def may_be_pinned(folder: Path) -> bool:
 def write_marks(folder: Path, marks: Marks) -> None:
     """Note `marks` beside the run in `folder`, whole or not at all."""
     write_text(folder / MARKS, json.dumps(asdict(marks)))
+
+
+def command_of(run: Run) -> str:
+    """The command that makes a stored run; a text that did not come with the program is TEXT, a word to fill in, and a
+    corpus is DIR."""
+    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
+    args = {name: value for name, value in run.request.items() if name != "made"}
+    for name in PLACES:
+        if isinstance(value := args.get(name), list):
+            args[name] = [names.get(key, "TEXT") for key in value]
+        elif value:
+            args[name] = names.get(value, "TEXT")
+    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..answer import Answer
-from ..command import SMALLEST, Command, Shape
 from ..commands import COMMANDS
 from ..corpus import read_text, sample_texts
+from ..declaration.command import SMALLEST, Command, Shape
 from ..errors import BadSetting
 from ..files import clear, sweep, write_bytes
 from ..places import plain_name

@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..command import full_place, imported
 from ..commands import COMMANDS
+from ..declaration.command import full_place, imported
 from .registry import PART, STORED
 
 

@@ -1,7 +1,7 @@
 """The JSON Schema of policy.json, made from the fields of the methods that can be taken along."""
 
 from ..methods import METHODS
-from ..runs.studies import POLICY_FORMAT
+from ..runs.stored import POLICY_FORMAT
 from .carry import TAKEN
 
 TYPES = {"int": "integer", "float": "number", "str": "string"}

@@ -4,7 +4,7 @@ import streamlit as st
 
 from analysis.benchmarks import SET_UPS, TASKS, here
 from analysis.claims import Comparison
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.runs import Run
 from app import cached
 from app.quality.words import Asked

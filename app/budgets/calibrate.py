@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.runs import Run
-from analysis.runs.corpora import TEXTS
+from analysis.runs.brought import TEXTS
 from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps

@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
-from analysis.runs.studies import POLICY_FORMAT, policies, study_folders
+from analysis.runs.stored import POLICY_FORMAT, policies, study_folders
 from app import cached, topbar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state

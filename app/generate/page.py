@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.jobs import JobStatus
 from analysis.runs import Run
 from app import cached

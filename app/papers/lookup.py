@@ -10,7 +10,7 @@ from analysis.benchmarks import here
 from analysis.papers.beside import made, measuring
 from analysis.papers.ours import Beside, Job, Number
 from analysis.runs import Run
-from analysis.runs.corpora import corpora
+from analysis.runs.brought import corpora
 from app import cached
 from app.ui import asking
 

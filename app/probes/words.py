@@ -1,6 +1,6 @@
 """The words of the long-context tests: tasks, ways to reach further, one method's row, the command line."""
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.corpus import sample_texts, text_hash
 from app.quality import words as quality_words
 from app.quality.words import Asked

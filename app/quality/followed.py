@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.runs import Run
 from app import cached
 from app.quality import cards, charts, search, speed as quality_speed, split, words

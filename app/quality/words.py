@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.claims import Comparison, Verdict, number
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
 from app import cached

@@ -4,8 +4,8 @@ import re
 
 import streamlit as st
 
-from analysis.commandline import commandline
-from analysis.runs.corpora import TEXTS
+from analysis.commands import commandline
+from analysis.runs.brought import TEXTS
 from app import cached
 from app.routing import recall, texts as own_texts
 from app.routing.words import head_columns

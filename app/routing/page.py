@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.errors import NotFitted
 from analysis.runs import Run
-from analysis.runs.studies import study_folders
+from analysis.runs.stored import study_folders
 from app import cached
 from app.routing import closure, cost, fit, heads, recall, token
 from app.routing.words import LEFT_OUT

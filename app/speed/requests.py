@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict

@@ -4,7 +4,7 @@ import re
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from analysis.runs.corpora import TEXTS, corpora
+from analysis.runs.brought import TEXTS, corpora
 from app import cached
 from app.selection import state
 from app.ui import basket, jobs, widgets

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.package import PROGRAM
-from analysis.runs.again import command_of
+from analysis.runs.run import command_of
 from app import cached
 from app.ui import widgets
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.runs.conclusions import changed
 from analysis.runs.stored import StoredStudy
 from analysis.studies.registry import LAB

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from app import cached
 from app.ui import widgets
 from app.worth import tables as worth

@@ -7,8 +7,7 @@ from analysis.files import write_whole
 from analysis.places import CACHE, revision
 from analysis.runs import Result
 from analysis.runs.conclusions import Conclusion, conclusions, ends_of
-from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study
-from analysis.runs.studies import study_files
+from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study, study_files
 from analysis.studies import NAMED
 from analysis.studies.registry import STORED
 from analysis.studies.stored.quick import checks

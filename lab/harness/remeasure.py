@@ -12,8 +12,7 @@ from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.files import read_json
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.runs.stored import StudyProtocol
-from analysis.runs.studies import study_files
+from analysis.runs.stored import StudyProtocol, study_files
 from analysis.studies import NAMED
 from analysis.studies.context import Context, protocol
 from analysis.studies.stored.runner import Study

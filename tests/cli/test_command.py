@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.command import Command
 from analysis.commands import COMMANDS, request
 from analysis.declaration import field, fields_of
+from analysis.declaration.command import Command
 from analysis.errors import BadSetting
 from analysis.runs.keys import asked_now
 from analysis.runs.run import Marks

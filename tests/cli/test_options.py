@@ -11,10 +11,9 @@ import pytest
 from analysis.__main__ import main
 from analysis.cli.asked import asked
 from analysis.cli.options import fields, parser, takes_methods
-from analysis.command import imported
-from analysis.commandline import commandline
-from analysis.commands import COMMANDS
+from analysis.commands import COMMANDS, commandline
 from analysis.declaration import Field
+from analysis.declaration.command import imported
 from analysis.errors import BadSetting
 from analysis.studies.registry import STORED
 

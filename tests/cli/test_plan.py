@@ -8,7 +8,7 @@ from analysis.__main__ import main
 from analysis.cli.asked import asked
 from analysis.cli.options import fields
 from analysis.cli.plan import plan
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.runs import Result, RunStore
 from tests.cli.test_options import ASKED, is_needed, read, samples
 

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 from analysis.runs import Result, RunStore
-from analysis.runs.studies import study_folders
+from analysis.runs.stored import study_folders
 from tests.made.results import HEADS, LAYERS, protocol, tokens
 
 BUCKETS, BUDGETS = 64, (1, 2, 4, 8)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.runs import Result, RunStore
-from analysis.runs.studies import study_folders
+from analysis.runs.stored import study_folders
 from tests.made.results import GROUPS, LAYERS, protocol, tokens
 
 NAMES = ("softmax", "balance loss", "entropy and balance loss", "sinkhorn")

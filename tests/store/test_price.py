@@ -6,13 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.command import Shape
 from analysis.commands import COMMANDS
 from analysis.commands.temperature import TEMPERATURES
+from analysis.declaration.command import Shape
 from analysis.probes.named import LENGTH
-from analysis.runs.due import predicted
-from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, predict, spell, together
+from analysis.runs.price import FIRST_SECONDS, held, predict, predicted, spell, together
 from analysis.studies.heads.names import TEXTS
 from analysis.studies.temperature.curve import ALL_LAYERS
 from tests.made.stored_runs import ASK, PROTOCOL, result

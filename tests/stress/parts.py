@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from analysis.commandline import commandline
+from analysis.commands import commandline
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import read_json, write_text
 from analysis.runs import Result

@@ -12,9 +12,9 @@ from analysis.jobs.wire import encode, messages
 from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
 from analysis.runs.arguments import check_arguments
+from analysis.runs.brought import corpus_folder
 from analysis.runs.bundle import read_bundle
-from analysis.runs.corpora import corpus_folder
-from analysis.runs.studies import policies
+from analysis.runs.stored import policies
 from analysis.studies import STUDIES
 from app.budgets import edits
 from app.quality import cards

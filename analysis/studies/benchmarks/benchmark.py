@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from ...answer import Answer, doc, record
 from ...benchmarks import FOLDER, SET_UPS, TASKS
-from ...commandline import commandline
+from ...commands import commandline
 from ...commands.probes import Benchmark
 from ...errors import BadSetting, TooLarge
 from ...metrics.intervals import BLOCKS, interval

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from ...answer import Worded, doc, record
-from ...commandline import commandline
+from ...commands import commandline
 from ...errors import BadSetting
 from ...files import write_json
 from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads

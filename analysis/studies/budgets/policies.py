@@ -16,7 +16,7 @@ from ...methods import METHODS
 from ...methods.base import Method
 from ...metrics.budgets import FLOOR
 from ...models import Model
-from ...runs.studies import POLICY_FORMAT
+from ...runs.stored import POLICY_FORMAT
 from ..context import Context, protocol
 from ..text.held_out import make_folder
 

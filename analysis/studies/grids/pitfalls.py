@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...answer import Answer, doc, record
-from ...commandline import commandline
+from ...commands import commandline
 from ...commands.probes import Pitfalls
 from ...errors import BadSetting
 from ...kernels.collisions import collide, hash_codes

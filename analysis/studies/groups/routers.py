@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ...answer import Answer, doc, record
-from ...commandline import commandline
+from ...commands import commandline
 from ...commands.groups import FitRouter
 from ...corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
 from ...errors import AnalysisError, BadSetting

@@ -12,7 +12,7 @@ from ...answer import Worded, doc, record
 from ...corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
 from ...errors import BadSetting
 from ...models import Model
-from ...runs.corpora import corpus_folder
+from ...runs.brought import corpus_folder
 from ...statistics.heads import ALL
 from ...statistics.sampled import QueryReading
 from ...statistics.together import Together

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...commandline import commandline
+from ...commands import commandline
 from ...commands.routing import Route
 from ...corpus import text_hash
 from ...errors import BadSetting

@@ -8,7 +8,7 @@ import numpy as np
 from ...corpus import tokenize
 from ...errors import BadSetting, BadText
 from ...models import Model
-from ...runs.corpora import corpus_folder
+from ...runs.brought import corpus_folder
 from ..context import Context
 from ..text.held_out import texts_of
 

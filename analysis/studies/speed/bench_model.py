@@ -13,8 +13,7 @@ from ...errors import AnalysisError, BadSetting
 from ...kernels.parts import now
 from ...models import Model
 from ...runs import Result, Run, RunStore
-from ...runs.due import predicted
-from ...runs.price import spell, spell_bytes
+from ...runs.price import predicted, spell, spell_bytes
 from ...statistics import forward
 from ...timing import peak_bytes, processor
 from .. import STUDIES

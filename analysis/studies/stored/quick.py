@@ -13,13 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from ...commandline import commandline
+from ...commands import commandline
 from ...errors import BadSetting
 from ...files import read_json
 from ...models import Model
 from ...runs import Result
-from ...runs.stored import StudyProtocol
-from ...runs.studies import study_files
+from ...runs.stored import StudyProtocol, study_files
 from ..context import Context, protocol
 
 NOTHING = 1e-5  # what is no difference: a share that is 0 but for rounding differs between processors

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...commandline import commandline
+from ...commands import commandline
 from ...corpus import text_hash
 from ...declaration import field, fields_of
 from ...errors import BadSetting, Cancelled
@@ -39,7 +39,7 @@ from ...metrics.intervals import SEEDS
 from ...models import Model
 from ...runs import Result
 from ...runs.arguments import check_arguments
-from ...runs.corpora import corpus_folder
+from ...runs.brought import corpus_folder
 from .. import NAMED
 from ..context import Context, check_seed, protocol
 from ..registry import version_of
@@ -284,7 +284,7 @@ def stopwatch(path: Path) -> Iterator[Callable[[], float]]:
 def study(name: str, *, context: Context, **options: Any) -> Result:
     """Run the study `name` with `options`, named as its own parameters; it goes on where it was stopped.
 
-    In a browser `corpus` is what `runs.corpora` allows, and the result lies in the store's own state, where pages find
+    In a browser `corpus` is what `runs.brought` allows, and the result lies in the store's own state, where pages find
     it. Errors: BadSetting, and those of the study.
     """
     if name not in NAMED:

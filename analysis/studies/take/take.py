@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ...commandline import commandline
+from ...commands import commandline
 from ...errors import BadSetting
 from ...files import write_whole
 from ...methods import METHODS
 from ...places import locate
 from ...runs import Result, Run, RunStore
-from ...runs.again import command_of
-from ...runs.studies import POLICY_FORMAT
+from ...runs.run import command_of
+from ...runs.stored import POLICY_FORMAT
 from ...take.carry import carry
 from ...take.pack import pack, readme
 from ..context import Context, protocol

@@ -11,7 +11,7 @@ import numpy as np
 from ...corpus import Tokens, text_hash, tokenize
 from ...errors import BadSetting, BadText
 from ...models import Model
-from ...runs.corpora import corpus_folder
+from ...runs.brought import corpus_folder
 from ..context import Context
 from .held_out import check_range, texts_of
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...errors import BadSetting
 from ...models import Model
-from ...runs.memory import STATES_BYTES
+from ...runs.price import STATES_BYTES
 from ...statistics.states import States, attention_states, state_bytes
 from ..context import Context, Reading
 

@@ -9,7 +9,7 @@ import numpy as np
 from pandas import DataFrame
 
 from ...answer import Answer, doc, plain, record
-from ...commandline import commandline
+from ...commands import commandline
 from ...commands.groups import TrainRouter
 from ...corpus import text_hash, token_stream
 from ...errors import BadSetting
@@ -21,7 +21,7 @@ from ...methods import METHODS
 from ...metrics.intervals import over_units
 from ...metrics.quality import perplexity
 from ...models import CACHE, Model, load_model
-from ...runs.corpora import corpus_folder
+from ...runs.brought import corpus_folder
 from ...seam.attention import apply
 from ...statistics import attention_inputs
 from ...training.checkpoints import one_training
@@ -88,7 +88,7 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
 
     Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state). `label`
     ends its name, as in k8-top1-LABEL, so that it stands beside others of its size. Asked for in a browser, `corpus`
-    is what `runs.corpora` allows and there is no `output`: phase 2 leaves its copy in `models_cache/finetuned`.
+    is what `runs.brought` allows and there is no `output`: phase 2 leaves its copy in `models_cache/finetuned`.
     `phase` 2 starts from the trained router of this name, whose settings count, and trains a copy of the model with it
     (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
     model folder with the router in its `focus/`, and the numbers are the copy's.

@@ -5,7 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.runs import corpora
+from analysis.runs import brought
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
 from app.training import ablations
@@ -109,7 +109,7 @@ def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, mon
     app = opened(train_corpus="books")
     assert any("corpus “books” is not available" in caption.value.replace("\\", "") for caption in app.caption)
     (tmp_path / "corpora" / "books").mkdir(parents=True)
-    monkeypatch.setattr(corpora, "CORPORA", tmp_path / "corpora")
+    monkeypatch.setattr(brought, "CORPORA", tmp_path / "corpora")
     app = opened(train_corpus="books")
     assert app.selectbox(key="train_corpus_folder_pick").value == "books" and not app.multiselect
     app.button(key="train_run").click().run()

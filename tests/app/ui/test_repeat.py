@@ -8,8 +8,8 @@ import pytest
 from analysis.cli.options import fields, parser
 from analysis.corpus import sample_texts
 from analysis.places import CACHE
-from analysis.runs.again import command_of
 from analysis.runs.folder import read_run
+from analysis.runs.run import command_of
 from app.ui import cite, repeat
 from tests.made.in_process import opened, put
 

@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget, cache_keys, reads
-from analysis.runs.studies import policies
+from analysis.runs.stored import policies
 from analysis.seam.attention import apply
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.edited import budgets, calibrations

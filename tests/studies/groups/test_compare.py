@@ -9,9 +9,8 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
-from analysis.runs.corpora import corpora, corpus_folder
-from analysis.runs.stored import read_study
-from analysis.runs.studies import study_files, study_folders
+from analysis.runs.brought import corpora, corpus_folder
+from analysis.runs.stored import read_study, study_files, study_folders
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.compare import ARMS, chance, matched_table

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .declaration import Declared, Field, in_words
-from .package import PROGRAM
+from ..package import PROGRAM
+from . import Declared, Field, in_words
 
 METHODS = ("method", "methods")  # fields that may name methods with their settings: --set and others help
 TEXTS = ("text", "texts", "against")  # fields that name texts, by their hash once they are read

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
+from ..errors import BadSetting
+from . import check_names, field, fields_of, in_address
 from .canonical import canonical
-from .declaration import check_names, field, fields_of, in_address
-from .errors import BadSetting
 from .written import written
 
 SCHEMA = 2  # of the identity of a request; 1 knew neither version nor revision
@@ -44,10 +44,10 @@ class Command:
     for itself, to time or to train. `stored`: it leaves a stored study. `unasked`: pages need its answer before they
     can say what anything costs.
 
-    Its price: `readings` and `passes` say what it does with a token (`runs.due`); every entry of the fields
+    Its price: `readings` and `passes` say what it does with a token (`runs.price`); every entry of the fields
     `repeated_by` reads the text once more; `made_tokens` are those of texts that it makes itself; with the arguments
     `served` it finds what Start's reading of the text left. Its memory: `looks` keeps queries and keys, `scores`
-    compares logits, `gradient` takes a loss backwards (`runs.memory`).
+    compares logits, `gradient` takes a loss backwards (`runs.price`).
     """
 
     verb: ClassVar[str] = ""
@@ -200,7 +200,7 @@ class Command:
 
 
 OUTSIDE = ("lab.", "tests.")  # beside the analysis in a checkout
-ANALYSIS = __name__.removesuffix(".command")  # a wheel holds it as focuscope.analysis
+ANALYSIS = __name__.removesuffix(".declaration.command")  # a wheel holds it as focuscope.analysis
 
 
 def full_place(place: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, get_args, get_origin
 
-from .errors import BadSetting
+from ..errors import BadSetting
 
 LONGEST = 2_000  # characters of a word: texts themselves travel by their hash
 FOLDERS = ("corpus", "data", "runs", "work")

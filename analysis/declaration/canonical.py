@@ -5,7 +5,7 @@ import math
 from collections.abc import ItemsView, Mapping
 from typing import Any, NoReturn
 
-from .errors import BadSetting
+from ..errors import BadSetting
 
 MAX_REQUEST_CHARACTERS = 16_384
 MAX_DEPTH = 6
