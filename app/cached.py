@@ -1,12 +1,17 @@
 """The only place where the app meets the store and the worker. Everything here is bounded and keyed by content."""
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from analysis import available, places
+from analysis.command import Command
+from analysis.commands import request as requested
 from analysis.corpus import natural_samples, sample_texts, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
@@ -20,10 +25,28 @@ MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
 SPENT = "_spent"  # of the session: predicted seconds of what was computed while one page is drawn, asked by nobody
-WANTED = "_wanted"  # of the session: requests that one button asked for while one page is drawn: (verb, arguments)
+WANTED = "_wanted"  # of the session: requests that one button asked for while one page is drawn
 SEEN = "_seen"  # of the session: id -> run whose tables were read, while one page is drawn
 DRAWN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
+
+
+def takes_requests(place: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function whose argument `place` is a request, or a list of them, take a verb and plain arguments too."""
+
+    def of_function(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def taking(*given: Any, **named: Any) -> Any:
+            if len(given) > place and isinstance(given[place], str):
+                verb, arguments = given[place : place + 2]
+                several = isinstance(arguments, (list, tuple))
+                request = [requested(verb, args) for args in arguments] if several else requested(verb, arguments)
+                given = (*given[:place], request, *given[place + 2 :])
+            return function(*given, **named)
+
+        return taking
+
+    return of_function
 
 
 @dataclass(frozen=True)
@@ -105,9 +128,9 @@ def find_run(run_id: str) -> Run | None:
 def card(model: str | None) -> Run | None:
     """The stored card of a model, looked up once while a page is drawn, or a part of it that is redrawn alone."""
     cards = st.session_state.setdefault(CARDS, {})
-    if cards.get(model) is None:
+    if model and cards.get(model) is None:
         cards[model] = store().find("model", {"model": model})
-    return cards[model]
+    return cards.get(model)
 
 
 def drawn_anew() -> None:
@@ -127,13 +150,15 @@ def _note(run: Run) -> None:
     st.session_state.setdefault(SEEN, {})[run.id] = run
 
 
-def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
+@takes_requests()
+def due(request: Command, tokens: int | None = None, price: Price | None = None) -> Due:
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
-    loaded = card(args.get("model"))
-    if verb == "model" and (size := places.weight_bytes(args["model"], places.CACHE)):
+    model = getattr(request, "model", None)
+    loaded = card(model)
+    if request.verb == "model" and (size := places.weight_bytes(model, places.CACHE)):
         price = _loading(size)
-    price = price or predicted(store(), verb, args, tokens or counted(args)[0], loaded)
+    price = price or predicted(store(), request.verb, request.spelled, tokens or counted(request)[0], loaded)
     in_memory = loaded is None or loaded.numbers["device"] == "cpu"
     free = free_memory() if in_memory else None
     return Due(price, price.over(free), price.lacks(free))
@@ -170,9 +195,9 @@ def _loading(size: int) -> Price:
     return predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
 
 
-def counted(args: dict) -> tuple[int, int | None]:
+def counted(request: Command) -> tuple[int, int | None]:
     """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted."""
-    return counted_in(store(), args)
+    return counted_in(store(), request.spelled)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

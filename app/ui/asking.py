@@ -1,13 +1,13 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from analysis.command import Command
 from analysis.runs import Run
 from analysis.runs.price import LIVE, spell, together
 from analysis.runs.stored import StoredStudy
@@ -18,122 +18,124 @@ from app.ui import offers, widgets
 Tell = Callable[[float, str, float | None, dict | None], None]
 Draw = Callable[[dict], None]  # draws the columns that are known so far
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
-LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, verb, arguments, tokens, run of the part)
+LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, request, tokens, run of the part)
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
-STOPPED = "_stopped"  # of the session: the request that was cancelled, as (verb, arguments)
+STOPPED = "_stopped"  # of the session: the request that was cancelled
 DRAWN = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
-def ask(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
+@cached.takes_requests()
+def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
     takes long or much memory waits for its Run button, with smaller scopes beside it. `draw`: called meanwhile with
     what is known so far, anew each time there is more."""
-    return cached.store().find(verb, args) or compute(verb, args, doing, tokens, draw)
+    return cached.store().find(request) or compute(request, doing, tokens, draw)
 
 
-def compute(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
+@cached.takes_requests()
+def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`, for what was looked up and is not stored."""
-    due = cached.due(verb, args, tokens)
-    if verb not in UNASKED or st.session_state.get(STOPPED) == (verb, args):
-        _let(verb, args, doing, tokens, due)
+    due = cached.due(request, tokens)
+    if request.verb not in UNASKED or st.session_state.get(STOPPED) == request:
+        _let(request, doing, tokens, due)
+    verb, args = request.verb, request.spelled
     cached.store().remember(verb, args, here(due.price.seconds))
     # the bar comes first: what follows the skeleton is hidden
-    with _told(verb, args, draw) as tell, _waiting(f"{doing}. {due.price.sentence}."):
+    with _told(request, draw) as tell, _waiting(f"{doing}. {due.price.sentence}."):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
 
 
-def _let(verb: str, args: dict, doing: str, tokens: int | None, due: cached.Due) -> None:
+def _let(request: Command, doing: str, tokens: int | None, due: cached.Due) -> None:
     """Returns when a request may be computed: what is quick, with all that this drawing of the page computed before it,
     or what somebody asked for. Else raises Waiting, with its Run button on the page."""
-    key = f"{verb}_{cached.store().key(verb, args)}"
     if due.refused:
-        offers.refused(doing, verb, args, tokens, due, key)
+        offers.refused(doing, request, tokens, due)
         raise offers.Waiting
-    stopped = st.session_state.get(STOPPED) == (verb, args)
+    stopped = st.session_state.get(STOPPED) == request
     spent = st.session_state[cached.SPENT]
-    wanted = (verb, args) in st.session_state[cached.WANTED] or offers.goes(verb)
+    wanted = request in st.session_state[cached.WANTED] or offers.goes(request.verb)
     if not wanted and (stopped or due.over or spent + due.price.seconds > LIVE):
-        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key, verb)
+        offers.ask_first(doing, due, request, tokens)
     elif not wanted:
         st.session_state[cached.SPENT] = spent + due.price.seconds - due.price.fixed
     if stopped:
         del st.session_state[STOPPED]
 
 
-def several(verb: str, requests: Sequence[dict], doing: str, noun: str, tokens: int) -> tuple[list[Run | None], bool]:
+@cached.takes_requests()
+def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> tuple[list[Run | None], bool]:
     """(the stored runs of these requests, None where one is missing; whether those wait): one button for all that are
     missing, where they take long together, else they may be computed. `noun` they are, such as method, and `tokens`
     that each reads."""
-    runs = [cached.store().find(verb, args) for args in requests]
-    missing = [args for args, run in zip(requests, runs, strict=True) if run is None]
-    dues = [cached.due(verb, args, tokens) for args in missing]
+    runs = [cached.store().find(request) for request in requests]
+    missing = [request for request, run in zip(requests, runs, strict=True) if run is None]
+    dues = [cached.due(request, tokens) for request in missing]
     if not missing or any(due.refused for due in dues):
         return runs, False  # `compute` says what lacks
     price = together([due.price for due in dues])
     over = next((due.over for due in dues if due.over), None)
     if not over and st.session_state[cached.SPENT] + price.seconds <= LIVE:
         return runs, False
-    if not offers.goes(verb):
+    if not offers.goes(missing[0].verb):
         named = f"the {len(missing)} missing {noun}s" if len(missing) > 1 else f"the missing {noun}"
-        key, label = f"{verb}_{cached.store().key(verb, missing[0])}", f"Compute {named}, ~{spell(price.seconds)}"
+        label = f"Compute {named}, ~{spell(price.seconds)}"
         try:
-            smaller = functools.partial(offers.of_text, missing[0], tokens)
-            offers.ask_first(doing, cached.Due(price, over), smaller, key, verb, label)
+            offers.ask_first(doing, cached.Due(price, over), missing[0], tokens, label)
         except offers.Waiting:
             return runs, True
-    st.session_state[cached.WANTED] = [(verb, args) for args in missing]
+    st.session_state[cached.WANTED] = missing
     return runs, False
 
 
-def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
+@cached.takes_requests()
+def in_parts(request: Command, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
     and `rest` asks for the whole under it."""
-    at_once = not part or cached.store().find(verb, args) is not None
-    if at_once or cached.due(verb, args, tokens).price.seconds <= LIVE:
-        return ask(verb, args, doing, tokens, draw)
-    run = cached.store().find(verb, args | part)
+    at_once = not part or cached.store().find(request) is not None
+    if at_once or cached.due(request, tokens).price.seconds <= LIVE:
+        return ask(request, doing, tokens, draw)
+    run = cached.store().find(request.but(**part))
     if run is None:
-        run = compute(verb, args | part, doing, tokens, draw)
-        st.session_state[cached.WANTED].append((verb, args))  # the button said the price of the whole
-    st.session_state[LATER] = subject(), verb, args, tokens, run.id
+        run = compute(request.but(**part), doing, tokens, draw)
+        st.session_state[cached.WANTED].append(request)  # the button said the price of the whole
+    st.session_state[LATER] = subject(), request, tokens, run.id
     return run
 
 
 def rest() -> None:
     """Under a page that was drawn from a part: ask for the whole, then draw the page anew."""
-    about, *request = st.session_state.pop(LATER, [None])
+    about, *later = st.session_state.pop(LATER, [None])
     if about != subject():
         return
-    verb, args, tokens, part = request
+    request, tokens, part = later
     st.session_state[SHOWN] = about
-    ask(verb, args, "Reading the shuffled text, a control", tokens)
+    ask(request, "Reading the shuffled text, a control", tokens)
     cached.store().discard(part)
     widgets.redraw()
 
 
-def after(verb: str, args: dict, doing: str, tokens: int | None = None) -> None:
+@cached.takes_requests()
+def after(request: Command, doing: str, tokens: int | None = None) -> None:
     """Under a page that is drawn: ask for what it gets better with, then draw it anew; nothing where that is stored."""
-    if cached.store().find(verb, args) is None:
+    if cached.store().find(request) is None:
         st.session_state[SHOWN] = subject()
-        ask(verb, args, doing, tokens)
+        ask(request, doing, tokens)
         widgets.redraw()
 
 
 @contextlib.contextmanager
-def _told(verb: str, args: dict, draw: Draw | None = None) -> Iterator[Tell]:
+def _told(request: Command, draw: Draw | None = None) -> Iterator[Tell]:
     """The `bar` of a request, as long as it is asked for, over what `draw` draws."""
     place, below = st.empty(), st.empty()
     try:
-        yield bar(place, verb, args, below, draw)
+        yield bar(place, request, below, draw)
     finally:
         place.empty()
         below.empty()
 
 
-def bar(
-    place: DeltaGenerator, verb: str, args: dict, below: DeltaGenerator | None = None, draw: Draw | None = None
-) -> Tell:
+def bar(place: DeltaGenerator, request: Command, below: DeltaGenerator | None = None, draw: Draw | None = None) -> Tell:
     """`tell(done, stage, seconds left, so far)`, which draws how far a request is, with Cancel: a click reruns the
     page, which ends the present run at the next `tell`, and the request with it. What there is so far is drawn `below`
     each time it is another one."""
@@ -145,7 +147,7 @@ def bar(
             with place.container(horizontal=True, vertical_alignment="center"):
                 drawn.append(st.empty())
                 key = f"stop_{next(DRAWN)}"
-                st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(verb, args))
+                st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(request,))
         about = "" if left is None else f", about {spell(left)} left"
         drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
         if draw is not None and below is not None and so_far is not None and so_far not in drawn_so_far:
@@ -156,9 +158,9 @@ def bar(
     return tell
 
 
-def _stop(verb: str, args: dict) -> None:
+def _stop(request: Command) -> None:
     """What was cancelled waits for its Run button."""
-    st.session_state[STOPPED] = (verb, args)
+    st.session_state[STOPPED] = request
 
 
 @contextlib.contextmanager

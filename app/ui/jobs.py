@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from analysis.command import Command
 from analysis.commands import COMMANDS
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
@@ -23,10 +24,10 @@ WAITING = ("queued", "running")
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
 
+@cached.takes_requests(1)
 def run_button(
     label: str,
-    verb: str,
-    args: dict,
+    request: Command,
     key: str,
     tokens: int | None = None,
     help: str | None = None,
@@ -41,36 +42,37 @@ def run_button(
     `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again. `smaller`:
     what the page offers instead where that is too much. What this installation does not allow has no button.
     """
-    if not limits().allows(verb):
+    if not limits().allows(request.verb):
         widgets.prose(
             f"{label}: not available in this shared demo; start Focuscope on your own machine for it.", "quiet"
         )
         return
     job = current()
-    busy = job is not None and job.state in WAITING and (job.verb, job.args) == (verb, args)
-    due = cached.due(verb, args, tokens, price)
+    busy = job is not None and job.state in WAITING and (job.verb, job.args) == (request.verb, request.spelled)
+    due = cached.due(request, tokens, price)
     if offers.goes(key) and not (busy or due.refused):
-        _submit(verb, args, due.price.seconds, instead_of)
+        _submit(request, due.price.seconds, instead_of)
         widgets.redraw()
     status = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
-        st.button(label, key=key, on_click=_submit, args=(verb, args, due.price.seconds, instead_of), **look)
+        st.button(label, key=key, on_click=_submit, args=(request, due.price.seconds, instead_of), **look)
         widgets.prose(status, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
     if due.refused and not busy:
-        offers.offer([*smaller(), *offers.of_memory(verb, args, tokens)], due.price, key, key)
+        offers.offer([*smaller(), *offers.of_memory(request, tokens)], due.price, key, key)
     elif (due.over or due.price.long) and not busy:
-        offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key, key)
+        offers.offer([*smaller(), *offers.of_text(request, tokens)], due.price, key, key)
 
 
-def begin(verb: str, args: dict, tokens: int) -> bool:
+@cached.takes_requests()
+def begin(request: Command, tokens: int) -> bool:
     """Submit a job without a click, where a request of its price would not wait for one either; whether it was."""
-    due = cached.due(verb, args, tokens)
-    if due.price.slow or due.over or not limits().allows(verb):
+    due = cached.due(request, tokens)
+    if due.price.slow or due.over or not limits().allows(request.verb):
         return False
-    _submit(verb, args, due.price.seconds, None)
+    _submit(request, due.price.seconds, None)
     return True
 
 
@@ -82,7 +84,8 @@ def current() -> JobStatus | None:
         return None
 
 
-def _submit(verb: str, args: dict, seconds: float, instead_of: str | None) -> None:
+def _submit(request: Command, seconds: float, instead_of: str | None) -> None:
+    verb, args = request.verb, request.spelled
     with widgets.attempt("job_trouble"):
         if instead_of is not None:
             cached.store().discard(instead_of)

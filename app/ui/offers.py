@@ -2,12 +2,12 @@
 
 import html
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import streamlit as st
 from streamlit.runtime.scriptrunner_utils.exceptions import StopException
 
+from analysis.command import Command
 from analysis.runs.price import Price, spell
 from app import cached
 from app.cached import Due
@@ -34,30 +34,35 @@ class Scope:
     part: float | None = None
 
 
-def of_text(args: dict, tokens: int | None) -> list[Scope]:
+def of_text(request: Command, tokens: int | None) -> list[Scope]:
     """Less of the text in use, where a request reads it; `tokens` are read, None: as many as it has. A control is
     offered only where the request has its value, so that setting it changes this very request."""
-    if args.get("text") != st.session_state["text"] or not args.get("text"):
+    if not _reads_the_text(request):
         return []
-    scopes, (size, at_once) = [], cached.counted(args)
-    tokens = tokens or size
-    if at_once and tokens > at_once and args.get("long_text") == st.session_state["long_text"] == "windows":
+    scopes, (size, at_once) = [], cached.counted(request)
+    tokens, long_text = tokens or size, request.spelled.get("long_text")
+    if at_once and tokens > at_once and long_text == st.session_state["long_text"] == "windows":
         scopes.append(Scope("the first window only", {"long_text": "first"}, at_once / tokens))
     if tokens >= SHORTEST:
         scopes.append(Scope("the first quarter of the text", share=1 / PART, part=1 / PART))
     return scopes
 
 
-def of_memory(verb: str, args: dict, tokens: int | None) -> list[Scope]:
+def of_memory(request: Command, tokens: int | None) -> list[Scope]:
     """The largest part of the text in use that fits the memory, where a request reads it and the whole does not fit."""
-    if args.get("text") != st.session_state["text"] or not args.get("text"):
+    if not _reads_the_text(request):
         return []
-    tokens, share = tokens or cached.counted(args)[0], 1 / 2
+    tokens, share = tokens or cached.counted(request)[0], 1 / 2
     while tokens * share >= LEAST:
-        if not cached.due(verb, args, int(tokens * share)).refused:
+        if not cached.due(request, int(tokens * share)).refused:
             return [Scope(f"the first {int(tokens * share):,} tokens", share=share, part=share)]
         share /= 2
     return []
+
+
+def _reads_the_text(request: Command) -> bool:
+    text = getattr(request, "text", None)
+    return bool(text) and text == st.session_state["text"]
 
 
 def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
@@ -98,26 +103,24 @@ def _take(scope: Scope, starts: str) -> None:
     st.session_state[GO] = starts
 
 
-def refused(doing: str, verb: str, args: dict, tokens: int | None, due: Due, key: str) -> None:
+def refused(doing: str, request: Command, tokens: int | None, due: Due) -> None:
     """Instead of a request for which the memory lacks: the numbers, and the part of the text that fits."""
-    smaller = of_memory(verb, args, tokens)
+    smaller = of_memory(request, tokens)
     way = "" if smaller else " Choose a shorter text, a smaller model, or weights of fewer bits."
     st.html(f'<p class="fs-note">{html.escape(f"{doing}: not started. {due.over}.{way}")}</p>')
-    offer(smaller, due.price, f"memory_{key}", verb)
+    offer(smaller, due.price, f"memory_{request.verb}_{request.key}", request.verb)
 
 
-def ask_first(
-    doing: str, due: Due, smaller: Callable[[], list[Scope]], key: str, starts: str, label: str = "Run"
-) -> None:
-    """Before a request that takes long or much memory: its Run button, the price and smaller scopes, which are worked
-    out only here. Returns, with all that gone, when the button was pressed, and else raises Waiting."""
-    place = st.empty()
+def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label: str = "Run") -> None:
+    """Before a request that takes long or much memory: its Run button, the price and smaller scopes. Returns, with all
+    that gone, when the button was pressed, and else raises Waiting."""
+    place, key = st.empty(), f"run_{request.verb}_{request.key}"
     with place.container():
         with st.container(horizontal=True, vertical_alignment="center"):
-            pressed = st.button(label, key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
+            pressed = st.button(label, key=key, type="primary", icon=":material/play_arrow:", help=doing)
             sentence = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
             st.html(f'<p class="fs-quiet">{html.escape(sentence)}</p>')
-        offer(smaller(), due.price, f"run_{key}", starts)
+        offer(of_text(request, tokens), due.price, key, request.verb)
     if not pressed:
         raise Waiting
     place.empty()  # else it would stand above the result

@@ -2,6 +2,8 @@
 
 from streamlit.testing.v1 import AppTest
 
+from analysis.commands.groups import Pairs
+from analysis.commands.text import Start
 from app.heads.words import STATISTICS
 from tests.made.in_process import PATIENCE, opened
 
@@ -9,12 +11,13 @@ from tests.made.in_process import PATIENCE, opened
 def waiting():
     import streamlit as st
 
+    from analysis.commands.text import Start
     from app.ui import asking
 
-    tell = asking.bar(st.empty(), "start", {"model": "demo"})
+    tell = asking.bar(st.empty(), Start(model="demo"))
     tell(0.25, "reading <b>", None)
     tell(0.5, "reading window 1 of 1, layer 4 of 6", 12.0)
-    asking.bar(st.empty(), "start", {"model": "other"})(0.1, "another of the same verb", None)
+    asking.bar(st.empty(), Start(model="other"))(0.1, "another of the same verb", None)
 
 
 def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
@@ -23,18 +26,17 @@ def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
     assert not app.exception and len(app.button) == 2
     assert bar.proto.value == 50 and bar.proto.text.endswith("layer 4 of 6 (50%, about 12 s left)")
     app.button[0].click().run()
-    assert app.session_state["_stopped"] == ("start", {"model": "demo"})
+    assert app.session_state["_stopped"] == Start(model="demo")
 
 
 def filling():
     import streamlit as st
 
+    from analysis.commands.heads import Statistics
     from app.ui import asking
 
     drawn = []
-    tell = asking.bar(
-        st.empty(), "statistics", {"model": "demo"}, st.empty(), lambda table: drawn.append(table["head"])
-    )
+    tell = asking.bar(st.empty(), Statistics(model="demo"), st.empty(), lambda table: drawn.append(table["head"]))
     for so_far in (None, {"head": [0]}, {"head": [0]}, {"head": [0, 1]}):
         tell(0.5, "reading", None, so_far)
     st.write(str(drawn))
@@ -82,7 +84,7 @@ def test_what_was_cancelled_waits_for_its_run_button(client):
     assert asked == 1 and not app.exception
     (run,) = client.store.list("pairs")
     client.store.discard(run.id)
-    app.session_state["_stopped"] = ("pairs", run.request)
+    app.session_state["_stopped"] = Pairs(**run.request)
     app.run()
     assert client.asked.count("pairs") == asked and not app.exception, "it is not asked for again"
     next(button for button in app.button if button.label == "Run").click().run()

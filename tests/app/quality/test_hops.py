@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from analysis.command import Command
 from analysis.runs import RunStore, shelf
 from app.quality import cards
 from app.ui import offers
@@ -33,9 +34,14 @@ def hops(monkeypatch):
         real = getattr(owner, name)
 
         def watched(*args, **more):
-            words = [name, *(args[1:2] if owner is RunStore else ())]
-            if owner is RunStore and len(args) > 2 and isinstance(args[2], dict) and args[2].get("methods"):
-                words.append(args[2]["methods"][0]["name"])
+            words = [name]
+            if owner is RunStore:
+                asked, *arguments = args[1:]
+                is_request = isinstance(asked, Command)
+                words.append(asked.verb if is_request else asked)
+                request = asked.spelled if is_request else next(iter(arguments), None)
+                if isinstance(request, dict) and request.get("methods"):
+                    words.append(request["methods"][0]["name"])
             found[" ".join(words)] += 1
             return real(*args, **more)
 
