@@ -10,9 +10,9 @@ from typing import Any
 import streamlit as st
 
 from analysis import available, places
-from analysis.command import Command
 from analysis.commands import request as requested
 from analysis.corpus import natural_samples, sample_texts, text_hash
+from analysis.declaration.command import Command
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore

@@ -1,6 +1,9 @@
 """Training and stored studies."""
 
-from ..declaration import field
+from typing import Self
+
+from ..declaration import field, fields_of
+from ..declaration.canonical import canonical
 from ..declaration.command import Command, OfModel, seed
 
 
@@ -68,6 +71,15 @@ class Study(OfModel):
     output: str | None = field(None, "file to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
     quick: bool = field(False, "compute a stated part of what is stored again, in under two minutes, and store nothing")
+
+    @classmethod
+    def from_arguments(cls, arguments: object) -> Self:
+        """As of any command; what else is named are sizes, which the named study declares in the lab and checks."""
+        given = canonical(arguments)
+        names = {one.name for one in fields_of(cls)}
+        request = super().from_arguments({name: value for name, value in given.items() if name in names})
+        request.__dict__["spelled"] = given
+        return request
 
 
 class Remeasure(OfModel):

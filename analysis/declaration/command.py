@@ -98,7 +98,10 @@ class Command:
         """The request of plain arguments that came from elsewhere. Errors: BadSetting."""
         given = canonical(arguments)
         check_names(cls.verb, fields_of(cls), given)
-        return cls(**given)
+        request = cls(**given)
+        # Already in its one spelling: not worked out a second time.
+        request.__dict__["spelled"] = given
+        return request
 
     @cached_property
     def spelled(self) -> dict[str, Any]:

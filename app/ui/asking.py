@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from analysis.command import Command
+from analysis.declaration.command import Command
 from analysis.runs import Run
 from analysis.runs.price import LIVE, spell, together
 from analysis.runs.stored import StoredStudy

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from analysis.command import Command
 from analysis.commands import COMMANDS
+from analysis.declaration.command import Command
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.limits import limits

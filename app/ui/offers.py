@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import streamlit as st
 from streamlit.runtime.scriptrunner_utils.exceptions import StopException
 
-from analysis.command import Command
+from analysis.declaration.command import Command
 from analysis.runs.price import Price, spell
 from app import cached
 from app.cached import Due

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from analysis.command import Command
+from analysis.declaration.command import Command
 from analysis.runs import RunStore, shelf
 from app.quality import cards
 from app.ui import offers
