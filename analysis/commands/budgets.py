@@ -30,7 +30,9 @@ class Calibrate(OfTexts):
     tokens: int = field(16384, "most tokens on each side", alias="budget_tokens", low=8, high=1 << 24)
     mass: float = field(0.9, "share of a head's attention that its rank must hold", alias="budget_mass")
     min_pos: int = field(0, "first position that counts towards a rank", alias="budget_min_pos", low=0, high=1 << 20)
-    beta: float = field(1.0, "total key budget, as a multiple of the sum of the heads' ranks", alias="budget_beta")
+    beta: float = field(
+        1.0, "total key budget, as a multiple of the sum of the heads' ranks", alias="budget_beta", low=0, high=1000
+    )
     total: int | None = field(None, "total key budget of all heads, instead of --beta")
     reads: float | None = field(None, "give every method as many keys as this share of the causal pairs")
     shared: str = field(
@@ -42,8 +44,8 @@ class Calibrate(OfTexts):
     )
     floor: int = field(2, "fewest keys a head may read", alias="budget_floor", low=0, high=1024)
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
-    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share")
-    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share")
+    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share", low=0, high=10)
+    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share", low=0, high=10)
     name: str = field("policy", "name under which the policy is stored")
     corpus: str = field("", "a folder of texts")
     seed: int = seed()
@@ -61,8 +63,8 @@ class CapSweep(OfTexts):
 
     policy: dict | str | None = policy()
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
-    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share")
-    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share")
+    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share", low=0, high=10)
+    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share", low=0, high=10)
     window: int | None = window()
     tokens: int = field(16384, "most tokens on each side")
     seed: int = seed()
@@ -134,7 +136,7 @@ class LostKeys(OfText):
     position: int | None = field(None, "position of the token (default: the token that is hurt most)")
     window: int | None = window()
     long_text: str = long_text()
-    top: int = field(20, "number of keys to list")
+    top: int = field(20, "number of keys to list", low=1, high=1000)
 
 
 class ImportPolicy(OfModel):

@@ -42,7 +42,7 @@ class Head(OfText):
     query: int | None = field(None, "position of the query in the window (default: the last token)")
     rows: list[int] | None = field(None, "first and last query of the tile to show exactly")
     columns: list[int] | None = field(None, "first and last key of the tile to show exactly")
-    top: int = field(20, "number of keys to list")
+    top: int = field(20, "number of keys to list", low=1, high=1000)
     without_first: bool = without_first()
     mass: float = field(0.9, "share of a head's attention that its rank must hold")
     window: int = field(128, "tokens that count as the window, the query included")
@@ -58,9 +58,8 @@ class HeadTexts(OfModel):
     readings = 0.7
 
     corpus: str = field("", "a folder of texts (default: the bundled samples)")
-    tokens: int = field(16384, "tokens of the corpus to read, from all its texts alike")
-    queries: int = field(2048, "number of queries drawn from them")
-    work: str | None = field(None, "folder of readings from which a stopped run goes on")
+    tokens: int = field(16384, "tokens of the corpus to read, from all its texts alike", low=64, high=1 << 24)
+    queries: int = field(2048, "number of queries drawn from them", low=10, high=1 << 16)
     seed: int = seed()
 
 
@@ -71,8 +70,8 @@ class Readers(OfText):
     page = "/"
 
     token: int = field(0, "number of the token in the text, counted from 0")
-    top: int = field(100, "number of heads to list")
-    min_distance: int = field(1, "fewest tokens from the token to a later one that reads it")
+    top: int = field(100, "number of heads to list", low=1, high=1000)
+    min_distance: int = field(1, "fewest tokens from the token to a later one that reads it", low=1)
     long_text: str = long_text()
 
 
@@ -87,7 +86,7 @@ class HeadTokens(OfText):
 
     layer: int = layer()
     head: int = head()
-    top: int = field(5, "number of keys and readers of each token")
+    top: int = field(5, "number of keys and readers of each token", low=1, high=100)
     without_first: bool = without_first()
     part: int = part()
     long_text: str = long_text()
@@ -104,7 +103,7 @@ class Alike(OfText):
 
     layer: int = layer()
     head: int = head()
-    top: int = field(10, "number of heads to list")
+    top: int = field(10, "number of heads to list", low=1, high=1000)
     without_first: bool = without_first()
     part: int | None = part()
     long_text: str = long_text()
@@ -121,8 +120,10 @@ class Ablate(OfText):
     gradient = True
 
     heads: str = field("top", "top, all, or a list of layer.head such as 3.6,2.1")
-    by: str = field("zero", "what a head's output becomes: zero, mean or resample")
-    exact: int = field(EXACT, "number of heads whose exact passes follow the estimate")
+    by: str = field(
+        "zero", "what a head's output becomes: zero, mean or resample", options=("zero", "mean", "resample")
+    )
+    exact: int = field(EXACT, "number of heads whose exact passes follow the estimate", low=1)
     together: bool = field(False, "one pass without all listed heads")
     others: bool = field(False, "one pass without all heads but the listed ones")
     part: int | None = part()
@@ -153,7 +154,9 @@ class Names(OfModel):
     passes = 15.0
     made_tokens = 3072
 
-    sequences: int = field(6, "number of made texts of each kind")
-    confirm: int = field(3, "heads of each name that are taken away")
-    by: str = field("zero", "what a head's output becomes: zero, mean or resample")
+    sequences: int = field(6, "number of made texts of each kind", low=5, high=256)
+    confirm: int = field(3, "heads of each name that are taken away", low=0, high=64)
+    by: str = field(
+        "zero", "what a head's output becomes: zero, mean or resample", options=("zero", "mean", "resample")
+    )
     seed: int = seed()

@@ -37,7 +37,7 @@ class EqualBudget(OfText):
     attended: float | None = field(None, "average number of keys a query reads, instead of --share")
     window: int | None = window()
     long_text: str = long_text()
-    windows: int = field(1, "number of windows of the text in which reads are counted")
+    windows: int = field(1, "number of windows of the text in which reads are counted", low=1)
     seed: int = seed()
 
 
@@ -57,12 +57,11 @@ class Continuation(OfTexts):
         "tokens that are read before the cut (default: as many as the model's context allows)",
         alias="quality_prefix",
     )
-    continuation: int = field(256, "tokens after the cut that are scored")
-    cuts: int = field(4, "stretches of each text")
+    continuation: int = field(256, "tokens after the cut that are scored", low=2, high=1 << 16)
+    cuts: int = field(4, "stretches of each text", low=1, high=64)
     ratios: list[float] | None = field(None, "shares of the keys to remove, one row each, such as 0.25,0.5,0.75,0.9")
-    share: float | None = field(None, "share of the KV cache to keep or of the blocks to read")
+    share: float | None = field(None, "share of the KV cache to keep or of the blocks to read", low=0.01, high=1)
     question: str = field("", "a question between prefix and continuation: compressed before it is known, and after")
-    second: str = field("", "a second question on the cache that was compressed for the first")
     seed: int = seed()
 
 
@@ -73,12 +72,14 @@ class Search(OfTexts):
     page = "/quality-vs-speed?quality_saves=memory"
     version = 3
 
-    saves: str = field("memory", "what the methods save: memory or prefill")
+    saves: str = field(
+        "memory", "what the methods save: reads, memory or prefill", options=("reads", "memory", "prefill")
+    )
     methods: list[dict] | None = methods()
-    lose: float = field(0.05, "the most that perplexity may rise, as a share: 0.05 is five per cent")
+    lose: float = field(0.05, "the most that perplexity may rise, as a share: 0.05 is five per cent", low=0, high=1)
     prefix: int | None = field(None, "tokens that are read before the cut (default: 1024, or as many as fit)")
-    continuation: int = field(128, "tokens after the cut that are scored")
-    cuts: int = field(32, "stretches of text, half of which choose and half report")
+    continuation: int = field(128, "tokens after the cut that are scored", low=2, high=1 << 16)
+    cuts: int = field(32, "stretches of text, half of which choose and half report", low=4, high=256)
     seed: int = seed()
 
 

@@ -56,7 +56,7 @@ class Start(OfText):
     looks = True
 
     router: str = router()
-    min_distance: int = field(128, "fewest tokens between query and key")
+    min_distance: int = field(128, "fewest tokens between query and key", low=1)
     long_text: str = long_text()
 
 
@@ -68,6 +68,6 @@ class Report(OfText):
     looks = True
 
     router: str = router()
-    min_distance: int = field(128, "fewest tokens between query and key")
+    min_distance: int = field(128, "fewest tokens between query and key", low=1)
     seed: int = seed()
     output: str = field("report.html", "file or folder to write")

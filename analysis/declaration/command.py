@@ -258,8 +258,8 @@ class OfTexts(OfModel):
 
 
 def seed() -> Any:
-    """The field of what everything random starts from."""
-    return field(0, "seed of everything random")
+    """The field of what everything random starts from: a seed that numpy, torch and UMAP all take."""
+    return field(0, "seed of everything random", low=0, high=(1 << 32) - 1)
 
 
 def long_text(default: str = "windows") -> Any:

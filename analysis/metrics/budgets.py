@@ -1,6 +1,5 @@
 """Budgets of Calibrated Sparse Attention: how many keys each (layer, head) may read, and what share of a dense read
-that is. Pure arithmetic on tables [L, H] of whole numbers.
-"""
+that is. Pure arithmetic on tables [L, H] of whole numbers."""
 
 from fractions import Fraction
 from typing import Any
@@ -11,16 +10,15 @@ from numpy.typing import ArrayLike
 from ..errors import BadSetting
 
 FLOOR = 2  # keys that every head gets before anything is shared out (CSA, step 2)
-EDITS = ("set", "scale", "pin")
 MOST = 1 << 30
+RANGES = {"set": (1, MOST), "scale": (0, 1000), "pin": (1, 1)}  # of the value of a change by hand
 
 
 def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.ndarray:
     """Share `budget` keys out over heads in proportion to their ranks: [L, H] -> int64 [L, H], sum exactly `budget`.
 
-    Each head gets `floor` first; the rest is apportioned by largest remainder, ties to the lower flat index, in exact
-    arithmetic. Heads whose ranks are all 0 get equal parts. CSA, step 2 (definitions 2.3).
-    Errors: BadSetting for ranks that are no table of numbers from 0 up, and for a budget below `floor` for each head.
+    Each head gets `floor` first; the rest is apportioned by largest remainder, ties to the lower flat index. Heads
+    whose ranks are all 0 get equal parts. CSA, step 2. Errors: BadSetting.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
     if ranks.ndim != 2 or ranks.size == 0 or not np.isfinite(ranks).all() or (ranks < 0).any():
@@ -29,7 +27,7 @@ def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.nda
             f"{'with other values ' if ranks.ndim == 2 and ranks.size else ''}was given."
         )
     for name, value in (("budget", budget), ("floor", floor)):
-        if isinstance(value, bool) or int(value) != value or not 0 <= value <= MOST:
+        if isinstance(value, bool) or not _is_number(value, 0, MOST) or int(value) != value:
             raise BadSetting(f"The {name} is {value!r} and must be a whole number from 0 to {MOST:,}.")
     budget, floor, cells = int(budget), int(floor), ranks.size
     if budget < floor * cells:
@@ -37,10 +35,11 @@ def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.nda
             f"A budget of {budget:,} keys is below the floor: {cells:,} heads need at least {floor} each, "
             f"{floor * cells:,} in all."
         )
+    # Exact fractions: in floating point, remainders that are equal by definition would be ordered by rounding.
     parts = [Fraction(rank) for rank in ranks.ravel().tolist()]
     if not any(parts):
         parts = [Fraction(1)] * cells
-    # Powers of two: the largest holds the others.
+    # Denominators of floats are powers of two, so the largest is a multiple of the others.
     common = max(part.denominator for part in parts)
     weights = [int(part * common) for part in parts]
     spare, total = budget - floor * cells, sum(weights)
@@ -52,41 +51,43 @@ def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.nda
     return shares.reshape(ranks.shape)
 
 
+def _capped(budgets: ArrayLike, cap: int | None, length: int) -> np.ndarray:
+    """Keys [L, H] that a head reads at most in a text of `length` tokens."""
+    return np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length))
+
+
 def read_pairs(budgets: ArrayLike, cap: int | None, length: int) -> int:
     """Query-key pairs that all heads read in a text of `length` tokens: sum of min(budget, cap, i + 1); no ties."""
-    keys = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length)).ravel()
+    keys = _capped(budgets, cap, length)
+    # The first `keys` queries see fewer keys than that: 1, 2, ... of them.
     return int((keys * (keys + 1) // 2 + keys * (length - keys)).sum())
 
 
 def reads(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int | None = None) -> dict[str, float]:
-    """What budgets [L, H] under a cap read of a text of `length` tokens, as a share of dense reads.
+    """What budgets [L, H] under a cap read of a text of `length` tokens.
 
-    Per query head: `reads_causal` of the pairs a causal model reads, length (length + 1) / 2 for each head;
-    `reads_full` of length^2; `attended` keys of a query, the mean over heads and positions. Per key-value head, of
-    which a layer has `kv_heads` (default: one for each query head), see `shared_reads`. `kv_read` key and value
-    vectors fetched at least, halved, of the causal pairs: every key is scored, so it is 1/2 or more.
+    Per query head: `attended` keys of a query, `reads_causal` as a share of the causal pairs, length (length + 1) / 2
+    for each head, `reads_full` of length^2. Per key-value head, of which a layer has `kv_heads` (default: one for each
+    query head), where a key counts once for the query heads that share it: `reads_kv_least` of the causal pairs if they
+    choose alike, `reads_kv_most` if they never do. `kv_read`: key and value vectors fetched at least, halved; every key
+    is scored, so it is 1/2 or more. Without ties.
     """
-    shared = shared_reads(budgets, cap, length, kv_heads or np.asarray(budgets).shape[-1])
-    pairs, heads = read_pairs(budgets, cap, length), np.asarray(budgets).size
-    causal = heads * (length * (length + 1) // 2)
+    keys = _capped(budgets, cap, length)
+    layers, heads = keys.shape
+    kv_heads = kv_heads or heads
+    shared = keys.reshape(layers, kv_heads, -1)  # [L, G, H / G]
+    pairs, causal = read_pairs(keys, None, length), length * (length + 1) // 2
+    least, most = (
+        read_pairs(ends, None, length) / (layers * kv_heads * causal) for ends in (shared.max(-1), shared.sum(-1))
+    )
     return {
-        "attended": pairs / (heads * length),
-        "reads_causal": pairs / causal,
-        "reads_full": pairs / (heads * length * length),
-        "kv_read": (1 + shared["reads_kv_least"]) / 2,
-        **shared,
+        "attended": pairs / (keys.size * length),
+        "reads_causal": pairs / (keys.size * causal),
+        "reads_full": pairs / (keys.size * length * length),
+        "kv_read": (1 + least) / 2,
+        "reads_kv_least": least,
+        "reads_kv_most": most,
     }
-
-
-def shared_reads(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> dict[str, float]:
-    """Between which shares of the causal pairs the reads per key-value head lie, where a key counts once for the query
-    heads that share it: `reads_kv_least` if they choose alike, the largest budget then counts; `reads_kv_most` if they
-    never do, the sum counts then, up to every key. Without ties, as `read_pairs`."""
-    keys = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length))
-    keys = keys.reshape(-1, kv_heads, keys.shape[-1] // kv_heads)  # [L, G, H / G]
-    causal = keys.shape[0] * kv_heads * (length * (length + 1) // 2)
-    ends = {"reads_kv_least": keys.max(-1), "reads_kv_most": keys.sum(-1)}
-    return {name: read_pairs(shared, None, length) / causal for name, shared in ends.items()}
 
 
 def budget_for_reads(ranks: ArrayLike, share: float, length: int, floor: int = FLOOR) -> int:
@@ -98,15 +99,19 @@ def budget_for_reads(ranks: ArrayLike, share: float, length: int, floor: int = F
     if not 0 < share <= 1:
         raise BadSetting(f"The share of reads is {share!r} and must be above 0 and at most 1.")
     wanted = share * ranks.size * (length * (length + 1) // 2)
+
+    def enough(total: int) -> bool:
+        return read_pairs(allocate_budget(ranks, total, floor), None, length) >= wanted
+
     low, high = floor * ranks.size, max(2, floor) * ranks.size
-    while read_pairs(allocate_budget(ranks, high, floor), None, length) < wanted and high < MOST // 2:
+    while not enough(high) and high < MOST // 2:
         low, high = high, 2 * high
     while low < high:
         middle = (low + high) // 2
-        if read_pairs(allocate_budget(ranks, middle, floor), None, length) < wanted:
-            low = middle + 1
-        else:
+        if enough(middle):
             high = middle
+        else:
+            low = middle + 1
     return low
 
 
@@ -123,64 +128,55 @@ def edited(
     budgets, ranks = np.array(budgets, dtype=np.int64), np.asarray(ranks, dtype=np.float64)
     total, fixed = int(budgets.sum()), np.zeros(budgets.shape, dtype=bool)
     for edit in edits:
-        chosen, do, value = _edit(edit, budgets.shape)
-        if do == "set":
+        change, value, chosen = _parsed(edit, budgets.shape)
+        if change == "set":
             budgets[chosen] = value
-        elif do == "scale":
+        elif change == "scale":
             budgets[chosen] = np.clip(np.floor(budgets[chosen] * value + 0.5), 1, MOST).astype(np.int64)
         fixed |= chosen
         if keep_total and not fixed.all():
-            budgets[~fixed] = _left_over(budgets, ranks, fixed, total, floor)
+            used, free = int(budgets[fixed].sum()), int((~fixed).sum())
+            if total - used < floor * free:
+                raise BadSetting(
+                    f"The edited heads take {used:,} of {total:,} keys and the other {free:,} need at least {floor} "
+                    "each: edit fewer, or let the total change."
+                )
+            budgets[~fixed] = allocate_budget(ranks[~fixed][None], total - used, floor)[0]
     return budgets, fixed
 
 
-def _left_over(budgets: np.ndarray, ranks: np.ndarray, fixed: np.ndarray, total: int, floor: int) -> np.ndarray:
-    """What the free cells get of the total. Errors: BadSetting when the fixed ones leave less than the floor."""
-    used, free = int(budgets[fixed].sum()), int((~fixed).sum())
-    if total - used < floor * free:
+def _parsed(edit: Any, shape: tuple[int, int]) -> tuple[str, float, np.ndarray]:
+    """(set, scale or pin; its value; which cells, bool [L, H]) of an edit as a page or a file gives it."""
+    layer, head = np.indices(shape)
+    index = {"layer": layer, "head": head, "cells": layer * shape[1] + head}
+    changes = [name for name in RANGES if isinstance(edit, dict) and name in edit]
+    if len(changes) != 1 or set(edit) - {*RANGES, *index}:
+        raise BadSetting(f"{str(edit)[:60]!r} is no edit: give one of {', '.join(RANGES)} with a layer, head or cells.")
+    (change,) = changes
+    value = edit[change]
+    if not _is_number(value, *RANGES[change]) or (change == "set" and (value is True or int(value) != value)):
         raise BadSetting(
-            f"The edited heads take {used:,} of {total:,} keys and the other {free:,} need at least {floor} each: "
-            "edit fewer, or let the total change."
+            f"An edit cannot {change} {str(value)[:20]!r}: set takes keys from 1, scale 0 to 1000, pin true."
         )
-    return allocate_budget(ranks[~fixed][None], total - used, floor)[0]
+    chosen = np.ones(shape, dtype=bool)
+    for axis, places in index.items():
+        if edit.get(axis) is not None:
+            wanted = edit[axis] if isinstance(edit[axis], list) else [edit[axis]]
+            if strange := [place for place in wanted if type(place) is not int or not 0 <= place <= places.max()]:
+                name = axis.removesuffix("s")
+                raise BadSetting(f"There is no {name} {str(strange[0])[:20]}: there are 0 to {places.max()}.")
+            chosen &= np.isin(places, wanted)
+    return change, value, chosen
 
 
-def _edit(edit: dict, shape: tuple[int, int]) -> tuple[np.ndarray, str, float]:
-    """(bool [L, H] of the cells, what is done, its value) of one edit."""
-    named = [name for name in EDITS if isinstance(edit, dict) and name in edit]
-    if len(named) != 1 or set(edit) - {*EDITS, "layer", "head", "cells"}:
-        raise BadSetting(f"{str(edit)[:60]!r} is no edit: give one of {', '.join(EDITS)} with a layer, head or cells.")
-    do, value, chosen = named[0], edit[named[0]], np.ones(shape, dtype=bool)
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    good = {
-        "set": numeric and int(value) == value and 1 <= value <= MOST,
-        "scale": numeric and 0 <= value <= 1000,
-        "pin": value is True,
-    }
-    if not good[do]:
-        raise BadSetting(f"An edit cannot {do} {str(value)[:20]!r}: set takes keys from 1, scale 0 to 1000, pin true.")
-    for axis, name in enumerate(("layer", "head")):
-        if edit.get(name) is not None:
-            _inside(name, edit[name], shape[axis])
-            chosen &= (np.arange(shape[axis]) == edit[name]).reshape((-1, 1) if axis == 0 else (1, -1))
-    if edit.get("cells") is not None:
-        cells = edit["cells"] if isinstance(edit["cells"], list) else [edit["cells"]]
-        for cell in cells:
-            _inside("cell", cell, shape[0] * shape[1])
-        chosen &= np.isin(np.arange(shape[0] * shape[1]), cells).reshape(shape)
-    return chosen, do, value
-
-
-def _inside(name: str, value: Any, count: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise BadSetting(f"There is no {name} {str(value)[:20]}: there are 0 to {count - 1}.")
+def _is_number(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float | np.number) and low <= value <= high
 
 
 def cache_keys(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:
     """Keys (each with its value) that a KV cache holds after `length` tokens: (all of them, the most that are left when
     each head keeps min(budget, cap) for good). Query heads that share keys may keep different ones, so theirs add up.
     """
-    budgets = np.asarray(budgets, dtype=np.int64)
-    keys = np.minimum(budgets, length if cap is None else min(cap, length))
-    shared = keys.reshape(len(budgets), kv_heads, -1).sum(2)  # [L, G]
-    return len(budgets) * kv_heads * length, int(np.minimum(shared, length).sum())
+    keys = _capped(budgets, cap, length)
+    shared = keys.reshape(len(keys), kv_heads, -1).sum(2)  # [L, G]
+    return len(keys) * kv_heads * length, int(np.minimum(shared, length).sum())

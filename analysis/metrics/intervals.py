@@ -50,7 +50,8 @@ def interval(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, s
     For paired differences pass the differences. Fewer than `fewest` units give no interval: two or three values say
     more as points. Errors: BadSetting for values that are not finite, a level outside 0 to 1.
     """
-    return ratio_interval(values, np.ones(np.size(_plain(values))), level, fewest, seed)
+    values = _vector(values)
+    return ratio_interval(values, np.ones_like(values), level, fewest, seed)
 
 
 def ratio_interval(
@@ -154,11 +155,6 @@ def over_seeds(
     return crossed_interval(linear, level, fewest), points
 
 
-def upper_limit(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:
-    """The one-sided upper limit of a mean of one value per unit: "no worse than 1%" holds when it lies below 1%."""
-    return interval(values, 2 * level - 1, fewest, seed).high
-
-
 def holm(p_values: ArrayLike) -> np.ndarray:
     """Holm's adjusted p-values of one family of comparisons [m], in the order given."""
     p = _vector(p_values)
@@ -227,12 +223,8 @@ def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) 
     return float(low), float(high)
 
 
-def _plain(values: Any) -> np.ndarray:
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
-
-
-def _vector(values: ArrayLike) -> np.ndarray:
-    values = _plain(values).reshape(-1)
+def _vector(values: Any) -> np.ndarray:
+    values = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64).reshape(-1)
     if not np.isfinite(values).all():
         raise BadSetting(
             f"{int((~np.isfinite(values)).sum())} of {len(values)} values are not finite numbers; no mean exists."

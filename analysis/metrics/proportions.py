@@ -18,9 +18,9 @@ def share(right: ArrayLike) -> Interval:
     n = len(right)
     if n == 0:
         return Interval(None, None, None, 0)
-    mean, of = float(right.mean()), Z * Z / n
-    middle = (mean + of / 2) / (1 + of)
-    half = Z * math.sqrt(mean * (1 - mean) / n + of / (4 * n)) / (1 + of)
+    mean, z_squared = float(right.mean()), Z * Z / n
+    middle = (mean + z_squared / 2) / (1 + z_squared)
+    half = Z * math.sqrt(mean * (1 - mean) / n + z_squared / (4 * n)) / (1 + z_squared)
     return Interval(mean, max(0.0, middle - half), min(1.0, middle + half), n)
 
 

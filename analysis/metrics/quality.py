@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 
 from ..errors import BadSetting, BadText
-from .paired import perplexity_of
+from .paired import perplexity_change, perplexity_of
 
 if TYPE_CHECKING:
     from ..models import Model
+
+BINS = 16  # parts of a window by position
+STRETCH = 16  # tokens in a row that form one unit of an interval inside a bin
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,24 @@ def position_bins(losses: ArrayLike, bins: int = 16) -> pd.DataFrame:
     table["perplexity"] = np.exp(parts.mean((0, 2)))
     table.attrs["dropped"] = positions - bins * width
     return table
+
+
+def position_changes(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> pd.DataFrame:
+    """`position_bins` of losses with `perplexity_dense` and the paired change of each bin against the dense losses:
+    `difference low high upper`, NaN where there are too few units for a limit; `.attrs["unit"]` says what these are."""
+    table = position_bins(losses, min(BINS, losses.shape[1]))
+    table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
+    spans = zip(table["first"], table["last"], strict=True)
+    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], documents, STRETCH) for a, b in spans]
+    for name, attribute in {"difference": "change", "low": "low", "high": "high", "upper": "upper"}.items():
+        table[name] = np.array([getattr(change, attribute) for change in changes], dtype=float)
+    table.attrs["unit"] = changes[0].unit
+    return table
+
+
+def records(table: pd.DataFrame) -> list[dict]:
+    """The rows of a table as JSON takes them: None where a number is missing."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def divergence(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

@@ -21,12 +21,10 @@ from ..runs import Result
 from ..seam.attention import apply as applied
 from ..seam.sound import check_tokens
 from ..sheet import sheet, table
+from ..studies import STUDIES
 from ..studies.context import Context
-from ..studies.heads.head import statistics
-from ..studies.quality.evaluate import evaluate
 from ..studies.ready.candidates import candidates, specs
 from ..studies.start.report import painted, pair
-from ..studies.start.start import start
 
 __all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 
@@ -80,9 +78,9 @@ def inspect(model: Any = "demo", tokenizer: Any = None, text: str = "story", min
     AnalysisError in one sentence.
     """
     context = _Held(model, tokenizer, text)
-    first = start(**context.asked, min_distance=min_distance)
+    first = STUDIES["start"](**context.asked, min_distance=min_distance)
     far = first.numbers["min_distance"]
-    heads = statistics(**context.asked, window=far, without_first=True).tables["heads"]
+    heads = STUDIES["statistics"](**context.asked, window=far, without_first=True).tables["heads"]
     tokens, pairs = first.tables["tokens"], first.tables["pairs"].head(PAIRS)
     name, content = context.text(context.asked["text"])
     parts = [
@@ -117,7 +115,7 @@ def compare(
     """
     context = _Held(model, tokenizer, text)
     listed = specs(methods, []) if isinstance(methods, str) else methods
-    quality = evaluate(**context.asked, methods=listed, window=window)
+    quality = STUDIES["evaluate"](**context.asked, methods=listed, window=window)
     rows = pd.DataFrame(quality.numbers["rows"])
     name = context.text(context.asked["text"])[0]
     columns = [

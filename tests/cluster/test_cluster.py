@@ -14,8 +14,8 @@ from analysis.cluster.spread import spread_command
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.quality.search import search
 from tests.made.working import ENGINES, ended, engine, until
 
 
@@ -64,7 +64,7 @@ def test_a_search_hands_its_rounds_to_the_workers(name, state):
     found = spread_command("search", "", told, name, 2, progress=lambda done, stage: said.append(done)).numbers
     store = RunStore()
     text = store.put_text(sample_texts()["story"][1], "story")
-    alone = search("demo", [text], **given, context=Context(store)).numbers
+    alone = STUDIES["search"](model="demo", texts=[text], **given, context=Context(store)).numbers
     for mine, right in zip(found["rows"], alone["rows"], strict=True):
         assert mine["budget"] == right["budget"] and mine["difference"] == pytest.approx(right["difference"], abs=1e-5)
     assert found["chosen"]["label"] == alone["chosen"]["label"] and said == sorted(said) and said[-1] > 0.9

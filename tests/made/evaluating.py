@@ -1,4 +1,4 @@
-"""Asking `evaluate` on tiny models whose attention is far from uniform, so that reading less matters."""
+"""Tiny models whose attention is far from uniform, so that reading less matters, and the text that they read."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from transformers import LlamaForCausalLM
 
 from analysis.models import load_model
 from analysis.studies.context import Context
-from analysis.studies.quality.evaluate import evaluate
 from tests.made.tiny_tokenizer import llama_like, once, save_model
 
 TEXT = "the cat sat on the mat and the cat saw a dog — “hi” 😀 漢字\n" * 12
@@ -40,24 +39,6 @@ def watched_context(home: Path) -> Context:
     return context
 
 
-def evaluator(context: Context, home: Path):
-    """`ask(methods, text, model="tiny", **arguments)` -> Result."""
-
-    def ask(methods, text=TEXT, model="tiny", **arguments):
-        return evaluate(str(home / model), context.add_text("a text", text), methods, **arguments, context=context)
-
-    return ask
-
-
-def reader(context: Context, home: Path):
-    """`read(study, text=TEXT, **arguments)` -> Result of a study of one text on the tiny model."""
-
-    def read(study, text=TEXT, **arguments):
-        return study(str(home / "tiny"), context.add_text("a text", text), **arguments, context=context)
-
-    return read
-
-
 def stock_tables(home: Path) -> np.ndarray:
     """Probabilities [L, H, T, T] of the tiny model as transformers computes them, on the first 64 tokens of TEXT."""
     model = load_model(str(home / "tiny"))
@@ -66,9 +47,3 @@ def stock_tables(home: Path) -> np.ndarray:
     with torch.no_grad():
         found = model.lm(ids, output_attentions=True, use_cache=False).attentions
     return torch.stack(found)[:, 0].double().numpy()
-
-
-def one(result) -> dict:
-    """The only row of a result."""
-    (row,) = result.numbers["rows"]
-    return row

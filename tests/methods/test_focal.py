@@ -15,7 +15,6 @@ from analysis.models import load_model
 from analysis.seam.attention import Block, apply
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.training import pretrain
 from analysis.training.focal import FocalTraining, train_temperatures
@@ -236,11 +235,13 @@ def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attenti
     if attention == "focal":
         assert not (out / "focal").exists()
         with pytest.raises(NotFitted, match="no learned temperatures"):
-            evaluate(**ask, methods=[{"name": "focal_learned"}])
-        assert [row["method"] for row in evaluate(**ask, methods=[{"name": "focal"}]).numbers["rows"]] == ["focal"]
+            STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}])
+        assert [row["method"] for row in STUDIES["evaluate"](**ask, methods=[{"name": "focal"}]).numbers["rows"]] == [
+            "focal"
+        ]
         return
     weights = FocalWeights.load(out / FocalWeights.place)
     assert weights.w.abs().max() > 0 and weights.about["kind"] == "trained", "they were trained with the model"
-    row = evaluate(**ask, methods=[{"name": "focal_learned"}]).numbers["rows"][0]
+    row = STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}]).numbers["rows"][0]
     assert row["settings"] == {"mean": "prefix", "tau_min": 5.0, "tau_max": 10.0} and row["reads_causal"] == 1
     assert "focal_learned" in [one.name for one in candidates(context, context.model(str(out)), None)]

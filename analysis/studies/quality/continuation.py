@@ -1,32 +1,31 @@
 """What follows a prompt whose KV cache was compressed once, or whose blocks were read in part: loss, keys and bytes."""
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from ...answer import Worded, doc, record
-from ...claims import signed
+from ...answer import Answer, doc, record
+from ...commands.quality import Continuation
 from ...errors import BadSetting
 from ...methods import METHODS
 from ...metrics.paired import perplexity_change, perplexity_of
 from ...models import Model
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
-from ..text.calibration import document_windows, text_keys
 from ..text.compared import Difference, columns
-from ..text.held_out import check_range
-from .at_share import at_budget
-from .following import NOTHING, Followed, Turn, follow
+from .equal_budget import nearest
+from .following import KERNEL, NOTHING, Followed, Stretches, Turn, follow, stretches
 
 MISSED = 0.1  # of a budget: a method farther from it is named in the notes
-MAX_CUTS, MAX_METHODS = 64, 64  # cuts of a text; methods and ratios
-UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
-COLUMNS = (
+MAX_METHODS = 64  # methods and ratios
+STEPS = 100  # of `at_step`
+UNKNOWN, KNOWN = "question unknown", "question known"
+SUMMARY = (
     "label ratio setting kept_keys kv_bytes kv_share kv_most_bytes blocks perplexity difference low high units".split()
 )
-KERNEL = "each method's own kernel where it has one"
 
 
 @record
@@ -44,30 +43,17 @@ class Continued(Difference, Setting):
 
 
 @record
-class Continuation(Worded):
+class ContinuedTexts(Answer):
     """What follows a prompt under methods that compress its KV cache or read it in part."""
 
     rows: list[Continued] = doc("one per method and setting, dense first in every setting")
+    notes: list[str] = doc("methods that miss the share asked for, or hide keys instead of dropping them")
     summary: pd.DataFrame = doc("the rows in short", name="rows")
     losses: pd.DataFrame = doc("nats per predicted token, by row, document, cut and position")
 
 
-def continuation(
-    model: str = "demo",
-    texts: list[str] | None = None,
-    methods: list[dict] | None = None,
-    prefix: int | None = None,
-    continuation: int = 256,
-    cuts: int = 4,
-    ratios: list[float] | None = None,
-    share: float | None = None,
-    question: str = "",
-    second: str = "",
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Continuation:
-    """Read `prefix` tokens of each text (hashes) under each of `methods`, then score the `continuation` tokens after.
+def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
+    """Read `prefix` tokens of each text (hashes) under each method, then score the `continuation` tokens after.
 
     Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks;
     all methods that save memory unless given. Of each text up to `cuts` stretches are taken, evenly spaced; the longest
@@ -75,73 +61,59 @@ def continuation(
     methods that have a ratio. `share`: every method set so that it keeps this share of the KV cache, or reads this
     share of the prompt's blocks, in the first stretch. With a `question`, a text that stands between prefix and
     continuation, there are two settings: *unknown*, the compression sees the prefix only, and *known*, it sees the
-    question too; with a `second` question that one is read through the cache that was compressed for the first.
-    Errors: BadSetting, BadText.
+    question too. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    check_range("The number of cuts", cuts, 1, MAX_CUTS)
-    check_range("The length of the continuation", continuation, 2, 1 << 16)
-    if second and not question:
-        raise BadSetting("A second question needs a first one: give --question too.")
-    lm = context.model(model)
-    chosen = _chosen(context, lm, methods, ratios)
-    turns = _turns(lm, question, second)
-    longest = lm.max_positions - continuation - max(len(turn.known) + len(turn.asked) for turn in turns)
-    prefix = longest if prefix is None else prefix
-    check_range("The length of the prefix", prefix, 8, longest)
-    named = [context.text(key) for key in texts or []]
-    if not named:
-        raise BadSetting("A continuation needs at least one text: name one.")
-    size = prefix + continuation
-    belongs = (lm.name, lm.revision, str(lm.device), tuple(texts or ()), prefix, continuation, cuts)
-    windows, documents = context.once(
-        "stretches", belongs, lambda: document_windows(lm, named, size, cuts * len(named) * size, "text")
-    )
-    if share is not None:
-        check_range("The share", share, 0.01, 1.0)
-        at_share = at_budget(context, lm, torch.as_tensor(windows[0]), prefix, share)
-        chosen = [candidate if candidate.name == "dense" else at_share(candidate) for candidate in chosen]
+    lm = context.model(request.model)
+    chosen = _chosen(context, lm, request)
+    question = lm.tokenizer(request.question, add_special_tokens=False)["input_ids"] if request.question else []
+    turns = [Turn(UNKNOWN, [], question), Turn(KNOWN, question, [])] if question else [NOTHING]
+    count = request.cuts * len(request.texts or ())
+    texts = stretches(context, lm, request, lm.max_positions, count, reserved=len(question))
+    if request.share is not None:
+        prompt = torch.as_tensor(texts.windows[0][: texts.prefix + 2])  # and the fewest tokens that `follow` scores
+        full = follow(lm, chosen[0].method, prompt, texts.prefix, NOTHING).kv_bytes
+        chosen[1:] = [
+            _at_share(context, lm, candidate, prompt, request.share, texts.prefix, full) for candidate in chosen[1:]
+        ]
 
-    def read(candidate: Candidate, turn: Turn) -> list[Followed]:
-        return [follow(lm, candidate.method, torch.as_tensor(window), prefix, turn) for window in windows]
+    def followed(candidate: Candidate, turn: Turn) -> list[Followed]:
+        return [follow(lm, candidate.method, torch.as_tensor(ids), texts.prefix, turn) for ids in texts.windows]
 
     rows, tables, notes = [], [], []
     for place, turn in enumerate(turns):
-        # Dense attention comes first and is kept, so that a slider's move costs one pass of one method.
-        dense: list[Followed] = []
         for index, candidate in enumerate(chosen):
             context.progress((place + index / len(chosen)) / len(turns), f"{candidate.label}, {turn.setting}")
-            if candidate.method.dense:
-                kept_as = f"after {turn.setting}"
-                stretches = context.once(kept_as, (*belongs, turn), lambda c=candidate, t=turn: read(c, t))
+            if index:
+                measured = followed(candidate, turn)
             else:
-                stretches = read(candidate, turn)
-            dense = dense or stretches
-            tables.append(_table(len(rows), stretches, documents))
-            rows.append(_row(candidate, turn, stretches, dense, documents))
-            notes += _missed(rows[-1], share)
-            if stretches[0].masked:
-                notes.append(f"{candidate.label} hid keys instead of dropping them: its cache holds every key.")
-    about = {"prefix": prefix, "continuation": continuation, "cuts": len(windows), "question": question or None}
-    about |= {"share": share, "second": second or None, "texts": text_keys(named), "seed": seed, "window": size}
-    return Continuation(
+                # Dense attention is kept, so that a slider's move costs one pass of one method.
+                belongs = (lm.name, lm.revision, str(lm.device), str(texts.about), request.cuts, str(turn))
+                measured = dense = context.once(f"after {turn.setting}", belongs, partial(followed, candidate, turn))
+            tables.append(_losses(len(rows), measured, texts))
+            rows.append(_row(candidate, turn, measured, dense, texts))
+            notes += _notes(rows[-1], request.share, measured[0].masked)
+    asked_for = {"question": request.question or None, "share": request.share}
+    return ContinuedTexts(
         rows=rows,
-        sentence=_sentence(rows),
         notes=list(dict.fromkeys(notes)),
-        summary=pd.DataFrame([vars(row) for row in rows])[COLUMNS],
+        summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         losses=pd.concat(tables, ignore_index=True),
-        protocol=protocol("continuation", lm, (texts or [None])[0], int(windows.size), **about, kernel=KERNEL),
+        protocol=protocol(
+            "continuation", lm, request.texts[0], texts.windows.size, **texts.about, **asked_for, kernel=KERNEL
+        ),
     )
 
 
-def _chosen(context: Context, lm: Model, methods: list[dict] | None, ratios: list[float] | None) -> list[Candidate]:
+def _chosen(context: Context, lm: Model, request: Continuation) -> list[Candidate]:
     """Dense first, then the methods asked for, once for each ratio where they have one. Errors: BadSetting."""
+    methods = request.methods
     if methods is None:
         methods = [{"name": candidate.name} for candidate in candidates(context, lm, None, ("memory",))]
     specs: list[dict] = [{"name": "dense"}]
     for spec in methods:
-        if ratios and "ratio" in getattr(METHODS.get(spec.get("name")), "__dataclass_fields__", ()):
-            specs += [spec | {"settings": {**(spec.get("settings") or {}), "ratio": ratio}} for ratio in ratios]
+        if request.ratios and "ratio" in getattr(METHODS.get(spec.get("name")), "__dataclass_fields__", ()):
+            settings = spec.get("settings") or {}
+            specs += [spec | {"settings": settings | {"ratio": ratio}} for ratio in request.ratios]
         elif spec.get("name") != "dense":
             specs.append(spec)
     if len(specs) > MAX_METHODS:
@@ -150,63 +122,61 @@ def _chosen(context: Context, lm: Model, methods: list[dict] | None, ratios: lis
     return [candidates(context, lm, [spec], FAMILIES)[0] for spec in specs]
 
 
-def _turns(lm: Model, question: str, second: str) -> list[Turn]:
-    """The settings that are compared."""
-    if not question:
-        return [NOTHING]
-    first_ids, second_ids = (lm.tokenizer(words, add_special_tokens=False)["input_ids"] for words in (question, second))
-    turns = [Turn(UNKNOWN, [], first_ids), Turn(KNOWN, first_ids, [])]
-    return [*turns, Turn(SECOND, first_ids, second_ids)] if second else turns
+def _at_share(
+    context: Context, lm: Model, candidate: Candidate, prompt: Tensor, share: float, prefix: int, dense_bytes: int
+) -> Candidate:
+    """A method set so that it keeps, or reads, the `share` of what dense attention does of the first `prefix` tokens of
+    a prompt, as near as its steps come. Errors: BadSetting for a method without such steps."""
+    if candidate.method.saves == "reads":
+        raise BadSetting(
+            f"{candidate.label} neither drops keys nor reads blocks: give it its budget with `equal-budget`."
+        )
+    changed = {name: value for name, value in candidate.settings.items() if value != candidate.defaults[name]}
+    tried: dict[int, Candidate] = {}
+
+    def share_at(step: int) -> float:
+        context.progress(1 - 0.8 ** len(tried), f"{candidate.method.title}: looking for {share:.0%}")
+        spec = {"name": candidate.name, "settings": changed | type(candidate.method).at_step(step)}
+        tried[step] = candidates(context, lm, [spec], FAMILIES)[0]
+        measured = follow(lm, tried[step].method, prompt, prefix, NOTHING)
+        return measured.kv_bytes / dense_bytes if measured.blocks is None else measured.blocks
+
+    return tried[nearest(share_at, 1, STEPS, share, max(1, round(STEPS * share)))]
 
 
-def _table(row: int, stretches: Sequence[Followed], documents: np.ndarray) -> pd.DataFrame:
-    parts = []
-    for cut, (stretch, document) in enumerate(zip(stretches, documents, strict=True)):
-        columns = {"row": row, "document": document, "cut": cut, "position": np.arange(len(stretch.losses))}
-        parts.append(pd.DataFrame(columns | {"loss": stretch.losses}))
-    return pd.concat(parts, ignore_index=True)
+def _losses(row: int, measured: list[Followed], texts: Stretches) -> pd.DataFrame:
+    losses = np.stack([stretch.losses for stretch in measured])
+    cut, position = np.indices(losses.shape)
+    columns = {"document": texts.documents[cut], "cut": cut, "position": position, "loss": losses}
+    return pd.DataFrame({"row": row} | {name: values.ravel() for name, values in columns.items()})
 
 
 def _row(
-    candidate: Candidate, turn: Turn, stretches: list[Followed], dense: list[Followed], documents: np.ndarray
+    candidate: Candidate, turn: Turn, measured: list[Followed], dense: list[Followed], texts: Stretches
 ) -> Continued:
-    losses, baseline = (np.stack([stretch.losses for stretch in side]) for side in (stretches, dense))
-    units = documents if len(set(documents.tolist())) > 1 else None  # of one text its stretches are the units
-
-    def mean(name: str, side: list[Followed] = stretches) -> float:
-        return float(np.mean([getattr(stretch, name) for stretch in side]))
-
+    losses, baseline = (np.stack([stretch.losses for stretch in side]) for side in (measured, dense))
+    mean = pd.DataFrame([vars(stretch) for stretch in measured]).drop(columns="losses").astype(float).mean()
+    dense_bytes = float(np.mean([stretch.kv_bytes for stretch in dense]))
     return Continued(
         **candidate.setting,
+        **columns(Difference, perplexity_change(losses, baseline, texts.units())),
         setting=turn.setting,
         ratio=candidate.settings.get("ratio"),
-        kept_keys=mean("keys"),
-        kv_bytes=round(mean("kv_bytes")),
-        kv_share=mean("kv_bytes") / mean("kv_bytes", dense),
-        kv_most_bytes=round(mean("kv_most")),
-        blocks=None if stretches[0].blocks is None else mean("blocks"),
-        perplexity=perplexity_of(losses, units).change,
-        **columns(Difference, perplexity_change(losses, baseline, units)),
+        kept_keys=float(mean["keys"]),
+        kv_bytes=round(mean["kv_bytes"]),
+        kv_share=float(mean["kv_bytes"]) / dense_bytes,
+        kv_most_bytes=round(mean["kv_most"]),
+        blocks=None if measured[0].blocks is None else float(mean["blocks"]),
+        perplexity=perplexity_of(losses, texts.units()).change,
     )
 
 
-def _missed(row: Continued, share: float | None) -> list[str]:
-    """A note where a method comes nowhere near the share that was asked for."""
-    reached, does = (row.kv_share, "keeps") if row.blocks is None else (row.blocks, "reads")
-    if share is None or row.method == "dense" or abs(reached / share - 1) <= MISSED:
-        return []
-    return [f"{row.label} {does} {reached:.0%}: none of its settings comes nearer to {share:.0%} of this prompt."]
-
-
-def _sentence(rows: list[Continued]) -> str:
-    """The gentlest and the harshest row, in words."""
-    sparse = sorted((row for row in rows if row.method != "dense"), key=lambda row: row.difference)
-    if not sparse:
-        return f"Dense attention predicts what follows with a perplexity of {rows[0].perplexity:.2f}."
-    ends = [sparse[0]] if len(sparse) == 1 else [sparse[0], sparse[-1]]
-    parts = [
-        f"{row.label} ({row.setting}): {signed(row.difference, '.1%')} perplexity on what follows, "
-        f"{row.kv_share:.0%} of dense attention's cache"
-        for row in ends
-    ]
-    return "; ".join(parts) + "."
+def _notes(row: Continued, share: float | None, masked: bool) -> list[str]:
+    """What to bear in mind of a method that comes nowhere near the share asked for, or drops nothing."""
+    notes = []
+    reached, verb = (row.kv_share, "keeps") if row.blocks is None else (row.blocks, "reads")
+    if share is not None and row.method != "dense" and abs(reached / share - 1) > MISSED:
+        notes.append(f"{row.label} {verb} {reached:.0%}: none of its settings comes nearer to {share:.0%} here.")
+    if masked:
+        notes.append(f"{row.label} hid keys instead of dropping them: its cache holds every key.")
+    return notes

@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from ...answer import Answer, doc, record
+from ...commands.quality import EqualBudget
 from ...errors import BadSetting
 from ...methods import METHODS
 from ...metrics.sparsity import ReadCounter, Reads
 from ...models import Model
 from ...seam.attention import apply
 from ...statistics import forward
-from ..context import STREAMED, Context, check_seed, protocol
+from ..context import STREAMED, Context, protocol
 from ..ready.candidates import Candidate, Named, candidates
 from ..text.compared import ReadShares, columns
 from ..text.scoring import whole_windows
@@ -35,7 +36,7 @@ class SettledBudget(ReadShares, Named):
 
 
 @record
-class EqualBudget(Answer):
+class EqualBudgets(Answer):
     """Settings at which all methods read the same number of keys."""
 
     target: float = doc("keys of a query, mean")
@@ -46,121 +47,103 @@ class EqualBudget(Answer):
     notes: list[str] = doc("budgets that cannot be reached, and what was cut of the text")
 
 
-def equal_budget(
-    model: str = "demo",
-    text: str = "",
-    methods: list[dict] | None = None,
-    share: float = 0.25,
-    attended: float | None = None,
-    window: int | None = None,
-    long_text: str = "windows",
-    windows: int = 1,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> EqualBudget:
-    """The settings at which `methods` read `share` of the causal pairs, or `attended` keys of a query on average.
+def equal_budget(request: EqualBudget, *, context: Context) -> EqualBudgets:
+    """The settings at which methods read `share` of the causal pairs, or `attended` keys of a query on average.
 
-    `methods` as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given),
-    whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
-    and heads. Errors: BadSetting, BadText, NotFitted.
+    Methods as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given), whose
+    other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers and
+    heads. Errors: BadSetting, BadText, NotFitted.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    reading = whole_windows(context, lm, text, window, long_text)
-    ids = reading.windows[: max(1, windows)]
+    lm = context.model(request.model)
+    reading = whole_windows(context, lm, request.text, request.window, request.long_text)
+    ids = reading.windows[: request.windows]
     length = len(ids[0])
-    target = attended if attended is not None else share * (length + 1) / 2
-    if not 1 <= target <= (length + 1) / 2:
+    most = (length + 1) / 2  # a causal query reads half of the window on average
+    target = request.share * most if request.attended is None else request.attended
+    if not 1 <= target <= most:
         raise BadSetting(
             f"{target:g} keys of a query were asked for, and in windows of {length:,} tokens a query reads 1 to "
-            f"{(length + 1) / 2:,g} on average: choose a share or a number between them."
+            f"{most:,g} on average: choose a share or a number between them."
         )
-    requested = [{"name": name} for name in FIELDS] if methods is None else methods
+    methods = [{"name": name} for name in FIELDS] if request.methods is None else request.methods
     rows, specs, notes = [], [], list(reading.notes)
-    for index, spec in enumerate(requested):
-        row, at_target = _settle(context.within(index / len(requested), 1 / len(requested)), lm, spec, ids, target)
+    for index, spec in enumerate(methods):
+        budget = Budget(context.within(index / len(methods), 1 / len(methods)), lm, spec, ids)
+        row = budget.row(budget.nearest(target, NEAR), target)
         rows.append(row)
-        specs.append(at_target)
+        specs.append(at_budget(spec, row.value))
         if not row.reached:
-            end = "least" if row.off > 0 else "most"
             notes.append(
-                f"{METHODS[row.method].title} cannot reach {target:,.1f} keys of a query: it reads {row.attended:,.1f} "
-                f"at the {end}, with {row.field.replace('_', ' ')} {row.value:,}. Change its other settings to reach "
-                "it."
+                f"{METHODS[row.method].title} cannot reach {target:,.1f} keys of a query: the nearest is "
+                f"{row.attended:,.1f}, with {row.field.replace('_', ' ')} {row.value:,}. Change its other settings."
             )
-    about = {"window": length, "seed": seed, "kernel": STREAMED, "windows": len(ids)}
-    return EqualBudget(
+    about = {"window": length, "seed": request.seed, "kernel": STREAMED, "windows": len(ids)}
+    return EqualBudgets(
         target=target,
-        share=target / ((length + 1) / 2),
+        share=target / most,
         window=length,
         rows=rows,
         methods=specs,
         notes=notes,
-        protocol=protocol("equal-budget", lm, text, len(ids) * length, **about),
+        protocol=protocol("equal-budget", lm, request.text, len(ids) * length, **about),
     )
 
 
 def ladder(context: Context, lm: Model, spec: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
     """A method as `evaluate` takes one, at the values of its field that come near to each of `shares` of the causal
     pairs of one window. Errors: BadSetting."""
-    counter = _Counted(context, lm, spec, [window])
-    values = [counter.nearest(share * (len(window) + 1) / 2, REACHED) for share in shares]
+    budget = Budget(context, lm, spec, [window])
+    values = [budget.nearest(share * (len(window) + 1) / 2, REACHED) for share in shares]
     return [at_budget(spec, value) for value in dict.fromkeys(values)]
 
 
-class _Counted:
+class Budget:
     """Counts what a method reads of windows at values of its budget field, each value once. Errors: BadSetting."""
 
-    def __init__(self, context: Context, lm: Model, spec: dict, ids: list[np.ndarray]) -> None:
+    def __init__(self, context: Context, lm: Model, spec: dict, windows: list[np.ndarray]) -> None:
         name = spec.get("name") if isinstance(spec, dict) else spec
         if name not in FIELDS:
             raise BadSetting(
                 f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
                 f"{', '.join(FIELDS)}."
             )
-        self.context, self.lm, self.spec, self.ids, self.name = context, lm, spec, ids, name
+        self.context, self.lm, self.spec, self.windows, self.name = context, lm, spec, windows, name
         self.tried: dict[int, tuple[Candidate, Reads]] = {}
 
     def attended(self, value: int) -> float:
         """Keys that a query reads on average at a value of the field."""
         if value not in self.tried:
             stage = f"{METHODS[self.name].title}, {FIELDS[self.name]} {value:,}"
-            self.context.progress(1 - 0.8 ** len(self.tried), stage)  # how many tries it takes is not known
-            chosen = candidates(self.context, self.lm, [at_budget(self.spec, value)])[0]
-            counter = ReadCounter(len(self.ids[0]))
-            for window in self.ids:
-                with torch.no_grad(), apply(self.lm, chosen.method, watch=counter):
+            # How many tries it takes is not known, so each goes a fifth of the way that is left.
+            self.context.progress(1 - 0.8 ** len(self.tried), stage)
+            candidate = candidates(self.context, self.lm, [at_budget(self.spec, value)])[0]
+            counter = ReadCounter(len(self.windows[0]))
+            for window in self.windows:
+                with torch.no_grad(), apply(self.lm, candidate.method, watch=counter):
                     forward(self.lm, window)
-            self.tried[value] = chosen, counter.reads(chosen.method)
+            self.tried[value] = candidate, counter.reads(candidate.method)
         return self.tried[value][1].attended
 
     def nearest(self, target: float, near: float) -> int:
         """The value at which a query reads as near to `target` keys as it can."""
         method = candidates(self.context, self.lm, [self.spec])[0].method
-        low, high, start = method.budget_range(len(self.ids[0]), target)
+        low, high, start = method.budget_range(len(self.windows[0]), target)
         return nearest(self.attended, low, high, target, start, near)
 
-
-def _settle(
-    context: Context, lm: Model, spec: dict, ids: list[np.ndarray], target: float
-) -> tuple[SettledBudget, dict]:
-    """One method's row, and its spec, at the nearest value of its field."""
-    counter = _Counted(context, lm, spec, ids)
-    value = counter.nearest(target, NEAR)
-    chosen, reads = counter.tried[value]
-    off = reads.attended / target - 1
-    row = SettledBudget(
-        method=counter.name,
-        label=chosen.label,
-        field=FIELDS[counter.name],
-        value=value,
-        off=off,
-        reached=abs(off) <= REACHED,
-        **columns(ReadShares, reads),
-        reads_future=chosen.method.reads_future,
-    )
-    return row, at_budget(spec, value)
+    def row(self, value: int, target: float) -> SettledBudget:
+        """The method at a value that was tried."""
+        candidate, reads = self.tried[value]
+        off = reads.attended / target - 1
+        return SettledBudget(
+            **columns(ReadShares, reads),
+            method=self.name,
+            label=candidate.label,
+            field=FIELDS[self.name],
+            value=value,
+            off=off,
+            reached=abs(off) <= REACHED,
+            reads_future=candidate.method.reads_future,
+        )
 
 
 def at_budget(spec: dict, value: int) -> dict:

@@ -6,18 +6,18 @@ import numpy as np
 import pandas as pd
 
 from ...answer import Worded, doc, record
+from ...commands.quality import Evaluate
 from ...metrics.paired import perplexity_change, perplexity_of
-from ...metrics.quality import bits_per_byte, position_bins
+from ...metrics.quality import bits_per_byte, position_changes, records
 from ...seam.calls import MASKED
-from ..context import Context, Reading, check_seed, protocol
+from ..context import Context, Reading, protocol
 from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
 from ..text.compared import ReadShares, columns
 from ..text.scoring import Scored, score, whole_windows
 from ..text.text import token_table
 
-BINS = 16  # parts of the window by position
-STRETCH = 16  # tokens in a row that form one unit of an interval inside a bin
-COLUMNS = ("label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "reads_kv", "kv_read")
+SUMMARY = ["label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "reads_kv", "kv_read"]
+BIN = ["bin", "first", "last", "n", "perplexity", "difference", "low", "high"]
 
 
 @record
@@ -64,60 +64,55 @@ class Evaluation(Worded):
     position_bins: pd.DataFrame = doc("the bins of all methods, by their place in rows", name="bins")
 
 
-def evaluate(
-    model: str = "demo",
-    text: str = "",
-    methods: list[dict] | None = None,
-    window: int | None = None,
-    seed: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> Evaluation:
-    """Quality of `methods`, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
+def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
+    """Quality of methods, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
     are taken; `first` takes one, a shorter one of a shorter text. Errors: BadSetting, BadText, NotFitted, all before a
     pass.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    chosen = candidates(context, lm, methods)
-    reading = whole_windows(context, lm, text, window, long_text)
-    dense, by_label = score(context, lm, text, reading, {candidate.label: candidate.method for candidate in chosen})
-    size = dense.losses.shape[1] + 1
+    lm = context.model(request.model)
+    chosen = candidates(context, lm, request.methods)
+    reading = whole_windows(context, lm, request.text, request.window, request.long_text)
+    methods = {candidate.label: candidate.method for candidate in chosen}
+    dense, by_label = score(context, lm, request.text, reading, methods)
     scored = [by_label[candidate.label] for candidate in chosen]
-    bins = [_bins(method_scores, dense) for method_scores in scored]
     count = predicted_bytes(reading)
-    rows = [_row(*parts, dense, count) for parts in zip(chosen, scored, bins, strict=True)]
-    about = {"window": size, "stride": size, "seed": seed, "kernel": MASKED, "bins": bins[0].attrs}
+    rows, bins, losses = [], [], []
+    for place, (candidate, method_scores) in enumerate(zip(chosen, scored, strict=True)):
+        by_position = position_changes(method_scores.losses, dense.losses)
+        rows.append(_row(candidate, method_scores, by_position[BIN], dense, count))
+        bins.append(by_position[BIN].assign(method=place))
+        losses.append(_losses(place, method_scores, dense))
+    size = dense.losses.shape[1] + 1
     flattered = [
         f"{candidate.label} was calibrated on this text, which flatters it."
         for candidate in chosen
-        if text in candidate.state.texts
+        if request.text in candidate.state.texts
     ]
-    losses = [_losses(place, method_scores, dense) for place, method_scores in enumerate(scored)]
+    about = {"window": size, "stride": size, "seed": request.seed, "kernel": MASKED, "bins": by_position.attrs}
     return Evaluation(
         rows=rows,
         window=size,
         heads_sharing=lm.num_heads // lm.num_kv_heads,
         sentence=" ".join(map(_sentence, rows)),
         notes=[*reading.notes, *looked_ahead(chosen), *flattered],
-        summary=pd.DataFrame([vars(row) for row in rows])[list(COLUMNS)],
+        summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         tokens=token_table(reading),
         losses=pd.concat(losses, ignore_index=True),
-        position_bins=pd.concat([table.assign(method=at) for at, table in enumerate(bins)], ignore_index=True),
-        protocol=protocol("evaluate", lm, text, len(reading.tokens), **about, unit=rows[0].difference_unit),
+        position_bins=pd.concat(bins, ignore_index=True),
+        protocol=protocol("evaluate", lm, request.text, len(reading.tokens), **about, unit=rows[0].difference_unit),
     )
 
 
 def _row(candidate: Candidate, scored: Scored, bins: pd.DataFrame, dense: Scored, count: int) -> MethodQuality:
     absolute = perplexity_of(scored.losses)
     change = perplexity_change(scored.losses, dense.losses)
-    worst = bins["difference"].idxmax()
+    worst = int(bins["difference"].idxmax())
     return MethodQuality(
         **candidate.setting,
         **candidate.facts,
+        **columns(ReadShares, scored.reads),
         title=candidate.method.title,
         defaults=candidate.defaults,
         ceiling=candidate.method.ceiling,
@@ -136,43 +131,22 @@ def _row(candidate: Candidate, scored: Scored, bins: pd.DataFrame, dense: Scored
         kl_mean=float(scored.kl.mean()),
         kl_p99=float(np.quantile(scored.kl, 0.99)),
         same_top1=float(scored.same.mean()),
-        **columns(ReadShares, scored.reads),
         reads_full=scored.reads.reads_full,
         worst_bin_difference=float(bins["difference"][worst]),
-        worst_bin=int(worst),
-        bins=bins.astype(object).where(bins.notna(), None).to_dict("records"),
+        worst_bin=worst,
+        bins=records(bins),
         tokens=int(scored.losses.size),
     )
 
 
-def _bins(scored: Scored, dense: Scored) -> pd.DataFrame:
-    """Perplexity by position in the window, and its paired change against dense with an interval."""
-    table = position_bins(scored.losses, min(BINS, scored.losses.shape[1]))
-    changes = []
-    for first, last in zip(table["first"], table["last"], strict=True):
-        part = slice(first, last)
-        changes.append(perplexity_change(scored.losses[:, part], dense.losses[:, part], stretch=STRETCH))
-    table["difference"] = [change.change for change in changes]
-    for end in ("low", "high"):
-        table[end] = np.array([getattr(change, end) for change in changes], dtype=float)
-    table.attrs["unit"] = changes[0].unit
-    return table
-
-
 def _losses(place: int, scored: Scored, dense: Scored) -> pd.DataFrame:
-    """One row per predicted token; `position` counts the tokens of the text."""
-    windows, positions = scored.losses.shape
-    window, inside = np.divmod(np.arange(windows * positions), positions)
-    return pd.DataFrame(
-        {
-            "method": place,
-            "position": window * (positions + 1) + inside + 1,  # the first token of a window is not predicted
-            "window": window,
-            "loss": scored.losses.ravel(),
-            "difference": (scored.losses - dense.losses).ravel(),
-            "kl": scored.kl.ravel(),
-        }
-    )
+    """One row per predicted token of the method at `place` in the rows; `position` counts the tokens of the text."""
+    window, inside = np.indices(scored.losses.shape)
+    # The first token of a window is not predicted, so a window of T tokens has T - 1 losses.
+    position = window * (scored.losses.shape[1] + 1) + inside + 1
+    columns = {"position": position, "window": window, "loss": scored.losses}
+    columns |= {"difference": scored.losses - dense.losses, "kl": scored.kl}
+    return pd.DataFrame({"method": place} | {name: values.ravel() for name, values in columns.items()})
 
 
 def predicted_bytes(reading: Reading) -> int:
@@ -185,12 +159,8 @@ def predicted_bytes(reading: Reading) -> int:
 def _sentence(row: MethodQuality) -> str:
     if row.method == "dense":
         return f"Dense attention reads everything at perplexity {row.perplexity:.2f}."
-    against = f"{row.difference:+.1%} against dense"
-    if row.difference_low is not None:
-        against += f", {row.difference_low:+.1%} to {row.difference_high:+.1%}"
-    reads = f"reads {row.reads_causal:.0%} of the causal pairs"
-    if row.ceiling:
-        reads = f"scores all pairs and keeps {row.reads_causal:.0%} of the causal ones"
-    if row.sharing > 1:
-        reads += f" ({row.reads_kv:.0%} per key-value head)"
-    return f"{row.label} {reads} at perplexity {row.perplexity:.2f} ({against})."
+    reads = f"scores all pairs and keeps {row.reads_causal:.0%}" if row.ceiling else f"reads {row.reads_causal:.0%}"
+    return (
+        f"{row.label} {reads} of the causal pairs at perplexity {row.perplexity:.2f} ({row.difference:+.1%} against "
+        "dense)."
+    )

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...commands.quality import Continuation, Search
+from ...errors import BadSetting
 from ...kernels.parts import now
 from ...methods.base import Method
 from ...methods.blockwise import Blockwise
@@ -14,8 +16,12 @@ from ...models import Model
 from ...seam.arguments import as_past
 from ...seam.attention import apply
 from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
+from ..context import Context
+from ..text.calibration import document_windows, text_keys
+from ..text.held_out import check_range
 
 PLAIN = "no question"
+KERNEL = "each method's own kernel where it has one"
 
 
 @dataclass(frozen=True)
@@ -67,3 +73,38 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
     logits = torch.cat([first[:, -1:], further], 1)[0, len(asked_after) :]
     losses = F.cross_entropy(logits.float(), target, reduction="none")
     return Followed(losses.double().cpu().numpy(), kv_bytes, kv_most, keys, blocks, seconds, masked)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Windows of texts, int64 [n, T]: a prompt of `prefix` tokens and what follows it."""
+
+    windows: np.ndarray
+    documents: np.ndarray  # [n], which text each is of
+    prefix: int
+    about: dict  # what a protocol says of them
+
+    def units(self, places: list[int] | slice = slice(None)) -> np.ndarray | None:
+        """What an interval over some stretches rests on: their texts, or None where one text gave all of them."""
+        documents = self.documents[places]
+        return documents if len(np.unique(documents)) > 1 else None
+
+
+def stretches(
+    context: Context, lm: Model, request: Continuation | Search, usual: int, count: int, reserved: int = 0
+) -> Stretches:
+    """`count` stretches of the texts of a request, evenly spaced, of `usual` tokens before the cut unless it names
+    another number and the model's context, less `reserved` tokens, allows so many. Errors: BadSetting, BadText."""
+    longest = lm.max_positions - request.continuation - reserved
+    prefix = min(usual, longest) if request.prefix is None else request.prefix
+    check_range("The length of the prefix", prefix, 8, longest)
+    named = [context.text(key) for key in request.texts or []]
+    if not named:
+        raise BadSetting("At least one text is needed: name one.")
+    size = prefix + request.continuation
+    belongs = (lm.name, lm.revision, str(lm.device), tuple(request.texts or ()), prefix, size, count)
+    windows, documents = context.once(
+        "stretches", belongs, lambda: document_windows(lm, named, size, count * size, "text")
+    )
+    about = {"prefix": prefix, "continuation": request.continuation, "cuts": len(windows), "window": size}
+    return Stretches(windows, documents, prefix, about | {"texts": text_keys(named), "seed": request.seed})

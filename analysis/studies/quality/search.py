@@ -1,27 +1,28 @@
 """Search for a setting: the smallest budget that loses less than a given share, over methods and settings."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ...answer import Answer, Worded, doc, record
 from ...claims import signed
-from ...errors import BadSetting, BadText
+from ...commands.quality import Search
+from ...errors import BadText
 from ...metrics.paired import perplexity_change
-from ..context import STREAMED, Context, check_seed, protocol
-from ..ready.candidates import FAMILIES, Setting
-from ..text.calibration import document_windows, text_keys
+from ..context import STREAMED, Context, protocol
+from ..ready.candidates import Setting
 from ..text.compared import Difference, columns
-from ..text.held_out import check_range, make_folder
-from .arms import PART, Arm, Reader, arm, arms
-from .continuation import KERNEL
+from ..text.held_out import make_folder
+from .arms import PART, Arm, ArmReader, arm, arms
+from .following import KERNEL, stretches
 
 FIRST = 2  # stretches of text on which every setting is tried
 FEWEST = 3  # settings that are left for all of the stretches
-WINDOWS = 8  # of a method that keeps the last tokens of a prompt: a shorter prompt is mostly window
-COLUMNS = "label budget difference stretches left".split()
-OF = {  # what is saved -> what a method does, and of what its budget is a share
+PROMPT = 1024  # tokens before the cut, or as many as fit
+SUMMARY = "label budget difference stretches left".split()
+BUDGET_OF = {  # what is saved -> what a method does, and of what its budget is a share
     "reads": ("reads", "of the causal pairs"),
     "memory": ("keeps", "of the KV cache"),
     "prefill": ("reads", "of the prompt's blocks"),
@@ -40,7 +41,7 @@ class Tried(Setting):
 
 
 @record
-class Chosen(Difference, Setting):
+class Winner(Difference, Setting):
     """The winner, measured on the half of the text that did not choose it."""
 
     budget: float = doc("share of what is saved that it keeps or reads")
@@ -49,35 +50,23 @@ class Chosen(Difference, Setting):
 
 
 @record
-class Search(Worded):
+class Searched(Worded):
     """The smallest budget that loses less than a given share."""
 
     rows: list[Tried] = doc("one per setting")
     frontier: list[str] = doc("labels of the rows that no other beats in budget and loss, the cheapest first")
-    chosen: Chosen | None = doc("the winner; null where no setting loses little enough")
+    chosen: Winner | None = doc("the winner; null where no setting loses little enough")
     tied: list[str] = doc("labels of settings that read and lost exactly the same as it, or as the nearest")
     lose: float = doc("share of perplexity that may be lost")
     saves: str = doc("what is saved: reads, memory or prefill")
     summary: pd.DataFrame = doc("the rows in short", name="rows")
 
 
-def search(
-    model: str = "demo",
-    texts: list[str] | None = None,
-    saves: str = "memory",
-    methods: list[dict] | None = None,
-    lose: float = 0.05,
-    prefix: int | None = None,
-    continuation: int = 128,
-    cuts: int = 32,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> Search:
+def search(request: Search, *, context: Context) -> Searched:
     """The smallest budget that raises perplexity by less than `lose`, over methods that save `saves`, at seven settings
     each, by successive halving.
 
-    Of the stretches of `texts` (hashes), a prompt of `prefix` tokens and the `continuation` after it, half choose and
+    Of the stretches of the texts (hashes), a prompt of `prefix` tokens and the `continuation` after it, half choose and
     half report: whole texts where there are several, else the halves of one. All settings read two stretches; the
     better half goes on to twice as many, until three are left or all of the choosing half is read. Better is a smaller
     budget among those that lose less than `lose`, and a smaller loss among the others. The winner alone is judged on
@@ -88,25 +77,17 @@ def search(
     the budget is the share of the causal pairs in the softmax. It goes on where it was stopped. A prompt has at least
     eight of a method's windows. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    check_range("The number of stretches", cuts, 2 * FIRST, 256)
-    if saves not in FAMILIES or not 0 < lose <= 1:
-        raise BadSetting(
-            f"{saves[:20]!r} and {lose:g}: what is saved is one of {', '.join(FAMILIES)}, the loss between 0 and 1."
-        )
-    read, documents = _reader(context, model, texts, saves, prefix, continuation, cuts)
-    lm, windows = read.lm, read.windows
-    choosing, reporting = split(documents)
+    reader = _reader(request, context)
+    lm, texts = reader.lm, reader.texts
+    choosing, reporting = split(texts.documents)
     if min(len(choosing), len(reporting)) < FIRST:
         raise BadText(
-            f"The texts give {len(windows)} stretches of {windows.shape[1]:,} tokens and a search needs {2 * FIRST}: "
-            "give more text, or choose a shorter prompt."
+            f"The texts give {len(texts.windows)} stretches of {texts.about['window']:,} tokens and a search needs "
+            f"{2 * FIRST}: give more text, or choose a shorter prompt."
         )
-    tried, dense = arms(context, lm, saves, methods, windows[choosing[0]]), arm(context, lm, {"name": "dense"})
-    if saves != "reads":
-        check_prompt(read.prefix, tried)
-    left = halving(tried, dense, choosing, lose, read)
-    able = [setting for setting in left if setting.change(dense) <= lose]
+    tried, dense = arms(context, lm, request, texts, choosing[0]), arm(context, lm, {"name": "dense"})
+    left = halving(tried, dense, choosing, request.lose, reader)
+    able = [setting for setting in left if setting.change(dense) <= request.lose]
     best = min(able, key=lambda setting: setting.budget) if able else None
     rows = [
         Tried(
@@ -119,51 +100,30 @@ def search(
         for setting in tried
     ]
     tied = ties(best or min(tried, key=lambda setting: setting.change(dense)), tried)
-    chosen = None if best is None else _judged(best, read, reporting, documents, lose)
-    return Search(
+    chosen = _judged(best, reader, reporting) if best else None
+    notes = [f"{len(choosing)} stretches chose, {len(reporting)} others report."]
+    for title in dict.fromkeys(setting.candidate.method.title for setting in tried if setting.candidate.method.ceiling):
+        notes.append(f"{title} looks at every key to choose: what it reads is a bound for other methods, not a saving.")
+    kernel = STREAMED if request.saves == "reads" else KERNEL
+    return Searched(
         rows=rows,
         frontier=frontier(rows),
         chosen=chosen,
         tied=tied,
-        lose=lose,
-        saves=saves,
-        sentence=_sentence(chosen, rows, tied, lose, saves),
-        notes=_notes(tried, len(choosing), len(reporting)),
-        summary=pd.DataFrame([vars(row) for row in rows])[COLUMNS],
-        protocol=protocol(
-            "search",
-            lm,
-            (texts or [None])[0],
-            int(windows.size),
-            prefix=read.prefix,
-            continuation=continuation,
-            cuts=len(windows),
-            texts=text_keys([context.text(key) for key in texts or []]),
-            seed=seed,
-            window=windows.shape[1],
-            kernel=STREAMED if saves == "reads" else KERNEL,
-        ),
+        lose=request.lose,
+        saves=request.saves,
+        sentence=_sentence(chosen, rows, tied, request),
+        notes=notes,
+        summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
+        protocol=protocol("search", lm, request.texts[0], texts.windows.size, **texts.about, kernel=kernel),
     )
 
 
-def _reader(
-    context: Context, model: str, texts: list[str] | None, saves: str, prefix: int | None, continuation: int, cuts: int
-) -> tuple[Reader, np.ndarray]:
-    """The reader of the texts' stretches, and which text each stretch is of. Errors: BadSetting, BadText."""
-    check_range("The length of the continuation", continuation, 2, 1 << 16)
-    lm = context.model(model)
-    longest = lm.max_positions - continuation
-    prefix = min(1024, longest) if prefix is None else prefix
-    check_range("The length of the prefix", prefix, 8, longest)
-    named = [context.text(key) for key in texts or []]
-    if not named:
-        raise BadSetting("A search needs at least one text: name one.")
-    size = prefix + continuation
-    windows, documents = document_windows(lm, named, size, cuts * size, "text")
-    folder = context.state_dirs(lm)[0] / "work"
-    make_folder(folder)
-    request = {"model": model, "texts": texts, "saves": saves, "prefix": prefix, "continuation": continuation}
-    return Reader(context, lm, folder, windows, prefix, saves, request | {"cuts": cuts}), documents
+def _reader(request: Search, context: Context) -> ArmReader:
+    lm = context.model(request.model)
+    texts = stretches(context, lm, request, PROMPT, request.cuts)
+    make_folder(context.state_dirs(lm)[0] / "work")
+    return ArmReader(context, lm, request, texts)
 
 
 @record
@@ -174,45 +134,12 @@ class SearchPart(Answer):
     budgets: list[float] = doc("share that the method kept or read of every stretch")
 
 
-def search_part(
-    model: str,
-    texts: list[str],
-    saves: str,
-    prefix: int,
-    continuation: int,
-    cuts: int,
-    method: dict,
-    stretches: list[int],
-    *,
-    context: Context,
-) -> SearchPart:
-    """One method on some stretches of a search."""
-    read, _ = _reader(context, model, texts, saves, prefix, continuation, cuts)
-    measured = read.measure(context, arm(context, read.lm, method).candidate, stretches, 0.0)
-    about = protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])
-    return SearchPart(**measured, protocol=about)
-
-
-def check_prompt(prefix: int, tried: Sequence[Arm]) -> None:
-    """Refuse a prompt in which the window that a method always keeps leaves nothing to choose: rules that differ in
-    what they choose would read alike. Errors: BadSetting."""
-    window, title = max((arm.candidate.settings.get("window", 0), arm.candidate.method.title) for arm in tried)
-    if prefix < WINDOWS * window:
-        raise BadSetting(
-            f"The prompts have {prefix:,} tokens and {title} always keeps {window:,} of them: give prompts of "
-            f"{WINDOWS * window:,} or more tokens, or a smaller window."
-        )
-
-
-def ties(best: Arm, tried: Sequence[Arm]) -> list[str]:
-    """Labels of the other arms that read and lost exactly what `best` did, on the stretches that both have read."""
-    tied = []
-    for rival in tried:
-        count = min(len(rival.losses), len(best.losses))
-        equal = rival.losses[:count] == best.losses[:count] and rival.budgets[:count] == best.budgets[:count]
-        if equal and rival is not best:
-            tied.append(rival.candidate.label)
-    return tied
+def search_part(method: dict, places: list[int], *, context: Context, **search: Any) -> SearchPart:
+    """One method on some stretches of a search, whose arguments are given."""
+    reader = _reader(Search(**search), context)
+    measured = reader.measure(context, arm(context, reader.lm, method).candidate, places)
+    tokens = len(places) * reader.texts.about["window"]
+    return SearchPart(**measured, protocol=protocol(PART, reader.lm, reader.request.texts[0], tokens))
 
 
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
@@ -244,6 +171,17 @@ def rank(change: float, budget: float, lose: float) -> tuple[bool, float]:
     return (False, budget) if change <= lose else (True, change)
 
 
+def ties(best: Arm, tried: Sequence[Arm]) -> list[str]:
+    """Labels of the other arms that read and lost exactly what `best` did, on the stretches that both have read."""
+    tied = []
+    for rival in tried:
+        count = min(len(rival.losses), len(best.losses))
+        equal = rival.losses[:count] == best.losses[:count] and rival.budgets[:count] == best.budgets[:count]
+        if equal and rival is not best:
+            tied.append(rival.candidate.label)
+    return tied
+
+
 def frontier(rows: list[Tried]) -> list[str]:
     """Labels of the rows beside which no other has a smaller budget and loses no more, the cheapest first."""
     best: list[Tried] = []
@@ -253,48 +191,33 @@ def frontier(rows: list[Tried]) -> list[str]:
     return [row.label for row in best]
 
 
-def _judged(best: Arm, read: Reader, stretches: list[int], documents: np.ndarray, lose: float) -> Chosen:
+def _judged(best: Arm, reader: ArmReader, places: list[int]) -> Winner:
     """The winner on the half that reports, beside a dense pass of its own."""
-    winner, dense = Arm(best.candidate, best.spec), arm(read.context, read.lm, {"name": "dense"})
-    read([(dense, stretches), (winner, stretches)], 0.85, 0.15)
-    of_stretches = documents[stretches]
-    units = of_stretches if len(set(of_stretches.tolist())) > 1 else None
-    change = perplexity_change(np.array(winner.losses), np.array(dense.losses), units)
-    return Chosen(
+    winner, dense = Arm(best.candidate, best.spec), arm(reader.context, reader.lm, {"name": "dense"})
+    reader([(dense, places), (winner, places)], 0.85, 0.15)
+    change = perplexity_change(np.array(winner.losses), np.array(dense.losses), reader.texts.units(places))
+    return Winner(
         **winner.candidate.setting,
         **columns(Difference, change),
         budget=winner.budget,
         upper=change.upper,
-        holds=None if change.upper is None else change.upper <= lose,
+        holds=None if change.upper is None else change.upper <= reader.request.lose,
     )
 
 
-def _notes(tried: list[Arm], choosing: int, reporting: int) -> list[str]:
-    ceilings = dict.fromkeys(arm.candidate.method.title for arm in tried if arm.candidate.method.ceiling)
-    notes = [f"{choosing} stretches chose, {reporting} others report."]
-    for title in ceilings:
-        notes.append(f"{title} looks at every key to choose: what it reads is a bound for other methods, not a saving.")
-    return notes
-
-
-def _sentence(chosen: Chosen | None, rows: list[Tried], tied: list[str], lose: float, saves: str) -> str:
-    does, of_what = OF[saves]
+def _sentence(chosen: Winner | None, rows: list[Tried], tied: list[str], request: Search) -> str:
+    verb, of_what = BUDGET_OF[request.saves]
+    best = chosen or min(rows, key=lambda row: row.difference)
+    label = f"a tie of {' and '.join([best.label, *tied])} (the same to the last digit)" if tied else best.label
     if chosen is None:
-        best = min(rows, key=lambda row: row.difference)
         return (
-            f"No setting loses less than {lose:.0%}: the nearest, {_named(best.label, tied)}, {does} "
-            f"{best.budget:.0%} {of_what} and changes perplexity by {signed(best.difference, '.1%')}."
+            f"No setting loses less than {request.lose:.0%}: the nearest, {label}, {verb} {best.budget:.0%} {of_what} "
+            f"and changes perplexity by {signed(best.difference, '.1%')}."
         )
     verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen.holds]
     upper = "" if chosen.upper is None else f", at most {signed(chosen.upper, '.1%')} (one-sided 95%)"
-    label = _named(chosen.label, tied)
     return (
-        f"{label[0].upper()}{label[1:]} {does} {chosen.budget:.0%} {of_what}. On text that did not choose it, it "
-        f"changes perplexity by {signed(chosen.difference, '.1%')}{upper}: “less than {lose:.0%}” {verdict} "
+        f"{label[0].upper()}{label[1:]} {verb} {chosen.budget:.0%} {of_what}. On text that did not choose it, it "
+        f"changes perplexity by {signed(chosen.difference, '.1%')}{upper}: “less than {request.lose:.0%}” {verdict} "
         f"({chosen.units} {chosen.unit})."
     )
-
-
-def _named(label: str, tied: list[str]) -> str:
-    """A setting by its label, with all that it ties with."""
-    return f"a tie of {' and '.join([label, *tied])} (the same to the last digit)" if tied else label

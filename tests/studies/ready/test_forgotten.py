@@ -4,7 +4,6 @@ import pytest
 
 from analysis.runs import Result, RunStore
 from analysis.studies import STUDIES
-from analysis.studies.budgets.policies import import_policy
 from analysis.studies.context import Context
 from tests.made.evaluating import tiny_models
 
@@ -68,6 +67,6 @@ def test_a_policy_stored_anew_forgets_what_used_it_and_says_so(asked, store):
         ("mine", {"csa, other policy"}),
         ("policy", {"csa, by default", "budgets, by default", "budgets, in half precision", "all methods"}),
     ):
-        notes = import_policy(model, name=name, policy=policy, context=context).numbers["notes"]
+        notes = STUDIES["import-policy"](model=model, name=name, policy=policy, context=context).numbers["notes"]
         assert {run.id for run in store.deleted()} == {runs[word] for word in gone} and len(notes) == bool(gone)
         store.empty()

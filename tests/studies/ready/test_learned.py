@@ -8,7 +8,6 @@ from analysis.__main__ import main
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods.focal_learned import FocalWeights
 from analysis.studies import STUDIES
-from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.fitted import fit_method
 from tests.made.evaluating import TEXT
 
@@ -23,7 +22,7 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
     text.write_text(TEXT)
     ask = {"model": model, "text": context.add_text("a text", TEXT), "window": 24, "context": context}
     with pytest.raises(NotFitted, match="train some with `fit-method focal_learned`"):
-        evaluate(**ask, methods=[{"name": "focal_learned"}])
+        STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}])
     place = ["--model", model, "--state", str(context.state_dirs(context.model(model))[0])]
     assert main(["fit-method", "focal_learned", str(text), "--steps", "3", *place, "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -33,7 +32,8 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
     weights = FocalWeights.load(told["path"])
     assert weights.about["revision"] == context.model(model).revision and weights.w.abs().max() > 0
     plain, ahead = (
-        evaluate(**ask, methods=methods).numbers for methods in ([{"name": "focal_learned"}], literal(tau_min=0.5))
+        STUDIES["evaluate"](**ask, methods=methods).numbers
+        for methods in ([{"name": "focal_learned"}], literal(tau_min=0.5))
     )
     assert plain["rows"][0]["reads_causal"] == 1 and not any("saw the future" in note for note in plain["notes"])
     assert "Learned Focal Attention was calibrated on this text, which flatters it." in plain["notes"]

@@ -12,7 +12,7 @@ from analysis.errors import BadModel, NotFitted
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method, setting
-from analysis.studies.quality.evaluate import evaluate
+from analysis.studies import STUDIES
 from analysis.studies.ready.candidates import CHOSEN, FIND, candidates
 from tests.made.evaluating import TEXT
 
@@ -69,7 +69,7 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     model = context.model(str(home / "tiny"))
     ask = {"model": str(home / "tiny"), "text": context.add_text("a text", TEXT), "window": 24, "context": context}
     methods = [{"name": "dense"}, {"name": "thinned"}, {"name": "thinned", "settings": {"window": 9}}]
-    dense, mine, wide = evaluate(**ask, methods=methods).numbers["rows"]
+    dense, mine, wide = STUDIES["evaluate"](**ask, methods=methods).numbers["rows"]
     assert dense["reads_causal"] == 1 and 0.5 < mine["reads_causal"] < wide["reads_causal"] < 1
     assert (mine["title"], wide["label"]) == ("Thinned", "Thinned, window 9") and mine["settings"] == {"window": 4}
     place = context.state_dirs(model)[0] / "methods" / "thinned.safetensors"
@@ -78,7 +78,7 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     words = ["fit-method", "thinned", str(home / "words.txt"), "--clusters", "3", "--model", str(home / "tiny")]
     assert main([*words, "--state", str(place.parents[1]), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["tensors"] == {"step": [model.num_layers]}
-    again = evaluate(**ask, methods=[{"name": "thinned"}]).numbers
+    again = STUDIES["evaluate"](**ask, methods=[{"name": "thinned"}]).numbers
     assert again["rows"][0]["reads_causal"] < mine["reads_causal"], "the new numbers are read"
     assert "Thinned was calibrated on this text, which flatters it." in again["notes"]
 

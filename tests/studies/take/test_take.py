@@ -19,10 +19,8 @@ from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply
-from analysis.studies.budgets.policies import import_policy
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.quality.continuation import continuation
-from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.take.take import take
 from analysis.take.schema import schema
@@ -44,13 +42,19 @@ def taken(home):
     context = Context(store=store, state=home / "state", browser=False)
     model, text = str(home / "tiny"), store.put_text(TEXT, "a text")
     asked = {
-        evaluate: {"model": model, "text": text, "methods": [{"name": "dense"}, SETTINGS["focus"], SETTINGS["csa"]]},
-        continuation: {"model": model, "texts": [text], "methods": [SETTINGS["snapkv"]], "continuation": 8, "cuts": 2},
+        "evaluate": {"model": model, "text": text, "methods": [{"name": "dense"}, SETTINGS["focus"], SETTINGS["csa"]]},
+        "continuation": {
+            "model": model,
+            "texts": [text],
+            "methods": [SETTINGS["snapkv"]],
+            "continuation": 8,
+            "cuts": 2,
+        },
     }
     runs = {}
-    for study, request in asked.items():
-        result = study(**request, context=context)
-        runs[study.__name__] = store.put(study.__name__, request, result, result.numbers["protocol"], 1.0).id
+    for verb, request in asked.items():
+        result = STUDIES[verb](**request, context=context)
+        runs[verb] = store.put(verb, request, result, result.numbers["protocol"], 1.0).id
 
     def take_of(name, **more):
         run = runs["continuation" if name == "snapkv" else "evaluate"]
@@ -141,7 +145,7 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
     with pytest.raises(jsonschema.ValidationError, match="'reading' was unexpected"):
         jsonschema.validate(policy | {"settings": {"reading": "soft"}}, schema())
     context.state, kept = home / "elsewhere", context.state
-    again = import_policy(str(home / "tiny"), name="back", policy=policy, context=context)
+    again = STUDIES["import-policy"](model=str(home / "tiny"), name="back", policy=policy, context=context)
     context.state = kept
     assert [*sum(again.numbers["budgets"], []), again.numbers["cap"]] == policy["policy"]
     for wrong, said in (
@@ -149,7 +153,7 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
         ({"method": "focus"}, "setting of focus"),
     ):
         with pytest.raises(BadSetting, match=said):
-            import_policy(str(home / "tiny"), name="back", policy=policy | wrong, context=context)
+            STUDIES["import-policy"](model=str(home / "tiny"), name="back", policy=policy | wrong, context=context)
 
 
 def test_what_is_refused(taken, tmp_path):
