@@ -166,7 +166,7 @@ REFUSED = {
     "a binary file": (["inspect", "{home}/tiny/model.safetensors"], "looks like a binary file"),
     "a method's setting": (["groups", "story", "--set", "focus.top=2"], "'focus.top=2' sets nothing"),
     "an unknown device": (["inspect", "story", "--device", "abacus"], "device 'abacus' cannot be used"),
-    "a negative seed": (["groups", "story", "--seed", "-1"], "The seed is -1"),
+    "a negative seed": (["groups", "story", "--seed", "-1"], "seed of groups is -1"),
     "a rate that is no number": (["train-router", "--corpus", "{home}", "--rate", "nan"], "got 100 steps at nan"),
     "no steps": (["train-router", "--corpus", "{home}", "--steps", "0"], "steps of train-router is 0 and must lie"),
     "more memberships than groups": (["fit-router", "--groups", "2", "--top", "3"], "cannot be in 3 of 2 groups"),

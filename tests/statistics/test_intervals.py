@@ -19,7 +19,6 @@ from analysis.metrics.intervals import (
     p_value,
     ratio_interval,
     state,
-    upper_limit,
 )
 from tests.conftest import all_of_them
 
@@ -133,9 +132,7 @@ def test_trainings_enter_from_three_on():
     assert crossed.mean == pytest.approx(alone.mean) == 2.0, "a text with more windows weighs more"
 
 
-def test_one_sided_limits_and_many_comparisons():
-    values = np.random.default_rng(2).normal(0.5, 1, 40)
-    assert interval(values).mean < upper_limit(values) < interval(values).high
+def test_many_comparisons_and_what_they_could_detect():
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert p_value([1.0, -1.0, 1.0, -1.0]) == 1.0 and p_value([1.0]) is None
     found = interval(np.arange(10.0))

@@ -8,7 +8,7 @@ from tests.made.evaluating import TEXT
 
 @pytest.fixture(scope="module")
 def ask(context, home):
-    """`ask(command, text=TEXT, model="tiny", **arguments)` -> the answer of a command about a text, or about `texts`."""
+    """`ask(command, text=TEXT, model="tiny", **arguments)` -> the answer of a command about a text, or `texts`."""
 
     def answer(command, text=TEXT, model="tiny", **arguments):
         names = {field.name for field in fields_of(command)}

@@ -17,7 +17,7 @@ from ...statistics.heads import ALL
 from ...statistics.sampled import QueryReading
 from ...statistics.together import Together
 from ..context import STREAMED, Context, check_seed, protocol
-from ..text.held_out import check_range, make_folder
+from ..text.held_out import check_range
 from ..text.kept import Readings, Tensors
 from .lift import lifted
 
@@ -63,7 +63,6 @@ def head_texts(
     corpus: str = "",
     tokens: int = TOKENS,
     queries: int = QUERIES,
-    work: str | None = None,
     seed: int = 0,
     *,
     context: Context,
@@ -71,23 +70,18 @@ def head_texts(
     """For every head, where in a corpus each of its nine statistics is large, small and between; one run for all heads.
 
     `corpus`: a folder of texts (the bundled samples unless given), of which evenly about `tokens` tokens are read, a
-    text at a time; `queries` of them are drawn at random. `work`: a folder from which a stopped run goes on; in the app
-    what was read is kept. Errors: BadSetting, BadText, TooLarge.
+    text at a time; `queries` of them are drawn at random. Errors: BadSetting, BadText, TooLarge.
     """
     check_seed(seed)
     lm = context.model(model)
     check_range("The number of tokens", tokens, LEAST, 1 << 24)
     check_range("The number of queries", queries, TENTHS, 1 << 16)
-    if context.browser and work:
-        raise BadSetting("What was read is kept by itself here: leave the folder for it out.")
-    if work:
-        make_folder(Path(work))
     context.progress(0.0, "reading the corpus")
     corpus_texts = _texts(context, corpus)
     documents = _drawn(lm, corpus_texts, tokens, queries, seed)
     read = []
     for index, document in enumerate(documents):
-        read.append(_read(context.within(index / len(documents), 1 / len(documents)), lm, document, work))
+        read.append(_read(context.within(index / len(documents), 1 / len(documents)), lm, document))
     drawn = {name: np.concatenate([tensors[name].numpy() for tensors in read]) for name in ("values", "best", "weight")}
     of = np.repeat(np.arange(len(documents)), [len(document.queries) for document in documents])  # text of each query
     spread = _spread(drawn["values"], read)
@@ -143,9 +137,9 @@ def _drawn(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) ->
     return [Document(text, some[picked[(picked >= a) & (picked < b)] - a]) for text, some, a, b in places]
 
 
-def _read(context: Context, lm: Model, document: Document, work: str | None) -> Tensors:
+def _read(context: Context, lm: Model, document: Document) -> Tensors:
     """What a pass over one text gives, or gave before."""
-    readings = Readings(context, lm, document.windows, Path(work) if work else None)
+    readings = Readings(context, lm, document.windows)
 
     def make() -> Tensors:
         reading = QueryReading(lm.num_layers, lm.num_heads, document.queries)
