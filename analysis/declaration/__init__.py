@@ -126,8 +126,9 @@ class Field:
                 f"{called} is {str(value)[:40]!r} and must be one of {', '.join(map(str, about.options))}."
             )
         low, high = about.low, about.high
-        below = isinstance(value, (int, float)) and low is not None and value < low
-        if below or (isinstance(value, (int, float)) and high is not None and value > high):
+        # NaN lies nowhere: it is neither at least the one nor at most the other.
+        number = isinstance(value, (int, float))
+        if number and not ((low is None or value >= low) and (high is None or value <= high)):
             limits = f"from {low or 0:,} on" if high is None else f"between {low or 0:,} and {high:,}"
             raise BadSetting(f"{called} is {value:,} and must lie {limits}.")
         return float(value) if self.hint is float else value

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import BadSetting
 from .blocks import BLOCK
 from .scoring import Scoring
 
@@ -98,9 +97,3 @@ def fewest_reaching(sums: Tensor, share: float) -> Tensor:
     before = ordered.cumsum(-1) - ordered
     needed = (before < share * ordered.sum(-1, keepdim=True)) & (ordered > 0)
     return torch.zeros_like(sums, dtype=torch.bool).scatter_(-1, order, needed)
-
-
-def check_between(name: str, value: float, low: float, high: float) -> None:
-    """Refuse a setting outside its range. Errors: BadSetting."""
-    if isinstance(value, bool) or not low <= value <= high:
-        raise BadSetting(f"{name} is {value!r} and must lie between {low:g} and {high:g}.")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..declaration import field
 from ..seam.calls import Prompt
-from .base import setting
 from .evicting import Evicting, evict
 from .expected_attention import ExpectedAttention
 from .h2o import H2O
@@ -39,14 +39,15 @@ class AdaKV(Evicting):
     title = "Ada-KV"
     paper = "Feng et al., 2024 (Ada-KV), arXiv 2407.11550"
 
-    score: str = setting("snapkv", "the rule that scores the keys", "live", options=tuple(RULES))
-    safe: float = setting(0.2, "share of an even budget that no head can lose", "live", 0.0, 1.0, 0.05)
-    shares: str = setting("safe", "how that share is given: its best keys, or its size", "live", options=tuple(SCOPES))
-    window: int = setting(64, "last tokens of the prompt that SnapKV looks at", "live", 1, 1024)
+    score: str = field("snapkv", "the rule that scores the keys", options=tuple(RULES))
+    safe: float = field(0.2, "share of an even budget that no head can lose", low=0.0, high=1.0, step=0.05)
+    shares: str = field("safe", "how that share is given: its best keys, or its size", options=tuple(SCOPES))
+    window: int = field(64, "last tokens of the prompt that SnapKV looks at", low=1, high=1024)
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        settings = {"window": self.window} if self.score == "snapkv" else {}
-        return RULES[self.score](**settings).key_scores(prompt)
+        rule = RULES[self.score]()
+        rule.window = self.window
+        return rule.key_scores(prompt)
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
         return evict(scores, self.removed(layer), SCOPES[self.shares], self.safe)

@@ -1,38 +1,26 @@
 """What a method is: one dataclass whose fields are its settings, and the hooks of the seam that it overrides."""
 
 import inspect
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import BadSetting
+from ..declaration import field, fields_of
 from ..seam.calls import MASKED, Attended, Call
 from ..seam.hooks import Hooks
 
-PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
+SHOWN = ("help", "price", "low", "high", "step", "options", "future")  # what a page's control is drawn from
 
 
-def setting(
-    default: Any,
-    help: str,
-    price: str,
-    low: float | None = None,
-    high: float | None = None,
-    step: float | None = None,
-    options: tuple | None = None,
-    future: tuple = (),
-) -> Any:
-    """A dataclass field with all that a page needs to draw its control; ranges are checked by `Method`.
-
-    `future`: the options that let later tokens decide over what earlier ones read.
-    """
-    assert price in PRICES
-    about = {"help": help, "price": price, "low": low, "high": high, "step": step, "options": options}
-    return field(default=default, metadata=about | {"future": future})
+def setting(default: Any, help: str, price: str = "live", low: Any = None, high: Any = None, **about: Any) -> Any:
+    """The former spelling of `analysis.declaration.field`."""
+    warnings.warn("setting(...) is analysis.declaration.field(...) now.", DeprecationWarning, stacklevel=2)
+    return field(default, help, price=price, low=low, high=high, **about)
 
 
 @dataclass
@@ -64,16 +52,8 @@ class Method(Hooks):
     budget_steps: ClassVar[dict[str, Callable[[int], float]]] = {}
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            about, value = item.metadata, getattr(self, item.name)
-            if not about:
-                continue
-            if about["options"] is not None and value not in about["options"]:
-                raise BadSetting(
-                    f"{item.name} is {value!r} and must be one of {', '.join(map(str, about['options']))}."
-                )
-            if about["low"] is not None and not _in_range(value, type(item.default), about["low"], about["high"]):
-                raise BadSetting(f"{item.name} is {value!r} and must lie between {about['low']} and {about['high']}.")
+        for declared in fields_of(type(self)):
+            declared.check(getattr(self, declared.name), self.title)
 
     @classmethod
     def build(cls, state: Any = None, **settings: Any) -> "Method":
@@ -88,7 +68,7 @@ class Method(Hooks):
     @property
     def reads_future(self) -> bool:
         """Whether these settings let later tokens decide over what earlier ones read: a leak to measure, not to use."""
-        return any(getattr(self, item.name) in item.metadata["future"] for item in fields(self) if item.metadata)
+        return any(getattr(self, item.name) in item.declared.future for item in fields_of(type(self)))
 
     def fetched(self, attended: float, visible: float) -> float:
         """Pairs of key and value vectors that are read for keys, of counts summed over queries."""
@@ -97,8 +77,8 @@ class Method(Hooks):
     @property
     def budget_limits(self) -> tuple[int, int]:
         """Least and largest value of the setting that is `budgeted`."""
-        about = next(item.metadata for item in fields(self) if item.name == self.budgeted)
-        return about["low"], about["high"]
+        about = next(item.declared for item in fields_of(type(self)) if item.name == self.budgeted)
+        return about.low, about.high
 
     def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
         """Least and largest value of that setting in texts of `length` tokens, and one to try first when a query is to
@@ -131,9 +111,9 @@ class Method(Hooks):
             "budget": cls.budgeted,
             "competing": [*cls.competing, *cls.budget_steps],
             "fields": [
-                {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
-                for f in fields(cls)
-                if f.metadata
+                {"name": item.name, "type": item.kind.__name__, "default": item.default}
+                | {name: getattr(item.declared, name) for name in SHOWN}
+                for item in fields_of(cls)
             ],
         }
 
@@ -148,8 +128,3 @@ def read_all(call: Call) -> Attended:
         call.query, call.key, call.value, is_causal=length > 1, scale=call.scaling, enable_gqa=grouped
     )
     return Attended(out, "torch dense", "Every key is read.")
-
-
-def _in_range(value: Any, kind: type, low: float, high: float) -> bool:
-    numbers = (int, float) if kind is float else int
-    return isinstance(value, numbers) and not isinstance(value, bool) and low <= value <= high

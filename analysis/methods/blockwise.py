@@ -1,18 +1,19 @@
 """What methods share that read only some blocks of a prompt: a map of blocks, made once for every head."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..kernels.blocks import block_attention
 from ..kernels.parts import part
-from ..kernels.scoring import Scoring, at_least_float32
+from ..kernels.scoring import Scoring
 from ..seam.cache import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt
 from ..seam.layers import shape_of
-from .base import Method, read_all, setting
+from .base import Method, read_all
 from .evicting import prompt_ends
 
 PROMPT = "kept blocks"
@@ -25,15 +26,17 @@ class Blockwise(Method):
     saves: ClassVar[str] = "prefill"
     kernels: ClassVar[tuple[str, ...]] = ("prompt",)
 
-    block: int = setting(128, "queries and keys of a block", "live", 8, 512)
+    block: int = field(128, "queries and keys of a block", low=8, high=512)
     cut: int = 0  # tokens of the text that are the prompt; 0: those of the first call
-    whole_: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
-    maps_: dict[int, list[Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    bounds_: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
-        """bool [1, H, n, n] of queries [1, H, T, D] and keys [1, G, T, D] in float32; the diagonal is always read."""
+        """bool [B, H, n, n] of queries [B, H, T, D] and keys [B, G, T, D] in float32, n = ceil(T / block)."""
         raise NotImplementedError
+
+    def block_map(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
+        """The chosen blocks up to the diagonal, which is always read: bool [B, H, n, n]."""
+        blocks = self.choose_blocks(q, k, scoring)
+        return blocks.tril() | torch.eye(blocks.shape[-1], dtype=torch.bool, device=blocks.device)
 
     @property
     def share_read(self) -> float:
@@ -44,23 +47,16 @@ class Blockwise(Method):
 
     def check(self, lm: Any) -> None:
         self.whole_ = sees_all(lm.config, shape_of(lm)[0])
-        self.maps_.clear()
+        self.maps_: dict[int, list[Tensor]] = {}  # layer -> of each text bool [1, H, n, n]
 
     def prefill(self, prompt: Prompt) -> None:
-        """Estimate the map of each text [1, H, n, n]; a layer with a sliding window reads little and stays dense."""
+        """Estimate the map of each text; a layer with a sliding window reads little and stays dense."""
         if not self.whole_[prompt.layer]:
             return
         self.bounds_ = list(zip(prompt.first.tolist(), prompt_ends(prompt, self.cut).tolist(), strict=True))
         with part("router"), torch.no_grad():
-            maps = []
-            for text, bounds in enumerate(self.bounds_):
-                text_prompt = prompt.part(text, *bounds)
-                blocks = self.choose_blocks(
-                    at_least_float32(text_prompt.query), at_least_float32(text_prompt.key), text_prompt.scoring
-                )
-                diagonal = torch.eye(blocks.shape[-1], dtype=torch.bool, device=blocks.device)
-                maps.append(blocks.tril() | diagonal)
-            self.maps_[prompt.layer] = maps
+            texts = [prompt.part(text, *bounds) for text, bounds in enumerate(self.bounds_)]
+            self.maps_[prompt.layer] = [self.block_map(text.query, text.key, text.scoring) for text in texts]
 
     def mask(self, block: Block) -> Tensor | None:
         if not self.whole_[block.layer] or int(block.rows[0]) >= max(end for _, end in self.bounds_):

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..kernels.gathered import gathered_attention, visits_keys
 from ..kernels.parts import part
@@ -15,7 +16,7 @@ from ..routers.state import RoutingState
 from ..seam.cache import GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
-from .base import Method, setting
+from .base import Method
 
 STEP = "gathered buckets"
 KINDS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
@@ -42,10 +43,10 @@ class BucketRouting(Method):
     budget_start = 4
 
     fitted: RoutingState | None = None
-    router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=KINDS)
-    visited: int = setting(4, "buckets that each query visits, of each head", "live", 1, 1 << 16)
-    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
+    router: str = field("gwr_linear", "the router that chooses the buckets", options=KINDS)
+    visited: int = field(4, "buckets that each query visits, of each head", low=1, high=1 << 16)
+    window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
 
     @classmethod
     def build(cls, state: RoutingState | None = None, **settings) -> "BucketRouting":

@@ -2,11 +2,12 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..kernels.evict import Cache
 from ..kernels.topk import smallest_kept, topk_attention
@@ -15,7 +16,7 @@ from ..runs.stored import POLICY_FORMAT
 from ..seam.cache import GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
-from .base import Method, setting
+from .base import Method
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"
@@ -42,14 +43,12 @@ class CSA(Method):
 
     budgets: tuple[int, ...] | None = None
     shape: tuple[int, int] | None = None
-    cap: int = setting(NO_CAP, "most keys that any head keeps of a query", "live", 1, NO_CAP)
-    eviction: str = setting(
+    cap: int = field(NO_CAP, "most keys that any head keeps of a query", low=1, high=NO_CAP)
+    eviction: str = field(
         "never",
         "whether a head that holds more keys than its budget drops some for good",
-        "live",
         options=("never", "at the budget"),
     )
-    held_: dict[int, Cache] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +101,7 @@ class CSA(Method):
                 f"{model_shape[1]} heads: calibrate on this model."
             )
         self.shape = model_shape
-        self.held_.clear()
+        self.held_: dict[int, Cache] = {}
 
     @property
     def budget_heads(self) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..fitted import Fitted, check_shapes
 from ..seam.calls import Prompt
 from ..seam.layers import shape_of
 from ..statistics import attention_statistics
-from .base import setting
 from .evicting import Evicting
 
 NEAR = 128  # tokens that count as near when heads are scored
@@ -33,8 +33,8 @@ class DuoAttention(Evicting):
     paper = "Xiao et al., 2024 (DuoAttention), arXiv 2410.10819"
     needs = "calibration"
 
-    n_sink: int = setting(16, "first tokens that a head without retrieval keeps", "live", 0, 256)
-    window: int = setting(64, "last tokens that such a head keeps", "live", 1, 4096)
+    n_sink: int = field(16, "first tokens that a head without retrieval keeps", low=0, high=256)
+    window: int = field(64, "last tokens that such a head keeps", low=1, high=4096)
     fitted: Fitted | None = None
 
     def fit(self, model, windows: Tensor) -> "DuoAttention":

@@ -1,18 +1,19 @@
 """What methods share that shrink the KV cache once, when the prompt has been read: a score for every key, a budget."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting
 from ..kernels.scoring import Scoring
 from ..seam.cache import CompactCache, sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt
 from ..seam.hooks import RENAMED
 from ..seam.layers import shape_of
-from .base import Method, read_all, setting
+from .base import Method, read_all
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"
 SCOPES = ("head", "layer", "mixed")
@@ -31,16 +32,12 @@ class Evicting(Method):
     budget_steps: ClassVar[dict] = {"ratio": lambda step: min(round(1 - step / 100, 2), 0.99)}
     renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
-    ratio: float = setting(0.5, "share of the prompt's keys that is removed", "live", 0.0, 0.99, 0.05)
+    ratio: float = field(0.5, "share of the prompt's keys that is removed", low=0.0, high=0.99, step=0.05)
     cut: int = 0  # tokens of the text that are the prompt; 0: those of the first call
-    ratios: tuple[float, ...] | None = field(default=None, kw_only=True)  # a share for each layer, in place of ratio
-    layers_: int = field(default=0, init=False, repr=False, compare=False)
-    whole_: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
-    kept_: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    ends_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+    ratios: tuple[float, ...] | None = None  # a share for each layer, in place of ratio
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        """The score of every key of one text, [1, G, L]; the largest stay."""
+        """The score of every key of one text, [1, G, L]; the largest stay. Queries and keys come in float32."""
         raise NotImplementedError
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
@@ -54,7 +51,7 @@ class Evicting(Method):
     def check(self, lm: Any) -> None:
         self.layers_ = shape_of(lm)[0]
         self.whole_ = sees_all(lm.config, self.layers_)
-        self.kept_.clear()
+        self.kept_: dict[int, Tensor] = {}  # layer -> bool [B, G, T]
 
     def prefill(self, prompt: Prompt) -> None:
         """Choose the keys of every text of a prompt; a layer with a sliding window has few and keeps them."""
@@ -121,34 +118,28 @@ def evict(scores: Tensor, ratio: float, scope: str = "head", safe: float = 0.2) 
     """
     if not 0 <= ratio < 1:
         raise BadSetting(f"ratio is {ratio} and must be at least 0 and below 1: the share of the keys that is removed.")
-    return keep_most(scores, int(scores.shape[-1] * (1 - ratio)), scope, safe)
-
-
-@torch.no_grad()
-def keep_most(scores: Tensor, count: int, scope: str = "head", safe: float = 0.2) -> Tensor:
-    """As `evict`, with the number of keys that a head keeps: bool [B, G, L]. Errors: BadSetting."""
     if scope not in SCOPES or not 0 <= safe <= 1:
         raise BadSetting(
             f"scope is {scope!r} and must be one of {', '.join(SCOPES)}; safe is {safe} and must lie between 0 and 1."
         )
-    count = min(count, scores.shape[-1])
+    count = int(scores.shape[-1] * (1 - ratio))
     if scope == "head":
-        return _largest(scores, count)
+        return largest(scores, count)
     if scope == "mixed":
         best = _largest_of_layer(scores, count).sum(-1)  # [B, G]
         order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
         ranks = order.argsort(dim=-1).flip(-1)  # how many scores of the head are larger, or as large and later
         return ranks < (safe * count + (1 - safe) * best).round()[..., None]
-    return _largest_of_layer(scores.masked_fill(_largest(scores, int(safe * count)), torch.inf), count)
+    return _largest_of_layer(scores.masked_fill(largest(scores, int(safe * count)), torch.inf), count)
 
 
 def _largest_of_layer(scores: Tensor, count: int) -> Tensor:
     """bool like scores [B, G, L]: the `count` G largest of all heads; of equal ones the later, whatever its head."""
     flat = scores.transpose(1, 2).flatten(1)  # [B, L G]
-    return _largest(flat, count * scores.shape[1]).unflatten(1, (-1, scores.shape[1])).transpose(1, 2).contiguous()
+    return largest(flat, count * scores.shape[1]).unflatten(1, (-1, scores.shape[1])).transpose(1, 2).contiguous()
 
 
-def _largest(scores: Tensor, count: int) -> Tensor:
-    """bool like scores [..., N]: the `count` largest, of equal ones the last."""
+def largest(scores: Tensor, count: int) -> Tensor:
+    """bool like scores [..., N]: the `count` largest, of equal ones the last; all where there are no more."""
     order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, scores.shape[-1] - 1 - order, True)

@@ -31,33 +31,30 @@ class ExpectedAttention(Evicting):
     paper = "Devoto et al., 2025 (Expected Attention), arXiv 2510.00636"
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        plain = unrotate(at_least_float32(prompt.query), prompt.module, prompt.tables)
+        plain = unrotate(prompt.query, prompt.module, prompt.tables)
         ahead = mean_rotation(prompt.tables, REACH)
 
         def turn(x: Tensor) -> Tensor:
             return x if ahead is None else turned(x, prompt.module, *(table.to(x) for table in ahead))
 
-        return expected_scores(plain, prompt.key, prompt.value, turn, scoring=prompt.scoring)
+        return expected_scores(plain, prompt.key, prompt.value, turn, prompt.scoring)
 
 
-@torch.no_grad()
 def expected_scores(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     turn: Callable[[Tensor], Tensor],
+    scoring: Scoring,
     sinks: int = SINKS,
-    scoring: Scoring | None = None,
 ) -> Tensor:
     """What future queries are expected to give a key, times the length of its value: [B, G, L].
 
     queries [B, H, L, D] *before* their rotation, of which the first `sinks` are left out; keys [B, G, L, D] with it.
     `turn` is linear: it rotates vectors [B, H, n, D] by the mean rotation of the positions to come. Future queries are
     taken for normal, so the expected weight of a key is the softmax of its mean score plus half of its variance. The
-    first `sinks` keys have the largest score. `scoring` is how the layer makes scores, 1/sqrt(D) unless given.
+    first `sinks` keys have the largest score.
     """
-    scoring = scoring or Scoring.plain(queries)
-    queries, keys = at_least_float32(queries), at_least_float32(keys)
     group = queries.shape[1] // keys.shape[1]
     sample = queries[:, :, min(sinks, queries.shape[2] - 1) :]  # [B, H, n, D]
     mean = sample.mean(2, keepdim=True)

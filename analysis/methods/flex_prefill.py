@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels.block_maps import check_between, crossed_blocks, fewest_reaching, in_blocks, last_queries
+from ..declaration import field
+from ..kernels.block_maps import crossed_blocks, fewest_reaching, in_blocks, last_queries
 from ..kernels.scoring import Scoring
-from .base import setting
 from .blockwise import Blockwise
 
 
@@ -25,32 +25,23 @@ class FlexPrefill(Blockwise):
     paper = "Lai et al., 2025 (FlexPrefill), arXiv 2502.20766"
     budget_steps = {"gamma": lambda step: max(step / 100, 0.1)}
 
-    gamma: float = setting(0.9, "share of the attention that is to be read", "live", 0.1, 1.0, 0.01)
-    tau: float = setting(
-        0.1, "distance of the two estimates below which means of blocks decide", "live", 0.0, 1.0, 0.01
+    gamma: float = field(0.9, "share of the attention that is to be read", low=0.1, high=1.0, step=0.01)
+    tau: float = field(
+        0.1, "distance of the two estimates below which means of blocks decide", low=0.0, high=1.0, step=0.01
     )
 
     def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
-        return flex_prefill(q, k, self.block, scoring, self.gamma, self.tau)
-
-
-def flex_prefill(q: Tensor, k: Tensor, block: int, scoring: Scoring, gamma: float = 0.9, tau: float = 0.1) -> Tensor:
-    """The last block of queries decides, head by head. Where attention between means of blocks comes close to the true
-    one (the root of the Jensen-Shannon divergence below `tau`), the head keeps the fewest blocks of the whole map that
-    hold the share `gamma` of the mean attention; elsewhere as many columns, and as many diagonals, as hold `gamma` of
-    the true one."""
-    check_between("gamma", gamma, 0.0, 1.0)
-    check_between("tau", tau, 0.0, 1.0)
-    pooled = scoring.scores(_block_means(q, block), _block_means(k, block))  # [B, H, n, n]
-    count = pooled.shape[-1]
-    future = torch.ones(count, count, dtype=torch.bool, device=q.device).triu(1)
-    pooled = torch.softmax(pooled.masked_fill(future, -torch.inf), -1)  # [B, H, n, n]
-    columns, diagonals = last_queries(q, k, block, scoring)
-    true = in_blocks(columns, block).sum(-1)  # [B, H, n]
-    close = _divergence(pooled[:, :, -1], true / true.sum(-1, keepdim=True)).sqrt() < tau  # [B, H]
-    by_lines = crossed_blocks(fewest_reaching(columns, gamma), fewest_reaching(diagonals, gamma), block)
-    by_blocks = fewest_reaching(pooled.flatten(2), gamma).unflatten(2, (count, count))
-    return torch.where(close[..., None, None], by_blocks, by_lines)
+        pooled = scoring.scores(_block_means(q, self.block), _block_means(k, self.block))  # [B, H, n, n]
+        count = pooled.shape[-1]
+        future = torch.ones(count, count, dtype=torch.bool, device=q.device).triu(1)
+        pooled = torch.softmax(pooled.masked_fill(future, -torch.inf), -1)  # [B, H, n, n]
+        columns, diagonals = last_queries(q, k, self.block, scoring)
+        true = in_blocks(columns, self.block).sum(-1)  # [B, H, n]
+        # the root of the Jensen-Shannon divergence is a distance
+        close = _divergence(pooled[:, :, -1], true / true.sum(-1, keepdim=True)).sqrt() < self.tau  # [B, H]
+        lines = fewest_reaching(columns, self.gamma), fewest_reaching(diagonals, self.gamma)
+        by_blocks = fewest_reaching(pooled.flatten(2), self.gamma).unflatten(2, (count, count))
+        return torch.where(close[..., None, None], by_blocks, crossed_blocks(*lines, self.block))
 
 
 def _block_means(x: Tensor, block: int) -> Tensor:

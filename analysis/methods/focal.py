@@ -5,9 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting
 from ..seam.calls import Attended, Call
-from .base import Method, read_all, setting
+from .base import Method, read_all
 
 LEAST, MOST = 0.01, 100.0
 
@@ -29,7 +30,7 @@ class Focal(Method):
     kernels = ("prompt", "token")
 
     by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
-    t: float = setting(0.4, "temperature of the softmax; 1 is dense attention", "live", 0.05, 3.0, 0.05)
+    t: float = field(0.4, "temperature of the softmax; 1 is dense attention", low=0.05, high=3.0, step=0.05)
 
     def __post_init__(self) -> None:
         super().__post_init__()

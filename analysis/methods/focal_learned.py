@@ -11,10 +11,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..files import write_whole
 from ..seam.calls import Attended, Call
-from .base import Method, read_all, setting
+from .base import Method, read_all
 
 PAPER_DIM = 128  # the head dimension for which the paper gives its limits
 DENSE = PAPER_DIM**0.5  # the temperature, in the paper's units, that is dense attention
@@ -85,11 +86,13 @@ class FocalLearned(Method):
     kernels = ("prompt", "token")
 
     weights: FocalWeights | None = None
-    mean: str = setting(
-        "prefix", "what the mean is taken over", "live", options=("prefix", "literal", "token"), future=("literal",)
+    mean: str = field(
+        "prefix", "what the mean is taken over", options=("prefix", "literal", "token"), future=("literal",)
     )
-    tau_min: float = setting(5.0, "lowest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
-    tau_max: float = setting(10.0, "highest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
+    tau_min: float = field(5.0, "lowest temperature, for heads of 128 (11.31 is dense)", low=0.5, high=32.0, step=0.01)
+    tau_max: float = field(
+        10.0, "highest temperature, for heads of 128 (11.31 is dense)", low=0.5, high=32.0, step=0.01
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..groups.gates import group_affinity, straight_through, top_groups
 from ..groups.router import MEMBERSHIPS, FocusRouter
@@ -14,7 +15,7 @@ from ..kernels.biased import biased_attention
 from ..kernels.parts import part
 from ..seam.cache import GroupedCache
 from ..seam.calls import MASKED, Attended, Block, Call
-from .base import Method, setting
+from .base import Method
 
 DECODE = "group-major cache"
 GATED = "gate on the scores"
@@ -40,15 +41,12 @@ class Focus(Method):
     kernels = ("prompt", "token")
 
     router: FocusRouter | None = None
-    top: int = setting(1, "groups each token belongs to", "live", 1, 64)
-    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    n_sink: int = setting(0, "first tokens of the text that are always read (the paper has none)", "live", 0, 64)
-    membership: str = setting("causal", "how groups are balanced", "live", options=MEMBERSHIPS, future=("literal",))
-    reading: str = setting(
-        "hard",
-        "skip far pairs without a shared group, or gate them",
-        "live",
-        options=("hard", "soft", "straight_through"),
+    top: int = field(1, "groups each token belongs to", low=1, high=64)
+    window: int = field(128, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    n_sink: int = field(0, "first tokens of the text that are always read (the paper has none)", low=0, high=64)
+    membership: str = field("causal", "how groups are balanced", options=MEMBERSHIPS, future=("literal",))
+    reading: str = field(
+        "hard", "skip far pairs without a shared group, or gate them", options=("hard", "soft", "straight_through")
     )
 
     @classmethod

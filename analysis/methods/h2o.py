@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..kernels.scoring import Scoring, at_least_float32
 from ..seam.calls import Prompt
-from .evicting import Evicting, attention_weights, keep_most
+from .evicting import Evicting, attention_weights, largest
 
 ROWS, BYTES = 512, 16 << 20  # queries whose weights are held at once, and of how many bytes at the most
 
@@ -27,23 +26,17 @@ class H2O(Evicting):
     paper = "Zhang et al., 2023 (H2O), arXiv 2306.14048"
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        return h2o_scores(at_least_float32(prompt.query), at_least_float32(prompt.key), prompt.scoring)
+        """Sums of weights; the newest half of the budget is not marked yet."""
+        total = prompt.query.new_zeros(prompt.query.shape[:3])  # [B, H, L]
+        rows = max(1, min(ROWS, BYTES // (total.nbytes or 1)))
+        for start in range(0, total.shape[2], rows):
+            total += attention_weights(prompt.query[:, :, start : start + rows], prompt.key, start, prompt.scoring).sum(
+                2
+            )
+        return total.unflatten(1, (prompt.key.shape[1], -1)).mean(2)
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
-        count = int(scores.shape[-1] * (1 - self.removed(layer)))
-        return keep_most(recent_half(scores, count), count)
-
-
-def h2o_scores(queries: Tensor, keys: Tensor, scoring: Scoring) -> Tensor:
-    """Queries [B, H, L, D] and keys [B, G, L, D] -> [B, G, L]; the newest half of the budget is not marked yet."""
-    total = queries.new_zeros(*queries.shape[:2], keys.shape[2])
-    rows = max(1, min(ROWS, BYTES // (total.nbytes or 1)))
-    for start in range(0, keys.shape[2], rows):
-        total += attention_weights(queries[:, :, start : start + rows], keys, start, scoring).sum(2)
-    return total.unflatten(1, (keys.shape[1], -1)).mean(2)
-
-
-def recent_half(scores: Tensor, count: int) -> Tensor:
-    """The scores with the newest half of a budget of `count` keys put before all others."""
-    places = torch.arange(scores.shape[-1], device=scores.device)
-    return scores.masked_fill(places >= scores.shape[-1] - count // 2, torch.inf)
+        length = scores.shape[-1]
+        count = int(length * (1 - self.removed(layer)))
+        newest = torch.arange(length, device=scores.device) >= length - count // 2
+        return largest(scores.masked_fill(newest, torch.inf), count)

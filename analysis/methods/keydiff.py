@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels.scoring import at_least_float32
 from ..seam.calls import Prompt
 from .evicting import Evicting
 
@@ -22,10 +21,5 @@ class KeyDiff(Evicting):
     paper = "Park et al., 2025 (KeyDiff), arXiv 2504.15364"
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        return keydiff_scores(at_least_float32(prompt.key))
-
-
-def keydiff_scores(keys: Tensor) -> Tensor:
-    """Keys [B, G, L, D] -> minus the cosine of each with the mean of all normalised keys, [B, G, L]."""
-    anchor = F.normalize(keys, dim=-1).mean(2, keepdim=True)
-    return -F.cosine_similarity(keys, anchor, dim=-1)
+        anchor = F.normalize(prompt.key, dim=-1).mean(2, keepdim=True)
+        return -F.cosine_similarity(prompt.key, anchor, dim=-1)

@@ -1,13 +1,14 @@
 """Longformer: a sliding window in every layer, and a few tokens that all read."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..seam.calls import Block
-from .base import Method, setting
+from .base import Method
 
 DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
 
@@ -28,16 +29,16 @@ class Longformer(Method):
     title = "Longformer"
     paper = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
     budgeted = "window"
+    layers_ = 1
 
-    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    n_global: int = setting(1, "first tokens of the text, which every token reads", "live", 0, 64)
-    widths: str = setting(
-        "equal", "one window for all layers, or windows that grow with depth", "live", options=("equal", "growing")
+    window: int = field(128, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    n_global: int = field(1, "first tokens of the text, which every token reads", low=0, high=64)
+    widths: str = field(
+        "equal", "one window for all layers, or windows that grow with depth", options=("equal", "growing")
     )
-    dilation: int = setting(
-        1, "two heads of each layer in the upper half read every n-th token; 1: no dilation", "live", 1, 64
+    dilation: int = field(
+        1, "two heads of each layer in the upper half read every n-th token; 1: no dilation", low=1, high=64
     )
-    layers_: int = field(default=1, init=False, repr=False, compare=False)
 
     def check(self, lm: Any) -> None:
         self.layers_ = lm.config.get_text_config().num_hidden_layers

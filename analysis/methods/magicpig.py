@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import NotFitted
 from ..fitted import Fitted, check_shapes
 from ..kernels.collisions import collide, hash_codes
 from ..seam.calls import Block
 from ..seam.layers import shape_of
 from ..statistics.states import attention_states
-from .base import Method, setting
+from .base import Method
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
 NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query
@@ -43,18 +44,16 @@ class MagicPIG(Method):
     budget_start = 32
 
     fitted: Fitted | None = None
-    bits: int = setting(10, "bits of a hash: with more bits fewer keys collide", "live", 1, 15)
-    tables: int = setting(150, "hash tables: more tables find more keys and make the estimate steadier", "live", 2, 600)
-    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
-    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    dense_every: int = setting(16, "layer 0 and each n-th layer after it read everything; 0: none does", "live", 0, 128)
-    variant: str = setting(
-        "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
+    bits: int = field(10, "bits of a hash: with more bits fewer keys collide", low=1, high=15)
+    tables: int = field(150, "hash tables: more tables find more keys and make the estimate steadier", low=2, high=600)
+    n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
+    window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    dense_every: int = field(16, "layer 0 and each n-th layer after it read everything; 0: none does", low=0, high=128)
+    variant: str = field(
+        "paper", "two shared tables and centred keys, or one and the hub's hash", options=tuple(NEEDED)
     )
-    centre: str = setting(
-        "calibration", "the mean that keys are hashed without", "live", options=("calibration", "blocks")
-    )
-    seed: int = setting(0, "seed of the random planes; average over several", "live", 0, 99)
+    centre: str = field("calibration", "the mean that keys are hashed without", options=("calibration", "blocks"))
+    seed: int = field(0, "seed of the random planes; average over several", low=0, high=99)
 
     def fit(self, model, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""

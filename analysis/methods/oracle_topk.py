@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..declaration import field
 from ..seam.calls import Block
-from .base import Method, setting
+from .base import Method
 
 
 @dataclass
@@ -26,11 +27,11 @@ class OracleTopK(Method):
     ceiling = True
     reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
 
-    k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)
-    fraction: float = setting(
-        0.0, "share of the visible keys to keep, where it is not 0, instead of k", "live", 0.0, 1.0, 0.05
+    k: int = field(64, "keys that each query keeps, of each head", low=1, high=1 << 20)
+    fraction: float = field(
+        0.0, "share of the visible keys to keep, where it is not 0, instead of k", low=0.0, high=1.0, step=0.05
     )
-    keep_window: int = setting(0, "last tokens that are kept besides, whatever their scores", "live", 0, 1 << 20)
+    keep_window: int = field(0, "last tokens that are kept besides, whatever their scores", low=0, high=1 << 20)
 
     def mask(self, block: Block) -> Tensor:
         scores = block.scores.float().masked_fill(~block.visible, -math.inf)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..kernels.rank import top_p
 from ..seam.calls import Block
-from .base import Method, setting
+from .base import Method
 
 
 @dataclass
@@ -24,7 +25,7 @@ class OracleTopP(Method):
     ceiling = True
     reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
 
-    p: float = setting(0.9, "share of a query's attention that is kept", "live", 0.01, 1.0, 0.01)
+    p: float = field(0.9, "share of a query's attention that is kept", low=0.01, high=1.0, step=0.01)
 
     def mask(self, block: Block) -> Tensor | None:
         if self.p == 1:

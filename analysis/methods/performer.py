@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadModel
 from ..seam.calls import Block, stacked
 from ..seam.layers import shape_of
-from .base import Method, setting
+from .base import Method
 
 EPS = 1e-4  # added to every feature, as in the original code
 CLOSE = 1e-2  # of a score: queries and keys must give what the model computes
@@ -34,8 +35,8 @@ class Performer(Method):
     title = "Performer"
     paper = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
 
-    features: int = setting(0, "features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096)
-    seed: int = setting(0, "seed of the random features; average over several", "live", 0, 99)
+    features: int = field(0, "features of each query and key; 0: d ln d for heads of d dimensions", low=0, high=4096)
+    seed: int = field(0, "seed of the random features; average over several", low=0, high=99)
 
     reads_of_attended = 0.0  # no key is read: see extra_vectors
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import setting
-from .evicting import keep_most
+from ..declaration import field
+from .evicting import evict, largest
 from .snapkv import SnapKV
 
 LAST_LAYER = 20  # the last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069)
@@ -26,18 +26,18 @@ class PyramidKV(SnapKV):
     title = "PyramidKV"
     paper = "Cai et al., 2024 (PyramidKV), arXiv 2406.02069"
 
-    short: str = setting(
+    short: str = field(
         "turned",
         "budgets in a prompt too short for the line: a flatter line, or even ones",
-        "live",
         options=("turned", "even"),
     )
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
-        length, mean = scores.shape[-1], int(scores.shape[-1] * (1 - self.removed(layer)))
+        length, removed = scores.shape[-1], self.removed(layer)
+        mean = int(length * (1 - removed))
         if self.short == "even" and length < 2 * (mean - self.window):
-            return keep_most(scores, mean)
-        return keep_most(scores, falling_budget(layer, self.layers_, mean, self.window, length))
+            return evict(scores, removed)
+        return largest(scores, falling_budget(layer, self.layers_, mean, self.window, length))
 
 
 def falling_budget(layer: int, layers: int, count: int, window: int, length: int) -> int:
@@ -50,7 +50,8 @@ def falling_budget(layer: int, layers: int, count: int, window: int, length: int
     low = spare / LAST_LAYER
     high = 2 * spare - low
     room = max(0, length - window)
-    if high > room:  # the line turns about its middle
+    # Where the first layer would get more than there is, the line turns about its middle, which keeps the sum.
+    if high > room:
         low, high = low + high - room, room
-    share = layer / (layers - 1) if layers > 1 else 0.5
-    return min(count, window) + round(high - share * (high - low))
+    depth = layer / (layers - 1) if layers > 1 else 0.5
+    return min(count, window) + round(high - depth * (high - low))

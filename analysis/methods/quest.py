@@ -1,16 +1,17 @@
 """Quest: the pages of keys that could hold the largest scores, told from two vectors a page."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
 from ..kernels.parts import part
 from ..seam.cache import GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call, stacked
-from .base import Method, read_all, setting
+from .base import Method, read_all
 
 LEAST_PAGES = 3
 STEP = "gathered pages"
@@ -35,10 +36,9 @@ class Quest(Method):
     kernels = ("token",)
     kv_cache = GrowingCache
 
-    budget: int = setting(128, "keys that each query reads, of each head, in whole pages", "live", 1, 1 << 20)
-    page: int = setting(16, "keys of a page", "live", 1, 256)
-    dense_layers: int = setting(2, "first layers that read everything", "live", 0, 64)
-    held_: dict[int, Pages] = field(default_factory=dict, init=False, repr=False, compare=False)
+    budget: int = field(128, "keys that each query reads, of each head, in whole pages", low=1, high=1 << 20)
+    page: int = field(16, "keys of a page", low=1, high=256)
+    dense_layers: int = field(2, "first layers that read everything", low=0, high=64)
 
     @property
     def pages(self) -> int:
@@ -46,7 +46,7 @@ class Quest(Method):
         return max(LEAST_PAGES, self.budget // self.page)
 
     def check(self, lm: Any) -> None:
-        self.held_.clear()
+        self.held_: dict[int, Pages] = {}
 
     @property
     def reads_of_visible(self) -> float:

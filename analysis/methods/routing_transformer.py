@@ -1,12 +1,13 @@
 """Routing Transformer: a token reads what lies in the same cluster, clusters being means of normalised vectors."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..fitted import Fitted, check_shapes
 from ..groups.kmeans import spherical_kmeans
@@ -15,7 +16,7 @@ from ..seam.attention import apply
 from ..seam.calls import Block
 from ..seam.layers import shape_of
 from ..statistics import forward
-from .base import Method, setting
+from .base import Method
 
 MOST = 16384  # vectors of a head that its centroids are made of
 
@@ -39,21 +40,17 @@ class RoutingTransformer(Method):
     budgeted = "window"
 
     fitted: Fitted | None = None
-    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
-    rotary: str = setting(
-        "kept", "whether vectors are clustered with their rotary embedding", "live", options=("kept", "undone")
-    )
-    membership: str = setting(
+    window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
+    rotary: str = field("kept", "whether vectors are clustered with their rotary embedding", options=("kept", "undone"))
+    membership: str = field(
         "causal",
         "each token by itself, or the best of the whole text",
-        "live",
         options=("causal", "literal"),
         future=("literal",),
     )
     clusters: int = 16  # what `fit` makes of each key-value head; with what was fitted, how many there are
     seed: int = 0  # of `fit`
-    real_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,7 +134,8 @@ class _Seen(Method):
 
     dense = True
 
-    vectors: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
+    def __post_init__(self) -> None:
+        self.vectors: dict[tuple[int, str], list[Tensor]] = {}
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..kernels.block_maps import check_between, map_by_rows, rises
+from ..declaration import field
+from ..kernels.block_maps import map_by_rows, rises
 from ..kernels.scoring import Scoring
-from .base import setting
 from .blockwise import Blockwise
 
 
@@ -26,17 +26,11 @@ class SkipSoftmax(Blockwise):
     paper = "Yuan et al., 2025 (BLASST), arXiv 2512.12087"
     budget_steps = {"scale": lambda step: round(10 ** (5 - step / 16), 4)}
 
-    scale: float = setting(
-        100.0, "by the length of the prompt: the weight below which a block is left out", "live", 0.0, 1e5, 10.0
+    scale: float = field(
+        100.0, "by the length of the prompt: the weight below which a block is left out", low=0.0, high=1e5, step=10.0
     )
 
     def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
-        return skip_softmax(q, k, self.block, scoring, self.scale)
-
-
-def skip_softmax(q: Tensor, k: Tensor, block: int, scoring: Scoring, scale: float = 100.0) -> Tensor:
-    """Blocks from left to right; one is kept if in any of its rows its largest score exceeds the largest so far plus
-    log(lambda). lambda = scale / T: the share of a key's weight that is thought worth a look."""
-    check_between("scale", scale, 0.0, math.inf)
-    edge = math.log(scale / q.shape[2]) if scale else -math.inf
-    return map_by_rows(q, k, block, scoring, lambda scores: rises(scores, block) > edge)
+        # lambda = scale / T of the paper: the share of a key's weight that is thought worth a look
+        edge = math.log(self.scale / q.shape[2]) if self.scale else -math.inf
+        return map_by_rows(q, k, self.block, scoring, lambda scores: rises(scores, self.block) > edge)

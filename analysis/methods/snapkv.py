@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels.scoring import Scoring, at_least_float32
+from ..declaration import field
 from ..seam.calls import Prompt
-from .base import setting
 from .evicting import Evicting, attention_weights
 
 POOL = 5  # neighbouring keys that share their score
@@ -28,21 +27,14 @@ class SnapKV(Evicting):
     title = "SnapKV"
     paper = "Li et al., 2024 (SnapKV), arXiv 2404.14469"
 
-    window: int = setting(64, "last tokens of the prompt, whose queries decide and which always stay", "live", 1, 1024)
+    window: int = field(64, "last tokens of the prompt, whose queries decide and which always stay", low=1, high=1024)
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        return snapkv_scores(at_least_float32(prompt.query), at_least_float32(prompt.key), self.window, prompt.scoring)
-
-
-def snapkv_scores(queries: Tensor, keys: Tensor, window: int, scoring: Scoring) -> Tensor:
-    """Queries [B, H, L, D] and keys [B, G, L, D] -> [B, G, L]; the window itself has the largest score."""
-    length = keys.shape[2]
-    window = min(window, length)
-    scores = keys.new_full(keys.shape[:3], MUST_STAY)
-    if window < length:
-        start = length - window
-        mean = attention_weights(queries[:, :, start:], keys, start, scoring).mean(2)[..., :start]  # [B, H, start]
-        # as in the authors' code, zeros beyond both ends count in the means
-        pooled = F.avg_pool1d(mean, POOL, stride=1, padding=POOL // 2)
-        scores[..., :start] = pooled.unflatten(1, (keys.shape[1], -1)).mean(2)
-    return scores
+        scores = prompt.key.new_full(prompt.key.shape[:3], MUST_STAY)
+        start = scores.shape[-1] - self.window
+        if start > 0:
+            weights = attention_weights(prompt.query[:, :, start:], prompt.key, start, prompt.scoring)
+            # as in the authors' code, zeros beyond both ends count in the means over neighbours
+            pooled = F.avg_pool1d(weights.mean(2)[..., :start], POOL, stride=1, padding=POOL // 2)
+            scores[..., :start] = pooled.unflatten(1, (scores.shape[1], -1)).mean(2)
+        return scores

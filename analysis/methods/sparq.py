@@ -1,15 +1,16 @@
 """SparQ: scores told from the few largest channels of a query, and only the best keys and values read in full."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..kernels.topk import smallest_kept
 from ..seam.calls import Block, stacked
 from ..seam.layers import shape_of
-from .base import Method, setting
+from .base import Method
 
 
 @dataclass
@@ -28,17 +29,16 @@ class SparQ(Method):
     title = "SparQ"
     paper = "Ribar et al., 2023 (SparQ), sections 4 and 5"
     budgeted = "k"
+    dim_ = 1
 
-    k: int = setting(128, "keys and values that each query reads besides its own token's", "live", 1, 1 << 20)
-    channels: int = setting(0, "channels from which scores are estimated; 0: a quarter of them", "live", 0, 512)
-    reallocate: str = setting(
+    k: int = field(128, "keys and values that each query reads besides its own token's", low=1, high=1 << 20)
+    channels: int = field(0, "channels from which scores are estimated; 0: a quarter of them", low=0, high=512)
+    reallocate: str = field(
         "mean",
         "where the attention of unread keys goes: to the mean of all values, or nowhere",
-        "live",
         options=("mean", "none"),
     )
-    local: int = setting(32, "last tokens that are always among the k", "live", 0, 1 << 20)
-    dim_: int = field(default=1, init=False, repr=False, compare=False)
+    local: int = field(32, "last tokens that are always among the k", low=0, high=1 << 20)
 
     def check(self, lm: Any) -> None:
         self.dim_ = shape_of(lm)[-1]

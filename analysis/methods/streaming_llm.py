@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..declaration import field
 from ..errors import BadModel
 from ..routers.rotation import turned, unrotate
 from ..seam.calls import Block
 from ..seam.layers import has_rotary
-from .base import Method, setting
+from .base import Method
 
 
 @dataclass
@@ -30,10 +31,10 @@ class StreamingLLM(Method):
     paper = "Xiao et al., 2023 (StreamingLLM)"
     budgeted = "window"
 
-    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
-    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    positions: str = setting(
-        "original", "positions of what is kept: in the text, or in the cache", "live", options=("original", "cache")
+    n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
+    window: int = field(128, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    positions: str = field(
+        "original", "positions of what is kept: in the text, or in the cache", options=("original", "cache")
     )
 
     def check(self, lm: Any) -> None:

@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..kernels.scoring import Scoring, at_least_float32
 from ..seam.calls import Prompt
 from .evicting import Evicting, attention_weights
-
-MUST_STAY = 2.0  # more than any mean of attention weights
 
 
 @dataclass
@@ -24,12 +22,10 @@ class TOVA(Evicting):
     paper = "Oren et al., 2024 (TOVA), arXiv 2401.06104"
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        return tova_scores(at_least_float32(prompt.query), at_least_float32(prompt.key), prompt.scoring)
-
-
-def tova_scores(queries: Tensor, keys: Tensor, scoring: Scoring) -> Tensor:
-    """Queries [B, H, L, D] and keys [B, G, L, D] -> [B, G, L]; the last key has the largest score."""
-    last = attention_weights(queries[:, :, -1:], keys, keys.shape[2] - 1, scoring)[:, :, 0]  # [B, H, L]
-    scores = last.mean(1, keepdim=True).repeat(1, keys.shape[1], 1)
-    scores[..., -1] = MUST_STAY
-    return scores
+        kv_heads, length = prompt.key.shape[1:3]
+        weights = attention_weights(prompt.query[:, :, -1:], prompt.key, length - 1, prompt.scoring)[
+            :, :, 0
+        ]  # [B, H, L]
+        scores = weights.mean(1, keepdim=True).repeat(1, kv_heads, 1)
+        scores[..., -1] = torch.inf
+        return scores

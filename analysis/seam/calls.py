@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Plan
-from ..kernels.scoring import Scoring
+from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
 
 MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
@@ -28,8 +28,9 @@ class Prompt:
     scoring: Scoring
 
     def part(self, text: int, start: int, stop: int) -> "Prompt":
-        """The tokens start..stop of one text."""
+        """The tokens start..stop of one text, queries and keys in float32: bfloat16 is too coarse to rank keys by."""
         query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
+        query, key = at_least_float32(query), at_least_float32(key)
         tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
         return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
 

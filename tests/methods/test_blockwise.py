@@ -6,7 +6,7 @@ import torch
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.block_maps import block_map
+from analysis.methods.rules import block_map
 from analysis.seam.attention import apply, ran
 from tests.made.tiny import left_padded, tiny, token_ids
 
@@ -81,4 +81,4 @@ def test_padding_begins_no_block():
 
 def test_a_square_must_fit_into_a_block():
     with pytest.raises(BadSetting, match="stride is 5 and must divide the block of 128"):
-        METHODS["xattention"](stride=5)
+        METHODS["xattention"](stride=5).check(tiny("llama"))

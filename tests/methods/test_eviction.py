@@ -8,11 +8,11 @@ import torch
 import analysis
 from analysis.errors import BadSetting
 from analysis.kernels.scoring import Scoring
-from analysis.methods.evicting import evict, keep_most
-from analysis.methods.eviction import eviction_scores
+from analysis.methods.evicting import evict
 from analysis.methods.expected_attention import expected_scores
-from analysis.methods.h2o import recent_half
+from analysis.methods.h2o import H2O
 from analysis.methods.pyramid_kv import falling_budget
+from analysis.methods.rules import eviction_scores
 
 KINDS = ("snapkv", "tova", "h2o", "keydiff")
 
@@ -102,7 +102,7 @@ def test_expected_attention_by_hand():
     """Against weights of many normal queries: the mean of exp(q.k / sqrt(D)) is exp(mean + variance / 2)."""
     queries, keys, values = states(batch=1, heads=2, kv_heads=1, length=9, size=4)
     turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
-    found = expected_scores(queries, keys, values, lambda x: x @ turn.T, sinks=2)
+    found = expected_scores(queries, keys, values, lambda x: x @ turn.T, Scoring(0.5), sinks=2)
     wanted = torch.zeros(9, dtype=torch.float64)
     for head in queries[0]:
         mean, spread = turn @ head[2:].mean(0), turn @ torch.cov(head[2:].T) @ turn.T
@@ -116,7 +116,7 @@ def test_expected_attention_under_a_soft_cap():
     """Against the mean of capped exponentials over a fine grid of queries of two dimensions."""
     queries, keys, values = states(batch=1, heads=1, kv_heads=1, length=9, size=2)
     scoring = Scoring(3.0, softcap=30.0)
-    found = expected_scores(queries, keys, values, lambda x: x, sinks=1, scoring=scoring)[0, 0, 1:]
+    found = expected_scores(queries, keys, values, lambda x: x, scoring, sinks=1)[0, 0, 1:]
     known = queries[0, 0, 1:]
     axis = torch.linspace(-9, 9, 601, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)  # standard normal in both directions
@@ -164,7 +164,7 @@ def test_counts_equal_the_budget(ratio):
 
 def test_h2o_keeps_the_newest_half():
     scores = torch.tensor([[[9.0, 1, 8, 2, 3, 4, 0, 0]]])
-    assert keep_most(recent_half(scores, 4), 4)[0, 0].nonzero().flatten().tolist() == [0, 2, 6, 7]
+    assert H2O(ratio=0.5).kept_keys(0, scores)[0, 0].nonzero().flatten().tolist() == [0, 2, 6, 7]
 
 
 def test_a_pyramid_falls_and_keeps_its_sum():
