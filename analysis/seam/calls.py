@@ -1,7 +1,8 @@
 """What passes between the seam and a method: a prompt, a call of one layer, a block of its scores, and what ran."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ class Block:
     read: Tensor | None = None  # bool, broadcastable to the scores: what stood in the softmax, once that is known
     sharing: int = 1  # neighbouring query heads that share a key-value head
     scoring: Scoring | None = None
-    made: dict[str, Any] = field(default_factory=dict, repr=False)  # what `once` computed
+    made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What `make()` returns, computed once a block: for what several hooks of a method need."""

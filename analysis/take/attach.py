@@ -30,7 +30,6 @@ from ..kernels.scoring import Scoring
 from ..methods.base import Method
 from ..methods.bucket_routing import BucketRouting
 from ..methods.csa import CSA
-from ..methods.evicting import Evicting
 from ..methods.focus import Focus
 from ..routers.state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
@@ -141,7 +140,8 @@ def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
     if len(policy.get("ratios", [0] * layers)) != layers:
         raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {layers} layers: give one for each.")
     numbers = folder / "tensors.safetensors"
-    method = MADE[policy["method"]](policy, load_file(numbers) if numbers.exists() else {})
+    kind, make = MADE[policy["method"]]
+    method = make(kind, policy, load_file(numbers) if numbers.exists() else {})
     method.check(model)
     memory = TokenMemory()
     for layer, module in enumerate(attention_modules(model)):
@@ -152,17 +152,14 @@ def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
     return model
 
 
-MADE: dict[str, Callable[[dict, dict[str, Tensor]], Method]] = {}  # filled at the end of the file that leaves
+# method -> its class, and what makes it of policy.json; filled at the end of the file that leaves
+MADE: dict[str, tuple[type[Method], Callable[[Any, dict, dict[str, Tensor]], Method]]] = {}
 
 
 def with_settings(method: type[Method], policy: dict, tensors: dict[str, Tensor]) -> Method:
-    """A method that its settings describe."""
-    return method(**policy["settings"])
-
-
-def with_ratios(method: type[Evicting], policy: dict, tensors: dict[str, Tensor]) -> Evicting:
-    """A method that drops keys after the prompt: a share for each layer."""
-    return method(**policy["settings"], ratios=tuple(policy["ratios"]))
+    """A method that its settings describe, and of one that drops keys after the prompt a share for each layer."""
+    shares = {"ratios": tuple(policy["ratios"])} if "ratios" in policy else {}
+    return method(**policy["settings"], **shares)
 
 
 def with_budgets(method: type[CSA], policy: dict, tensors: dict[str, Tensor]) -> CSA:

@@ -1,14 +1,18 @@
-"""What a method needs to run elsewhere: its setting as plain data, its tensors, and its own source in one file.
+"""The zip that somebody takes along: a setting as plain data, its tensors, and the method's own source in one file.
 
 `attach` is the part of that file that is not the method's. Nothing here imports it, because importing it registers an
 attention function.
 """
 
-from dataclasses import fields
+import io
+import json
+import zipfile
 from functools import cache
 
+from safetensors.torch import save
 from torch import Tensor
 
+from ..declaration import fields_of
 from ..errors import BadSetting
 from ..methods import METHODS
 from ..methods.base import Method
@@ -27,17 +31,25 @@ TAKEN: dict[str, dict] = {  # method -> the one value of a setting that can be t
     "tova": {},
     "keydiff": {},
 }
-
+ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
+    "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
+    "duo_attention": "export-heads -o full_attention_heads.tsv",
+}
 MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}  # by what a method needs
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
 )
-
-ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
-    "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
-    "duo_attention": "export-heads -o full_attention_heads.tsv",
+# Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
+INSTEAD = {
+    (f"{PACKAGE}.declaration", "field"): "def field(default, *about, **more):\n    return default",
+    (f"{PACKAGE}.declaration", "fields_of"): "def fields_of(method):\n    return ()",
+    (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
+CODE = "focuscope_attention.py"
+EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
+PLAIN = ("float32", "bfloat16", "float16", "float64")  # types that transformers loads by name
+PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
 
 
 def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:
@@ -51,18 +63,17 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
     if name not in TAKEN:
         titles = ", ".join(METHODS[item].title for item in TAKEN if item != "dense")
         raise BadSetting(f"{method.title} cannot be taken along yet; these can: {titles}.")
+    settings = {item.name: getattr(method, item.name) for item in fields_of(type(method))}
     for setting, value in TAKEN[name].items():
-        if (value_now := getattr(method, setting)) != value:
-            words = setting.replace("_", " ")
-            raise BadSetting(
-                f"{method.title} can be taken along with {words} {value} only, and here it is {value_now}."
-            )
-    policy = {"settings": {item.name: getattr(method, item.name) for item in fields(method) if item.metadata}}
-    tensors = {}
+        if settings[setting] != value:
+            words = f"{setting.replace('_', ' ')} {value} only, and here it is {settings[setting]}"
+            raise BadSetting(f"{method.title} can be taken along with {words}.")
+    policy: dict = {"settings": settings}
+    tensors: dict[str, Tensor] = {}
     if method.needs == "router":
         router = method.addon()
-        policy["settings"] |= {"temperature": router.temperature, "similarity": router.settings.similarity}
-        tensors = {name: tensor.detach().float().cpu() for name, tensor in router.state_dict().items()}
+        settings |= {"temperature": router.temperature, "similarity": router.settings.similarity}
+        tensors = router.state_dict()
     if method.saves == "memory":
         policy["ratios"] = [method.ratio] * layers  # as libraries for eviction take them, one for each layer
     if method.needs == "policy":
@@ -71,20 +82,60 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
         stored = method.fitted.tensors
         policy["rotated"] = list(method.fitted.settings.rotated)
         tensors = {"centroids": stored["centroids"], "weights": stored[f"{method.router}.weights"]}
-        tensors = {name: tensor.float().cpu() for name, tensor in tensors.items()}
-    return policy, tensors
+    return policy, {name: tensor.detach().float().cpu() for name, tensor in tensors.items()}
 
 
 @cache
 def code(name: str) -> str:
     """The Python file that runs a method of TAKEN elsewhere: `attach` and the method's own source."""
     method = METHODS[name]
-    maker = MAKERS.get(method.needs) or ("with_ratios" if method.saves == "memory" else "with_settings")
+    maker = MAKERS.get(method.needs, "with_settings")
     return flattened(
         f"{PACKAGE}.take.attach",
         ["attach", maker],
         (method.__module__, method.__name__),
         LEFT_BEHIND,
-        instead={(f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}"},
-        last=[f'MADE["{name}"] = partial({maker}, {method.__name__})'],
+        INSTEAD,
+        last=[f'MADE["{name}"] = {method.__name__}, {maker}'],
     )
+
+
+def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
+    """A zip of policy.json (`policy`, see docs/policy.schema.json), tensors.safetensors where there are any, the Python
+    file and a README. `place`: what transformers loads the model by, a folder or an id, where its name does not."""
+    files = {"policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
+    if tensors:
+        files["tensors.safetensors"] = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    files |= {CODE: code(policy["method"]).encode(), "README.md": readme(policy, place).encode()}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, content in files.items():
+            file.writestr(zipfile.ZipInfo(name, EARLY), content, zipfile.ZIP_DEFLATED)
+    return archive.getvalue()
+
+
+def readme(policy: dict, place: str = "") -> str:
+    """What is in the zip, how to run it, and how good it was, with its protocol. The model is loaded in the type that
+    the quality was measured in: transformers' own choice is that of the checkpoint, which may be another."""
+    quality, measured_by = policy["quality"], policy["protocol"]
+    versions = " ".join(f"{name} {version}" for name, version in measured_by.get("versions", {}).items())
+    protocol = ", ".join(f"{name} {measured_by[name]}" for name in PROTOCOL if measured_by.get(name) is not None)
+    kind = measured_by.get("dtype") or ""
+    loaded = f", dtype=torch.{kind}" if kind in PLAIN else ""
+    measured = f"Measured: {quality or 'no quality was measured in this run.'}"
+    if quality and not loaded:
+        measured += f" It was measured with weights in {kind or 'an unknown type'}, not in these."
+    return f"""# {policy["label"]}, a setting from Focuscope
+For {policy["model"]} ({policy["layers"]} layers of {policy["heads"]} heads, weights {policy["revision"]}). \
+Needs torch, transformers 5 and safetensors:
+
+    import torch, focuscope_attention
+    from transformers import AutoModelForCausalLM
+    place = {place or policy["model"]!r}  # a folder is on the machine that made this: name your copy of it
+    model = AutoModelForCausalLM.from_pretrained(place, attn_implementation="focuscope"{loaded})
+    focuscope_attention.attach(model)  # from here on model(...) and model.generate(...) read by this setting
+
+{measured}
+Protocol: {protocol}; {versions}. Again: `{policy["command"]}`
+The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. No beam search.
+"""

@@ -1,10 +1,10 @@
 """The JSON Schema of policy.json, made from the fields of the methods that can be taken along."""
 
+from ..declaration import fields_of
 from ..methods import METHODS
 from ..runs.stored import POLICY_FORMAT
 from .carry import TAKEN
 
-TYPES = {"int": "integer", "float": "number", "str": "string"}
 COUNT = {"type": "integer", "minimum": 1}
 RANKS = "attention ranks that the budgets were shared out by, a list for each layer"
 KNOWN = {
@@ -54,15 +54,10 @@ def schema() -> dict:
 def _of_method(name: str) -> dict:
     """What holds where the method is this one."""
     cls = METHODS[name]
-    fields = {item["name"]: _field(item) for item in cls.describe()["fields"]} | MADE.get(cls.needs, {})
-    only = {field: {"const": value} for field, value in TAKEN[name].items() if field in fields}
+    fields = {item.name: item.json_schema() for item in fields_of(cls)} | MADE.get(cls.needs, {})
+    only = {field: {"const": value} for field, value in TAKEN[name].items()}
     then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
     needed = NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory")
-    needed = {"required": needed} if needed else {}
-    return {"if": {"properties": {"method": {"const": name}}}, "then": then | needed}
-
-
-def _field(field: dict) -> dict:
-    schema_of_field = {"type": TYPES[field["type"]], "description": field["help"]}
-    limits = {"minimum": field["low"], "maximum": field["high"], "enum": field["options"]}
-    return schema_of_field | {name: value for name, value in limits.items() if value is not None}
+    if needed:
+        then["required"] = needed
+    return {"if": {"properties": {"method": {"const": name}}}, "then": then}

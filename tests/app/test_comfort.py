@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.declaration import field
 from analysis.methods import METHODS
-from analysis.methods.base import Method, setting
+from analysis.methods.base import Method
 from analysis.models import load_model
 from analysis.seam.attention import apply
 
@@ -115,7 +116,7 @@ class EveryOther(Method):
     Source: the README, "How to add a method".
     """
 
-    step: int = setting(2, "how far apart the tokens are that are read", "live", 1, 64)
+    step: int = field(2, "how far apart the tokens are that are read", low=1, high=64)
 
     def mask(self, block):
         return (block.distances() % self.step == 0)[None, None]

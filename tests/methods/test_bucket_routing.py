@@ -240,7 +240,7 @@ def test_what_it_cannot_run_on_is_refused():
         enter(METHODS["bucket_routing"]())
     with pytest.raises(BadSetting, match="7 buckets were to be visited, and there are 6"):
         enter(routing(visited=7))
-    with pytest.raises(BadSetting, match="router is 'oracle' and must be one of"):
+    with pytest.raises(BadSetting, match="router of Bucket routing is .oracle. and must be one of"):
         routing(router="oracle")
     with pytest.raises(BadSetting, match="made for 2 layers"):
         enter(BucketRouting.build(made_state(C, layers=2)))

@@ -246,7 +246,7 @@ def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
 
 def test_what_cannot_be_is_refused():
     lm = tiny("llama")
-    with pytest.raises(BadSetting, match="ratio is 1.0"):
+    with pytest.raises(BadSetting, match="ratio of SnapKV is 1.0"):
         made("snapkv", ratio=1.0)
     with pytest.raises(BadSetting, match="give the whole prompt at once"), apply(lm, made("tova", cut=30)):
         lm(token_ids(1, 20))

@@ -155,9 +155,9 @@ def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: Focal(t=0.0), "t is 0.0"),
-        (lambda: Focal(t=-1.0), "t is -1.0"),
-        (lambda: Focal(t=math.nan), "t is nan"),
+        (lambda: Focal(t=0.0), "t of Focal Attention is 0.0"),
+        (lambda: Focal(t=-1.0), "t of Focal Attention is -1.0"),
+        (lambda: Focal(t=math.nan), "t of Focal Attention is nan"),
         (lambda: Focal(by_layer=(1.0, 0.0)), "must lie between"),
         (lambda: Learned(tau_min=9.0, tau_max=5.0), "tau_min is 9 and lies above tau_max"),
         (lambda: Learned(mean="later"), "one of prefix, literal, token"),

@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from analysis.declaration import fields_of
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -41,15 +41,15 @@ def test_methods_override_few_functions():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_setting_outside_its_range_is_refused_by_its_name(name):
-    for field in METHODS[name].describe()["fields"]:
+    for field in fields_of(METHODS[name]):
         wrong = [None, "none of the options", True]
-        if field["low"] is not None:
-            wrong += [field["low"] - 1, field["high"] + 1, math.nan, math.inf]
-        if field["type"] == "int":
-            wrong.append(float(field["default"]))
+        if field.declared.low is not None:
+            wrong += [field.declared.low - 1, field.declared.high + 1, math.nan, math.inf]
+        if field.kind is int:
+            wrong.append(float(field.default))
         for value in wrong:
-            with pytest.raises(BadSetting, match=re.escape(f"{field['name']} is {value!r} and must ")):
-                METHODS[name](**{field["name"]: value})
+            with pytest.raises(BadSetting, match=f"^{field.name} of {METHODS[name].title} "):
+                METHODS[name](**{field.name: value})
 
 
 def logits(method) -> torch.Tensor:

@@ -301,5 +301,5 @@ def test_what_it_cannot_run_on_is_refused():
     with pytest.raises(BadSetting, match=r"key of shape \[3, 4, 8\] and this model needs \[3, 2, 8\]"):
         PIG(nothing(kv_heads=4)).check(lm)
     for settings, said in {"bits": 16, "tables": 1, "variant": "pig", "seed": -1}.items():
-        with pytest.raises(BadSetting, match=f"{settings} is {said!r} and must"):
+        with pytest.raises(BadSetting, match=f"{settings} of MagicPIG is {said!r} and must"):
             PIG(**{settings: said})

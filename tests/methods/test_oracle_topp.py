@@ -36,5 +36,5 @@ def test_the_whole_share_is_dense():
             wanted = lm(ids, use_cache=False).logits
         with apply(lm, METHODS["oracle_topp"](p=1.0)):
             assert torch.equal(lm(ids, use_cache=False).logits, wanted)
-    with pytest.raises(BadSetting, match="p is 0.0"):
+    with pytest.raises(BadSetting, match="p of Oracle top-p is 0.0"):
         METHODS["oracle_topp"](p=0.0)

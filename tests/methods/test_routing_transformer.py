@@ -206,7 +206,7 @@ def test_what_it_cannot_run_on_is_refused():
         ROUTING().check(lm)
     with pytest.raises(BadSetting, match=r"kept of shape \[2, 1, 5, 8\] and this model needs \[3, 1, 'any', 8\]"):
         ROUTING(centroids(layers=2)).check(lm)
-    with pytest.raises(BadSetting, match="window is 0 and must lie between"):
+    with pytest.raises(BadSetting, match="window of Routing Transformer is 0 and must lie between"):
         ROUTING(centroids(), window=0)
     with pytest.raises(BadSetting, match="rotary is 'half' and must be one of kept, undone"):
         ROUTING(centroids(), rotary="half")

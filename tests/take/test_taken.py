@@ -16,8 +16,7 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply
-from analysis.take.carry import LEFT_BEHIND, TAKEN, carry, code
-from analysis.take.pack import pack, readme
+from analysis.take.carry import LEFT_BEHIND, TAKEN, carry, code, pack, readme
 from tests.contract.test_contract import router
 from tests.made.routed import made_state
 from tests.made.tiny import LAYERS, WIDTH, left_padded, tiny, token_ids

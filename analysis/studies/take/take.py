@@ -14,8 +14,7 @@ from ...places import locate
 from ...runs import Result, Run, RunStore
 from ...runs.run import command_of
 from ...runs.stored import POLICY_FORMAT
-from ...take.carry import carry
-from ...take.pack import pack, readme
+from ...take.carry import carry, pack, readme
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, candidates
 from .settings import STATES, Setting, settings_of

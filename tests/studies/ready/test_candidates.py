@@ -55,8 +55,14 @@ REFUSED = {
     "a router as a number": ([{"name": "focus", "router": 8}], "its router as a name such as k8-top1"),
     "a router for what needs none": ([{"name": "quest", "router": "k8-top1"}], "quest reads with no router"),
     "a policy for what needs none": ([{"name": "focus", "policy": "mine"}], "focus reads with no policy"),
-    "a value out of range": ([{"name": "oracle_topk", "settings": {"k": 0}}], "k is 0 and must lie between 1"),
-    "a value of another kind": ([{"name": "oracle_topk", "settings": {"k": "3"}}], "k is '3'"),
+    "a value out of range": (
+        [{"name": "oracle_topk", "settings": {"k": 0}}],
+        "k of Oracle top-k is 0",
+    ),
+    "a value of another kind": (
+        [{"name": "oracle_topk", "settings": {"k": "3"}}],
+        "top-k must be a whole number",
+    ),
     "more groups than there are": ([{"name": "focus", "settings": {"top": 9}}], "the router has 8 groups"),
     "a router that is none": ([{"name": "focus", "router": "best"}], "'best' names no router"),
     "twice": ([{"name": "dense"}, {"name": "dense", "settings": {}}], "Dense was asked for twice"),

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from analysis.__main__ import main
+from analysis.declaration import field
 from analysis.errors import BadModel, NotFitted
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
-from analysis.methods.base import Method, setting
+from analysis.methods.base import Method
 from analysis.studies import STUDIES
 from analysis.studies.ready.candidates import CHOSEN, FIND, candidates
 from tests.made.evaluating import TEXT
@@ -25,7 +26,7 @@ class Thinned(Method):
     needs: ClassVar[str] = "calibration"
 
     fitted: Fitted | None = None
-    window: int = setting(4, "tokens that are always read", "live", 1, 64)
+    window: int = field(4, "tokens that are always read", low=1, high=64)
     clusters: int = 2
 
     @classmethod
