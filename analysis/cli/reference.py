@@ -8,7 +8,7 @@ from ..declaration import Field, in_words
 from ..files import write_json, write_whole
 from ..jobs.client import keep
 from ..runs.run import Result, without_model
-from ..studies import STUDIES, describe
+from ..studies import describe
 from ..studies.registry import STORED
 from ..take.schema import schema
 from .options import SHARED, fields, takes_methods
@@ -22,7 +22,7 @@ def commands(output: str = "") -> Result:
     alone. numbers: `path`, `verbs`."""
     path = Path(output) if output else PLACE
     if not output:
-        keep({"verbs": list(STUDIES), "methods": describe()})
+        keep(describe())
         write_json(SCHEMA, schema())
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")

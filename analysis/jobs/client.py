@@ -23,7 +23,9 @@ from .table import JobStatus, JobTable
 
 STUDIES = "analysis.studies:STUDIES"
 ROOT = Path(__file__).resolve().parents[1]
-PLACE = ROOT / "methods" / "described.json"  # what the worker offers, before one has started
+# The app draws the controls of methods before a worker has started, and never imports torch, which methods do: their
+# hooks, and what these stand on, would all have to import it late. So what they say of themselves is kept in a file.
+PLACE = ROOT / "methods" / "described.json"
 Request = dict[str, Any]
 
 
@@ -78,8 +80,8 @@ class Jobs:
         return str(answer["value"]["text"])
 
     def describe(self, timeout: float = 60) -> dict[str, Any]:
-        """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}. The worker is asked only where the
-        methods or verbs were changed since `python -m analysis commands` kept its answer."""
+        """The methods as plain data, {"methods": {...}}. The worker is asked only where their files were changed since
+        `python -m analysis commands` kept its answer."""
         if self._described is None:
             description = kept() if self._studies == STUDIES else None
             self._described = description or self._keeper.ask("describe", {}, timeout)["value"]
@@ -201,19 +203,19 @@ class Jobs:
 
 
 def kept() -> dict[str, Any] | None:
-    """The description of what the worker offers that was kept last; None where methods or verbs were changed since."""
+    """The description of the methods that was kept last; None where their files were changed since."""
     content = read_json(PLACE)
-    return content["described"] if content and content.get("sources") == sources() else None
+    return {"methods": content["methods"]} if content and content.get("sources") == sources() else None
 
 
-def keep(described: dict[str, Any]) -> None:
-    """Keep what the worker says of itself, with a fingerprint of the sources that it follows from."""
-    write_json(PLACE, {"sources": sources(), "described": described})
+def keep(methods: dict[str, dict]) -> None:
+    """Keep what methods say of themselves, with a fingerprint of the sources that it follows from."""
+    write_json(PLACE, {"sources": sources(), "methods": methods})
 
 
 def sources() -> str:
-    """Twelve digits that name the files in which methods and verbs are written."""
-    read = hashlib.sha256()
-    for path in sorted((*ROOT.glob("methods/*.py"), *ROOT.glob("commands/*.py"))):
-        read.update(path.read_bytes().replace(b"\r\n", b"\n"))
-    return read.hexdigest()[:12]
+    """Twelve digits that name the files in which methods are written."""
+    digest = hashlib.sha256()
+    for path in sorted(ROOT.glob("methods/*.py")):
+        digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
+    return digest.hexdigest()[:12]

@@ -146,7 +146,7 @@ class Worker:
     def _answer(self, task: Task) -> Message:
         if task.kind == "request" and task.verb == "describe":
             describe = getattr(self._module, "describe", None)
-            return {"value": {"verbs": list(self._studies), "methods": describe() if describe else {}}}
+            return {"value": {"methods": describe() if describe else {}}}
         if task.kind == "request" and task.verb == "read":
             return {"value": read_upload(self._store, str(task.args.get("upload")), str(task.args.get("name")))}
         if task.kind == "request" and task.verb == "warm":
