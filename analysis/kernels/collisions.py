@@ -5,7 +5,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .pool import each
+from .pool import accelerated, each
 
 TOGETHER = 1 << 18  # products that are made at once: they stay in the cache
 
@@ -13,11 +13,11 @@ TOGETHER = 1 << 18  # products that are made at once: they stay in the cache
 def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     """Signs of x [..., D] against random directions [D, L, K] with K <= 15 -> int16 codes [..., L]. Compiled on a
     processor."""
-    if x.device.type != "cpu":
-        bits = (x @ planes.flatten(1) > 0).float().unflatten(-1, planes.shape[1:])
-        powers = 2.0 ** torch.arange(planes.shape[2], device=x.device)
-        return (bits @ powers).short()  # sums of powers of two below 2^15, which float32 holds exactly
     tables, bits = planes.shape[1:]
+    if accelerated(x):
+        signs = (x @ planes.flatten(1) > 0).float().unflatten(-1, (tables, bits))
+        # sums of powers of two below 2^15, which float32 holds exactly
+        return (signs @ 2.0 ** torch.arange(bits, device=x.device)).short()
     directions = planes.transpose(1, 2).flatten(1)  # [D, K L]
     rows = x.detach().reshape(-1, x.shape[-1])
     codes = torch.empty(len(rows), tables, dtype=torch.int16)
@@ -36,33 +36,32 @@ def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
 
     queries int16 [B, H, n, L], keys int16 [B, G, T, L] with G a divisor of H. Compiled on a processor.
     """
-    if queries.device.type != "cpu":
-        return _by_torch(queries, keys, enough)
     batch, heads, count, tables = queries.shape
     shared = heads // keys.shape[1]
-    short = tables < 256 and max(int(x.max()) for x in (queries, keys)) < 128  # then twice as many fit into a vector
+    if accelerated(queries):
+        return _by_torch(queries, keys, enough)
+    # short codes: twice as many fit into a vector
+    short = tables < 256 and max(int(x.max()) for x in (queries, keys)) < 128
     kind, sums = (torch.int8, np.uint8) if short else (torch.int16, np.uint16)
     queries, keys = queries.to(kind).contiguous(), keys.to(kind).transpose(2, 3).contiguous()  # [B, G, L, T]
     collided = torch.empty(batch, heads, count, keys.shape[-1], dtype=torch.bool)
 
     def one(place: tuple[int, int]) -> None:
-        b, h = place
+        text, head = place
+        key_codes = keys[text, head // shared]
         matches = np.empty(keys.shape[-1], sums)
-        _count_rows(queries[b, h].numpy(), keys[b, h // shared].numpy(), enough, matches, collided[b, h].numpy())
+        _count_rows(queries[place].numpy(), key_codes.numpy(), enough, matches, collided[place].numpy())
 
-    each(one, [(b, h) for b in range(batch) for h in range(heads)])
+    each(one, list(np.ndindex(batch, heads)))
     return collided
 
 
 def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
-    collided = []
-    for head, codes in enumerate(queries.unbind(1)):  # [B, n, L]
-        theirs = keys[:, head * keys.shape[1] // queries.shape[1]]  # [B, T, L]
-        matches = torch.zeros(*codes.shape[:2], theirs.shape[1], dtype=torch.int16, device=codes.device)
-        for table in range(codes.shape[-1]):
-            matches += codes[..., table, None] == theirs[:, None, :, table]
-        collided.append(matches >= enough)
-    return torch.stack(collided, 1)
+    grouped = queries.unflatten(1, (keys.shape[1], -1))  # [B, G, H / G, n, L]
+    matches = torch.zeros(*grouped.shape[:-1], keys.shape[2], dtype=torch.int16, device=keys.device)
+    for query_codes, key_codes in zip(grouped.unbind(-1), keys.unbind(-1), strict=True):
+        matches += query_codes[..., None] == key_codes[:, :, None, None]
+    return (matches >= enough).flatten(1, 2)
 
 
 @njit(nogil=True, cache=True)
@@ -72,15 +71,12 @@ def _count_rows(queries, keys, enough, matches, collided):
     tables, length = keys.shape
     for row in range(queries.shape[0]):
         matches[:] = 0
-        for table in range(0, tables - 1, 2):  # two at once: half the sums to fetch and to put back
-            code, key_codes, next_code, next_own = (
-                queries[row, table],
-                keys[table],
-                queries[row, table + 1],
-                keys[table + 1],
-            )
+        # two at once: half the sums to fetch and to put back
+        for table in range(0, tables - 1, 2):
+            code, key_codes = queries[row, table], keys[table]
+            next_code, next_key_codes = queries[row, table + 1], keys[table + 1]
             for key in range(length):
-                matches[key] += (key_codes[key] == code) + (next_own[key] == next_code)
+                matches[key] += (key_codes[key] == code) + (next_key_codes[key] == next_code)
         for table in range(tables // 2 * 2, tables):
             code, key_codes = queries[row, table], keys[table]
             for key in range(length):

@@ -6,11 +6,10 @@ window needs a bias, a merge and their temporaries. Here the scores of a block o
 cache, no pair is computed much beyond those that are kept, and the window goes on from where the groups ended: a
 softmax carried from block to block in float32, no merge. A thread takes a head; none of OpenMP, so processes beside it
 wait for nobody.
-
-Without a compiler `cpu.groups` runs.
 """
 
 import functools
+from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
 
 import torch
@@ -22,6 +21,7 @@ from .parts import part
 
 MOST_GROUPS = 31  # a bit each, and a sign
 MOST_SINKS = 256  # a block of keys
+BLOCK = 24  # queries at once
 Strides = c_long * 3  # of text, head and row
 
 
@@ -47,23 +47,24 @@ def runs(dtype: torch.dtype, groups: int, head_dim: int) -> bool:
 def groups(
     q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, n_sink: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """As `cpu.groups`, and at most MOST_SINKS first tokens for all: q [B, H, T, D], k and v [B, G, T, D], members bool
-    [B, T, K] -> (out as q, lse [B, H, T]). Errors: MemoryError."""
+    """As `packed.grouped`, and at most MOST_SINKS first tokens for all: q [B, H, T, D], k and v [B, G, T, D], members
+    bool [B, T, K] -> (out as q, lse [B, H, T]). Errors: MemoryError."""
     batch, heads, length, size = q.shape
     program, out, lse = programs()[q.dtype], torch.empty_like(q), torch.empty(q.shape[:3])
     sums, count = torch.empty_like(lse), members.shape[2]
+    # what is summed up, in float32 whatever the type
     kept = out if q.dtype == torch.float32 else torch.empty(q.shape)
     with part("sort"):
         sets = bit_sets(members).to(torch.int32).contiguous()  # [B, T]
         tokens = members.transpose(1, 2).nonzero()[:, 2].to(torch.int32)  # sorted by text, group and time
         ends = members.sum(1).flatten().cumsum(0).to(torch.int32)  # [B * K]
-    call = Call(*(x.data_ptr() for x in (q, k, v, out, kept, lse, sums)))
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out), ("kept", kept)):
-        setattr(call, f"{name}_to", Strides(*tensor.stride()[:3]))
-    call.tokens, call.ends, call.sets = (x.data_ptr() for x in (tokens, ends, sets))
-    call.texts, call.heads, call.repeat = batch, heads, heads // k.shape[1]
-    call.length, call.size, call.groups, call.window, call.scale = length, size, count, min(window, length), scale
-    call.sinks = min(n_sink, length)
+    call = Call(
+        *(x.data_ptr() for x in (q, k, v, out, kept, lse, sums)),
+        *(Strides(*x.stride()[:3]) for x in (q, k, v, out, kept)),
+        *(x.data_ptr() for x in (tokens, ends, sets)),
+        *(batch, heads, heads // k.shape[1], length, size, count, min(window, length), min(n_sink, length)),
+        scale,
+    )
     threads = min(torch.get_num_threads(), batch * heads)
     for name, first, last in (("set_a", 0, count), ("set_b", count, count + 1)):
         with part(name):
@@ -73,7 +74,7 @@ def groups(
 
 
 @functools.cache
-def programs() -> dict:
+def programs() -> dict[torch.dtype, Callable]:
     """Type -> the function of `compiled.cpp` for it; {} where nothing can be built."""
     built, by_dtype = library(), {}
     if built is not None:

@@ -26,31 +26,19 @@ class Cache:
         scores [B, H, n, Tk] of the queries at places first_row .. and the keys at places first_column ..; visible bool,
         broadcastable to it; room: the most keys each head holds [H].
         """
-        batch, heads, rows, _ = scores.shape
-        self._grow(min(max(room), first_row + rows) + 1)
+        missing = min(max(room), first_row + scores.shape[2]) + 1 - self.places.shape[-1]
+        if missing > 0:
+            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, missing))) for x in (self.places, self.mass))
         score_rows, visible_rows = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
         keep = np.zeros(scores.shape, bool)
 
-        def head(head_index: tuple[int, int]) -> None:
-            states = self.places[head_index], self.mass[head_index]
-            self.count[head_index] = _follow(
-                score_rows[head_index],
-                visible_rows[head_index],
-                first_row,
-                first_column,
-                room[head_index[1]],
-                *states,
-                self.count[head_index],
-                keep[head_index],
-            )
+        def one(head: tuple[int, int]) -> None:
+            rows, state = (score_rows[head], visible_rows[head]), (self.places[head], self.mass[head])
+            most = room[head[1]]
+            self.count[head] = _follow(*rows, first_row, first_column, most, *state, self.count[head], keep[head])
 
-        each(head, list(np.ndindex(batch, heads)))
+        each(one, list(np.ndindex(*scores.shape[:2])))
         return torch.from_numpy(keep).to(scores.device)
-
-    def _grow(self, size: int) -> None:
-        missing = size - self.places.shape[-1]
-        if missing > 0:
-            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, missing))) for x in (self.places, self.mass))
 
 
 @njit(nogil=True, cache=True)
@@ -65,7 +53,8 @@ def _follow(scores, visible, first_row, first_column, room, places, mass, count,
                 left += 1
         count = left
         if visible[row, query - first_column]:
-            if count == room:  # the newest half is safe; of equals the earliest leaves
+            # the newest half is safe; of equals the earliest leaves
+            if count == room:
                 weakest = -1
                 for i in range(count):
                     if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):

@@ -7,8 +7,8 @@ product of a query with a key of the page. A decode step looks at these two vect
 import torch
 from torch import Tensor
 
-from . import step
 from .decode import Growing
+from .one_query import Read, attend, compiled
 from .parts import part
 
 
@@ -31,24 +31,24 @@ class Pages:
 
     def __init__(self, size: int):
         self.size, self.tokens = size, 0
-        self._bounds: tuple[Growing, Growing] | None = None
+        self._bounds: list[Growing] = []  # smallest, largest
 
     def follow(self, keys: Tensor) -> tuple[Tensor, Tensor] | None:
         """Bounds [B, G, N, D] of all complete pages before the page of the last key, of keys [B, G, T, D]; None for no
         page. Only pages that came since the last call are read; a text that did not grow is begun anew."""
         length = keys.shape[2]
         if length <= self.tokens:
-            self._bounds = None
+            self._bounds = []
         self.tokens = length
-        pages, wanted = (0 if self._bounds is None else self._bounds[0].length), (length - 1) // self.size
+        pages, wanted = (self._bounds[0].length if self._bounds else 0), (length - 1) // self.size
         if wanted > pages:
             new = page_bounds(keys[:, :, pages * self.size : wanted * self.size], self.size)
-            if self._bounds is None:
-                self._bounds = tuple(Growing(bound) for bound in new)
+            if not self._bounds:
+                self._bounds = [Growing(bound) for bound in new]
             else:
                 for buffer, bound in zip(self._bounds, new, strict=True):
                     buffer.put(bound)
-        return None if self._bounds is None else tuple(buffer.rows for buffer in self._bounds)
+        return (self._bounds[0].rows, self._bounds[1].rows) if self._bounds else None
 
 
 def paged_attention(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, size: int, scale: float) -> Tensor:
@@ -72,12 +72,12 @@ def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
 def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, scale: float) -> Tensor:
     """Exact attention of one query per head over the keys with `read` bool [B, H, T]: query [B, H, 1, D], key and value
     [B, G, T, D] -> [B, H, 1, D]. Each head reads at least one key."""
-    if step.runs(query):
+    if compiled(query):
         with part("sort"):
             skip = read.logical_not().view(torch.uint8)
         with part("set_a"):
             batches = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
-            return torch.cat([step.attend(q, [step.Read(k, v, s, 1)], scale)[0] for q, k, v, s in batches])
+            return torch.cat([attend(q, [Read(k, v, s, 1)], scale)[0] for q, k, v, s in batches])
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]
@@ -88,10 +88,13 @@ def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, 
     return _over(query, key, value, places, scale, count)
 
 
-def _over(query, key, value, places: Tensor, scale: float, count: Tensor | None = None) -> Tensor:
+def _over(
+    query: Tensor, key: Tensor, value: Tensor, places: Tensor, scale: float, count: Tensor | None = None
+) -> Tensor:
     """Over the keys at `places` int64 [B H, m], the first `count` [B H] of them where it is given."""
     with part("sort"):
-        shared = torch.arange(len(places), device=places.device) // (query.shape[1] // key.shape[1])  # each head's keys
+        # each head's keys
+        shared = torch.arange(len(places), device=places.device) // (query.shape[1] // key.shape[1])
         keys, values = (x.flatten(0, 1)[shared[:, None], places] for x in (key, value))  # [B H, m, D]
     with part("set_a"):
         scores = (query.flatten(0, 1) @ keys.mT).float() * scale  # [B H, 1, m]

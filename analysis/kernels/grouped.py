@@ -9,26 +9,22 @@ import torch
 from torch import Tensor
 
 from ..errors import BadSetting
-from . import compiled, cpu, cuda, reference
-from .cuda import MOST_DIMENSIONS, why_not
+from . import compiled, packed, reference
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks
 from .parts import part
-from .window import Band
+from .pool import accelerated
 
-BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
-ON_CPU = {"groups": cpu.groups, "lowest shared group": cpu.groups, "masked": cpu.masked, "causal": cpu.causal}
-FAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)
-# CPU, measured, in pairs of a long dense call, for float32 and for halves. The flash kernel takes fewer queries at once
-# in shorter calls: (from so many queries, at once, price of a pair); keys come in stretches of 512, so a short causal
-# call computes up to twice what it keeps.
-TILES = ((768, 256, (1.0, 1.0)), (192, 64, (1.15, 1.3)), (1, 32, (1.6, 2.2)))
-KEYS = 512
-BIASED = 1.15  # a pair under a bias
+BACKENDS = ("auto", "reference", "compiled", "torch")
+HALVES = (torch.bfloat16, torch.float16)
+# Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
 PER_TOKEN = (120, 300)  # sorting, gathering and merging one membership
-MASKED = (1.5, 1.8)  # masked dense attention
-BLOCK = 24  # queries at once in the compiled kernel; its pairs cost what those of a long dense call do
-PACKED = 40  # laying out keys and values of one membership, or of one token for the window, in pairs
+PACKED = 40  # in the compiled kernel: laying out keys and values of one membership, or of one token for the window
+MASKED = (1.5, 1.8)  # masked dense attention, as a multiple of dense
+BAND = (32, 64, 1.15)  # queries of a block of the window, and the price of a pair under its bias
+KEYS = 512  # torch's kernel takes keys in stretches of so many: a short causal call computes up to twice what it keeps
+# It takes fewer queries at once in shorter calls: from so many queries on, the price of a pair.
+TILES = ((768, (1.0, 1.0)), (192, (1.15, 1.3)), (1, (1.6, 2.2)))
 
 
 def grouped_attention(
@@ -48,9 +44,9 @@ def grouped_attention(
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
     `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
     `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
-    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn. Errors: BadSetting
-    for wrong shapes and types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix
-    D; several groups per token: see `cpu`.
+    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch. Errors: BadSetting for wrong
+    shapes and types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix D; several
+    groups per token: see `packed`.
     """
     members, scale = _checked(q, k, v, members, window, scale)
     chosen = plan(members, window, q.shape[1], q.shape[-1], q.dtype, q.device, backend)
@@ -63,8 +59,9 @@ def planned_attention(
     """What `grouped_attention` computes, by a plan that was made for these states: planning costs a look at all
     memberships. q [B, H, T, D], k and v [B, G, T, D] -> (out [B, H, T, D], lse [B, H, T])."""
     members, window = chosen.members, chosen.window
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
-    own_sinks = chosen.backend == "compiled" and n_sink <= compiled.MOST_SINKS
+    # the kernels read whole rows
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    reads_sinks = chosen.backend == "compiled" and n_sink <= compiled.MOST_SINKS
     if chosen.backend == "reference":
         out, lse = reference.attention(q, k, v, members, window, scale)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
@@ -73,16 +70,14 @@ def planned_attention(
             "torch.no_grad() where no gradient is needed."
         )
     elif chosen.backend == "compiled":
-        out, lse = compiled.groups(q, k, v, members, window, scale, n_sink if own_sinks else 0)
-    elif q.device.type == "cpu":
-        out, lse = ON_CPU[chosen.kernel](q, k, v, members, window, scale)
+        out, lse = compiled.groups(q, k, v, members, window, scale, n_sink if reads_sinks else 0)
     elif chosen.kernel in ("masked", "causal"):
-        out, lse = cuda.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
+        out, lse = packed.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
-        out, lse = cuda.grouped(q, k, v, members, window, scale, chosen.backend)
+        out, lse = packed.grouped(q, k, v, members, window, scale)
     if not bool(lse.isfinite().all()):
         _explain(q, k)
-    if n_sink and not own_sinks:
+    if n_sink and not reads_sinks:
         with part("set_b"):
             return read_sinks(out, lse, q, k, v, members, window, n_sink, scale)
     return out, lse
@@ -117,14 +112,22 @@ class Plan:
         return self.pairs / causal_pairs(*self.members.shape[:2])
 
 
-def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device, backend: str = "auto") -> Plan:
+def plan(
+    members: Tensor,
+    window: int,
+    heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    backend: str = "auto",
+) -> Plan:
     """Choose for members bool [B, T, K] or [T, K]; errors: BadSetting for what a backend cannot run."""
     device = torch.device(device)
     backend = _backend(backend, head_dim, dtype, device, members.shape[-1])
     members = members if members.dim() == 3 else members[None]
     length, groups = members.shape[1:]
     of_token = members.sum(-1)
-    fewest, largest = int(of_token.min()), int(of_token.max())
+    fewest, several = int(of_token.min()), int(of_token.max()) > 1
 
     def made(kernel: str, why: str, cost: float = 1.0, computed: float = 1.0) -> Plan:
         dense = "torch" if backend == "compiled" and kernel in ("masked", "causal") else backend
@@ -138,31 +141,66 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
         return made("causal", f"Each token is in {fewest} or more of {groups} groups, so any two share one: dense.")
     if bool(members.all(1).any(1).all()):
         return made("causal", "One group holds every token: this is dense attention.")
-    sizes = members.sum(1).flatten().tolist()
-    kernel = "groups" if largest <= 1 else "lowest shared group"
-    if device.type != "cpu":
-        if dtype == torch.float32:
-            return made("masked", f"{backend} has no sparse kernel in float32 on this device: masked dense attention.")
-        wide = -(-(head_dim + groups) // 8) * 8
-        if wide > MOST_DIMENSIONS:
-            return made(
-                "masked", f"{head_dim} head dimensions and {groups} groups exceed the {MOST_DIMENSIONS} of {backend}."
-            )
-        cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, largest)
-    else:
-        cost, computed = _cpu_cost(sizes, members.shape, window, head_dim, largest, dtype, backend == "compiled")
-    instead = MASKED[dtype != torch.float32]
-    if cost > (instead if largest <= 1 else 1):
-        return made(
-            "masked",
-            f"Sparse cannot win here: it would take {cost:.1f} times dense attention, so masked dense attention runs.",
-            instead,
-        )
+    wide = -(-(head_dim + groups) // 8) * 8
+    if accelerated(device) and dtype == torch.float32:
+        return made("masked", f"{backend} has no sparse kernel in float32 on this device: masked dense attention.")
+    if accelerated(device) and wide > packed.MOST_DIMENSIONS:
+        most = packed.MOST_DIMENSIONS
+        return made("masked", f"{head_dim} head dimensions and {groups} groups exceed the {most} of {backend}.")
+    cost, computed = _cost(members, window, wide / head_dim, several, backend, dtype, device)
+    instead = MASKED[dtype in HALVES]
+    if cost > (1 if several else instead):
+        why = f"Sparse cannot win here: it would take {cost:.1f} times dense attention, so masked dense attention runs."
+        return made("masked", why, instead)
     reason = f"predicted {cost:.2f} of dense attention's time"
+    kernel = "lowest shared group" if several else "groups"
     return made(kernel, f"{reason}." if cost < 1 else f"{reason}: dense wins at this length.", cost, computed)
 
 
-def _checked(q, k, v, members, window, scale) -> tuple[Tensor, float]:
+def _cost(
+    members: Tensor,
+    window: int,
+    widened: float,
+    several: bool,
+    backend: str,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[float, float]:
+    """(predicted time, computed pairs), both as multiples of dense causal attention; `widened` times the head size is
+    what a packed call computes with, in the window and, for `several` groups a token, in the groups."""
+    batch, length, _ = members.shape
+    sizes = members.sum(1).flatten().tolist()
+    halves, tokens = dtype in HALVES, batch * length
+    dense = batch * _triangle(length, KEYS) * _price(length, halves)
+    if backend == "compiled":
+        inner = sum(_triangle(size, compiled.BLOCK) for size in sizes)
+        near = tokens * min(window + compiled.BLOCK, length)
+        time = inner + near + PACKED * (tokens + sum(sizes))
+    elif accelerated(device):
+        dense = causal_pairs(batch, length)
+        inner, near = sum(_triangle(size, 1) for size in sizes), tokens * min(window, length)
+        time = inner * (widened if several else 1) + near * widened + PER_TOKEN[0] * sum(sizes)
+    else:
+        rows = BAND[halves]
+        inner, near = sum(_triangle(size, KEYS) for size in sizes), tokens * min(window + rows, length)
+        in_groups = sum(_triangle(size, KEYS) * _price(size, halves) for size in sizes)
+        time = in_groups * (widened if several else 1) + near * widened * BAND[2] * _price(rows, halves)
+        time += PER_TOKEN[halves] * sum(sizes)
+    return time / dense, (inner + near) / causal_pairs(batch, length)
+
+
+def _triangle(length: int, beyond: int) -> int:
+    """Pairs that a causal call computes which takes keys in stretches of `beyond`."""
+    return min(length * (length + beyond) // 2, length * length)
+
+
+def _price(queries: int, halves: bool) -> float:
+    return next((price[halves] for smallest, price in TILES if queries >= smallest), 1.0)
+
+
+def _checked(
+    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float | None
+) -> tuple[Tensor, float]:
     """Members [B, T, K] on q's device, and the scale. Refuses what does not fit together, with the shapes."""
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if not (q.dim() == k.dim() == v.dim() == 4 and k.shape == v.shape and q.numel() and k.numel()):
@@ -171,22 +209,19 @@ def _checked(q, k, v, members, window, scale) -> tuple[Tensor, float]:
         raise BadSetting(f"B, T and D of q, k and v must agree and G divide H, and they are {shapes}.")
     if not q.dtype.is_floating_point or not q.dtype == k.dtype == v.dtype:
         raise BadSetting(f"q, k and v must have one floating type, and have {q.dtype}, {k.dtype} and {v.dtype}.")
-    wanted = (q.shape[0], q.shape[2])
-    if members.dtype != torch.bool or members.dim() not in (2, 3) or members.shape[-2] != q.shape[2]:
-        fits = False
-    else:
-        fits = members.dim() == 2 or members.shape[:2] == wanted
+    batch, length = q.shape[0], q.shape[2]
+    fits = members.dtype == torch.bool and members.shape[:-1] in ((length,), (batch, length))
     if not fits or not 1 <= members.shape[-1] <= MOST_GROUPS:
         raise BadSetting(
-            f"Members must be bool [{wanted[0]}, {wanted[1]}, K] or [{wanted[1]}, K] with K from 1 to {MOST_GROUPS}, "
-            f"and are {str(members.dtype)[6:]} {list(members.shape)}."
+            f"Members must be bool [{batch}, {length}, K] or [{length}, K] with K from 1 to {MOST_GROUPS}, and are "
+            f"{str(members.dtype)[6:]} {list(members.shape)}."
         )
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
         raise BadSetting(f"The window is {window!r} and must be a whole number from 1 on: a token reads itself.")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if not 0 < scale < math.inf:
         raise BadSetting(f"The scale is {scale!r} and must be above 0.")
-    return members.expand(q.shape[0], -1, -1).to(q.device), scale
+    return members.expand(batch, -1, -1).to(q.device), scale
 
 
 def _explain(q: Tensor, k: Tensor) -> None:
@@ -203,66 +238,22 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device,
         raise BadSetting(f"The backend is {str(name)[:40]!r} and must be one of {', '.join(BACKENDS)}.")
     if name == "reference":
         return name
-    if name in ("auto", "compiled") and device.type == "cpu" and compiled.runs(dtype, groups, head_dim):
+    if name in ("auto", "compiled") and not accelerated(device) and compiled.runs(dtype, groups, head_dim):
         return "compiled"
+    kind, why = str(dtype)[6:], None
     if name == "compiled":
         raise BadSetting(
             f"The backend compiled takes float32 on the CPU, and bfloat16 in even heads where the processor multiplies "
-            f"tiles of it (AMX), at most {compiled.MOST_GROUPS} groups, and needs a C++ compiler; this is "
-            f"{str(dtype)[6:]} on {device.type} with {groups} groups and heads of {head_dim}: use torch or reference."
+            f"tiles of it (AMX), at most {compiled.MOST_GROUPS} groups, and needs a C++ compiler; this is {kind} on "
+            f"{device.type} with {groups} groups and heads of {head_dim}: use torch or reference."
         )
-    why = why_not(name, head_dim, dtype, device) if device.type == "cuda" or name == "flash_attn" else None
     if device.type not in ("cpu", "cuda"):
-        why = f"The backend {name} runs on cpu and cuda only, and the tensors are on {device.type}: use reference."
-    elif device.type == "cpu" and dtype not in FAST_TYPES:
-        why = f"The backend {name} takes float32, bfloat16 and float16, not {str(dtype)[6:]}: use reference."
-    if why is None:
-        return "torch" if name == "auto" else name
-    if name == "auto":
-        return "reference"
-    raise BadSetting(why)
-
-
-def _cpu_cost(
-    sizes: list[int], shape, window: int, head_dim: int, largest: int, dtype, ours: bool = False
-) -> tuple[float, float]:
-    """(predicted time, computed pairs), both as multiples of dense causal attention; `ours`: by the compiled kernel."""
-    batch, length, groups = shape
-    halves = dtype != torch.float32
-    if ours:
-        pairs = batch * length * min(window + BLOCK, length) + sum(size * (size + BLOCK) // 2 for size in sizes)
-        time = pairs + PACKED * (batch * length + sum(sizes))
-        return time / (batch * _causal(length, halves)[0]), pairs / causal_pairs(batch, length)
-    band = Band.of(length, window, dtype)
-    pairs = batch * -(-length // band.rows) * band.rows * band.keys
-    time = pairs * BIASED * _tile(band.rows, halves)[1] + PER_TOKEN[halves] * sum(sizes)
-    extra = 8 * -(-(groups - 1) // 16) if largest > 1 else 0  # head dimensions, on average
-    for size in filter(None, sizes):
-        group_time, group_pairs = _causal(size, halves)
-        time += group_time * (1 + extra / head_dim)
-        pairs += group_pairs
-    return time / (batch * _causal(length, halves)[0]), pairs / causal_pairs(batch, length)
-
-
-def _causal(length: int, halves: bool) -> tuple[float, int]:
-    """(time in pairs of the widest tile, pairs computed) of one causal call of the CPU kernel."""
-    rows, price = _tile(length, halves)
-    pairs = sum(
-        min(rows, length - start) * min(length, -(-min(start + rows, length) // KEYS) * KEYS)
-        for start in range(0, length, rows)
-    )
-    return pairs * price, pairs
-
-
-def _tile(queries: int, halves: bool) -> tuple[int, float]:
-    """(queries at once, price of a pair)."""
-    return next((rows, price[halves]) for smallest, rows, price in TILES if queries >= smallest)
-
-
-def _packed_cost(sizes, shape, window: int, head_dim: int, wide: int, largest: int) -> tuple[float, float]:
-    batch, length, _ = shape
-    inner = sum(size * (size + 1) // 2 for size in sizes)
-    near = batch * length * min(window, length)
-    dense = causal_pairs(batch, length)
-    time = inner * (wide if largest > 1 else head_dim) / head_dim + near * wide / head_dim + PER_TOKEN[0] * sum(sizes)
-    return time / dense, (inner + near) / dense
+        why = f"runs on cpu and cuda only, and the tensors are on {device.type}"
+    elif dtype not in (torch.float32, *HALVES):
+        why = f"takes float32, bfloat16 and float16, not {kind}"
+    elif accelerated(device) and dtype in HALVES and (head_dim % 8 or head_dim > packed.MOST_DIMENSIONS):
+        most = packed.MOST_DIMENSIONS
+        why = f"takes head sizes that are multiples of 8 up to {most}, and this one is {head_dim}"
+    if why is not None and name == "torch":
+        raise BadSetting(f"The backend torch {why}: use reference.")
+    return "torch" if why is None else "reference"

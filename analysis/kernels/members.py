@@ -4,6 +4,8 @@ A pair (i, j) with j <= i is kept when the tokens share a group or i - j < windo
 bit sets are counted against each other, and the window is walked distance by distance.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,13 +13,17 @@ MOST_GROUPS = 64  # one bit each
 TYPES_AT_ONCE = 1 << 22  # pairs of distinct bit sets held at once while counting
 
 
+def bits_of(members: Sequence[bool]) -> list[int]:
+    """The bit of each group of one token; of the 64th as an int64 holds it."""
+    return [(1 << group) - (1 << 64) * (group == 63) for group, member in enumerate(members) if member]
+
+
 def bit_sets(members: Tensor) -> Tensor:
     """bool [..., T, K] -> integers [..., T] of the smallest type with a bit for each group; no group is 0."""
     groups = members.shape[-1]
     sizes = (8, torch.uint8), (15, torch.int16), (31, torch.int32), (MOST_GROUPS, torch.int64)
     kind = next(kind for limit, kind in sizes if groups <= limit)
-    powers = torch.tensor([(1 << g) - (1 << 64) * (g == 63) for g in range(groups)], device=members.device)
-    return (members * powers).sum(-1).to(kind)
+    return (members * torch.tensor(bits_of([True] * groups), device=members.device)).sum(-1).to(kind)
 
 
 def causal_pairs(batch: int, length: int) -> int:
@@ -38,7 +44,8 @@ def _sharing(sets: Tensor) -> int:
     for start in range(0, len(types), step):
         share = (types[start : start + step, None] & types) != 0
         total += float((sizes[start : start + step, None] * share * sizes).sum())
-    alone = float(sizes[types != 0].sum())  # a token shares its groups with itself
+    # a token shares its groups with itself
+    alone = float(sizes[types != 0].sum())
     return round((total + alone) / 2)
 
 

@@ -17,7 +17,7 @@ ROWS = 4096  # queries at once that read the sinks
 
 
 def merge(out: Tensor, lse: Tensor, other_out: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Two parts over disjoint keys: out and more [..., D], lse and more_lse [...] -> merged, in lse's type.
+    """Two parts over disjoint keys: out and other_out [..., D], lse and more_lse [...] -> merged, in lse's type.
 
     A part without keys has lse -inf and weighs nothing; two empty ones are not allowed. `out` may be overwritten.
     """
@@ -32,16 +32,14 @@ def read_sinks(
 
     out [B, H, T, D] and lse [B, H, T] of the same q, k, v and members; `n_sink` first tokens. Returns both, anew.
     """
-    length, repeat = q.shape[2], q.shape[1] // k.shape[1]
     out, lse = out.clone(), lse.clone()
-    keys, values = (x[:, :, :n_sink].to(lse).repeat_interleave(repeat, 1) for x in (k, v))  # [B, H, s, D]
-    for start in range(window, length, ROWS):  # before, every sink lies in the window
-        rows = slice(start, min(start + ROWS, length))
-        scores = q[:, :, rows].to(lse) @ keys.transpose(2, 3) * scale  # [B, H, n, s]
-        scores = scores.masked_fill(~_unread(members, rows, window, n_sink)[:, None], float("-inf"))
-        some = torch.softmax(scores, -1).nan_to_num(0.0) @ values
-        merged, sums = merge(out[:, :, rows], lse[:, :, rows], some, torch.logsumexp(scores, -1))
-        out[:, :, rows], lse[:, :, rows] = merged.to(out.dtype), sums
+    # before, every sink lies in the window
+    for start in range(window, q.shape[2], ROWS):
+        rows = slice(start, min(start + ROWS, q.shape[2]))
+        states = (x.to(lse.dtype) for x in (q[:, :, rows], k[:, :, :n_sink], v[:, :, :n_sink]))
+        sinks, sums = _masked(*states, _unread(members, rows, window, n_sink), scale)
+        merged, total = merge(out[:, :, rows], lse[:, :, rows], sinks, sums)
+        out[:, :, rows], lse[:, :, rows] = merged.to(out.dtype), total
     return out, lse
 
 
@@ -60,6 +58,14 @@ def _unread(members: Tensor, rows: slice, window: int, n_sink: int) -> Tensor:
     return far & (groups[:, rows] @ groups[:, :n_sink].transpose(1, 2) < 0.5)
 
 
+def _masked(q: Tensor, k: Tensor, v: Tensor, read: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention over the pairs `read` [B, n, m], scores in float32 or better; empty rows are zeros with lse -inf."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * scale
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~read[:, None], float("-inf"))
+    return torch.softmax(scores, -1).nan_to_num(0.0).to(v.dtype) @ v, torch.logsumexp(scores, -1)
+
+
 def merges(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float | None = None) -> dict:
     """Why the sets must be disjoint: three merges against the definition in float64. Holds T x T: short texts only.
 
@@ -71,23 +77,27 @@ def merges(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
     The paper gives a cosine of 0.79 for subtraction. Returns name -> {cosine: mean over rows, lowest: of a row, error:
     largest difference}. Errors: BadSetting.
     """
-    if q.shape[2] > LONGEST:
-        raise BadSetting(f"The merges are compared on at most {LONGEST:,} tokens, and these are {q.shape[2]:,}.")
+    length = q.shape[2]
+    if length > LONGEST:
+        raise BadSetting(f"The merges are compared on at most {LONGEST:,} tokens, and these are {length:,}.")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     members = members.expand(q.shape[0], *members.shape[-2:])
     truth = reference.attention(q.double(), k.double(), v.double(), members, window, scale)[0]
-    rows = torch.arange(q.shape[2], device=q.device)
-    near = reference.kept(torch.zeros_like(members), rows, q.shape[2], window)
-    shared = reference.kept(members, rows, q.shape[2], 0)
+    rows = torch.arange(length, device=q.device)
+    near = reference.kept(torch.zeros_like(members), rows, length, window)
+    shared = reference.kept(members, rows, length, 0)
     turn = (members.cumsum(1) * members).sum(-1)  # [B, T] the token's place in its group
-    recent = shared & (turn[:, :, None] - turn[:, None] < window)
-    group, strangers, local, overlap, sorted_window = (
-        _part(q, k, v, keep, scale) for keep in (shared, near & ~shared, near, near & shared, recent)
-    )
+    sorted_window = shared & (turn[:, :, None] - turn[:, None] < window)
+
+    def part(read: Tensor) -> tuple[Tensor, Tensor]:
+        return _masked(q, k, v, read, scale)
+
+    group, local = part(shared), part(near)
+    strangers = part(near & ~shared)
     merged = {
         "disjoint": merge(group[0].clone(), group[1], *strangers)[0],
-        "subtraction": _subtracted(group, local, sorted_window),
-        "exact overlap": _subtracted(group, local, overlap),
+        "subtraction": _subtracted(group, local, part(sorted_window)),
+        "exact overlap": _subtracted(group, local, part(near & shared)),
     }
     return {name: _compared(out.double(), truth) for name, out in merged.items()}
 
@@ -100,14 +110,6 @@ def _subtracted(group: tuple, local: tuple, overlap: tuple) -> Tensor:
     left = a + b - c
     numerator = a * group[0].float() + b * local[0].float() - c * overlap[0].float()
     return torch.where(left == 0, 0.0, numerator / left)
-
-
-def _part(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attention over some of the pairs, rounded to the inputs' type; empty rows are zeros with lse -inf."""
-    repeat = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-    scores = (q @ k.transpose(2, 3) * scale).float().masked_fill(~keep[:, None], float("-inf"))
-    return (torch.softmax(scores, -1).nan_to_num(0.0).to(v.dtype) @ v), torch.logsumexp(scores, -1)
 
 
 def _compared(out: Tensor, truth: Tensor) -> dict:

@@ -1,4 +1,4 @@
-"""Work on the heads of a layer side by side: as many threads as torch uses, each computing alone.
+"""Where a tensor is worked on: on an accelerator by torch, on the CPU head by head in as many threads as torch uses.
 
 A product of small matrices is faster on one core whose cache holds it than shared by all of them, and the kernels that
 follow it here leave Python's lock, so a thread per core is what keeps the cores busy.
@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+
+
+def accelerated(at: torch.Tensor | torch.device) -> bool:
+    """Whether this lies on an accelerator, where torch computes; the compiled kernels are for the CPU."""
+    return (at.device if isinstance(at, torch.Tensor) else at).type != "cpu"
 
 
 def each(task: Callable, items: Iterable) -> None:
@@ -28,5 +33,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     """`threads` threads in which torch computes on one core."""
     pool = ThreadPoolExecutor(threads, "heads", initializer=torch.set_num_threads, initargs=(1,))
     list(pool.map(lambda _: None, range(threads)))
-    torch.set_num_threads(threads)  # what a thread sets is also what threads of others would begin with
+    # what a thread sets is also what threads of others would begin with
+    torch.set_num_threads(threads)
     return pool

@@ -31,7 +31,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, sca
 
 def kept(members: Tensor, rows: Tensor, stop: int, window: int) -> Tensor:
     """bool [B, n, stop], True = read: which of the first `stop` tokens the tokens `rows` [n] read."""
-    distance = rows[:, None] - torch.arange(stop, device=rows.device)
+    places, own = torch.arange(stop, device=rows.device), rows[:, None]
     together = members.float()
     shared = together[:, rows] @ together[:, :stop].transpose(1, 2) > 0.5
-    return (shared | (distance < window)) & (distance >= 0)
+    return shared.logical_or_(places > own - window).logical_and_(places <= own)

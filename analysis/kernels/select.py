@@ -49,7 +49,8 @@ def rank_of(row, target, sums, counts, spare):
         inside += min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1) == bin_index
         if inside == len(spare):
             break
-    if inside > MANY and bin_index > 0:  # the next eight bits
+    # a full bin is cut by the next eight bits
+    if inside > MANY and bin_index > 0:
         sums[:FINE] = 0.0
         counts[:FINE] = 0
         bits = spare.view(np.int32)

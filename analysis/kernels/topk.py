@@ -16,7 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .pool import each
+from .pool import accelerated, each
 
 BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20  # queries of a key head at once, and their scores: they stay in the cache
 TORCH_VALUES = 16 << 20  # scores at once where torch does it all
@@ -29,26 +29,20 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
 
     scores [B, H, n, Tk] in float32 or better, -inf where a key is hidden; counts per head [H], or per query [B, H, n].
     """
-    total = scores.shape[-1]
-    if isinstance(counts, Tensor) and counts.dim() == 3:
+    total, counts = scores.shape[-1], torch.as_tensor(counts)
+    if counts.dim() == 3 or accelerated(scores):
+        counts = (counts if counts.dim() == 3 else counts[None, :, None]).expand(scores.shape[:3])
         counts = counts.to(scores.device).clamp(1, total)
         smallest = scores.topk(int(counts.max()), sorted=True).values.gather(-1, counts.long()[..., None] - 1)
         return smallest.masked_fill(counts[..., None] == total, -math.inf)
-    counts = [int(count) for count in counts]
-    smallest = scores.new_full((*scores.shape[:3], 1), -math.inf)
-    if scores.device.type == "cpu":
-        array = scores.detach().numpy()
+    smallest, array = scores.new_full((*scores.shape[:3], 1), -math.inf), scores.detach().numpy()
 
-        def one(head: int) -> None:  # in vector instructions where there are any: several times faster than torch
-            place = total - counts[head]
-            smallest[:, head] = torch.from_numpy(np.partition(array[:, head], place, axis=-1)[..., place, None])
+    def one(head: int) -> None:
+        # in vector instructions where there are any: several times faster than torch
+        place = total - int(counts[head])
+        smallest[:, head] = torch.from_numpy(np.partition(array[:, head], place, axis=-1)[..., place, None])
 
-        each(one, [head for head, count in enumerate(counts) if count < total])
-        return smallest
-    for count in set(counts):
-        heads = [head for head, head_count in enumerate(counts) if head_count == count]
-        if count < total:
-            smallest[:, heads] = scores[:, heads].topk(count, sorted=False).values.amin(-1, keepdim=True)
+    each(one, (counts < total).nonzero()[:, 0].tolist())
     return smallest
 
 
@@ -65,7 +59,7 @@ def topk_attention(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     counts = torch.as_tensor(counts, dtype=torch.int32, device=q.device)
     counts = (counts[None, :, None] if counts.dim() == 1 else counts).clamp(min=1).expand(q.shape[:3])
-    if q.device.type != "cpu" or q.dtype == torch.float64:
+    if accelerated(q) or q.dtype == torch.float64:
         return _by_torch(q, k, v, counts, scale, past)
     return _one_query(q, k, v, counts, scale) if q.shape[2] == 1 else _by_rows(q, k, v, counts, scale, past)
 

@@ -7,11 +7,13 @@ import pandas as pd
 import torch
 
 from ..errors import BadSetting
-from ..kernels.rank import check_mass, compiled
+from ..kernels.pool import accelerated
+from ..kernels.rank import check_mass
 from ..seam.attention import apply
+from .by_torch import BINS, About, by_torch
 from .inputs import batch, check_room, earlier
 from .numerics import Numerics
-from .streams import BINS, About, Reader, by_torch
+from .reader import Reader
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -59,7 +61,7 @@ class HeadReading:
                 raise BadSetting(f"{name} is {value!r} and must be a whole number of tokens from 1 on.")
         self.layers, self.heads, self.mass, self.window = layers, heads, mass, int(window)
         self.without_first, self.more, self.head, self.query_block = without_first, more, head, query_block
-        # the last head reads all visible keys alike: what chance gives
+        # The last head reads all visible keys alike: what chance gives.
         self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
         self.distance = np.zeros((layers, heads + 1, BINS))
         self.columns: list[np.ndarray] = []
@@ -68,7 +70,7 @@ class HeadReading:
     @torch.no_grad()
     def read(self, model: "Model", token_ids: Any, attention_mask: Any = None, reader: Reader | None = None) -> None:
         """One forward pass over tokens [T] or [B, T]; `attention_mask` [B, T] is 0 at padding, on either side.
-        `reader`: one of this reading that does more on the way (`Together`).
+        `reader`: one of this reading that does more on the way.
 
         Errors: BadText for no tokens, TooLarge for more than the model reads at once or than fits memory.
         """
@@ -92,6 +94,7 @@ class HeadReading:
 
     def add(self, layer: int, text: int, head: int, rows: np.ndarray, start: int) -> np.ndarray:
         """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
+        # numba is loaded when it is first needed
         from ..kernels.rows import measure_rows
 
         measured, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
@@ -104,26 +107,23 @@ class HeadReading:
         return totals
 
     def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
-        """Rows [n, m] of the only head of a reading of one head, on the CPU, and zeros where they are visible; both are
-        used up."""
-        if compiled():
+        """Rows [n, m] of the only head of a reading of one head, and zeros where they are visible; both are used up."""
+        if accelerated(scores):
+            _, *measured = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
+            self.add_many(0, start, *(part.cpu().numpy() for part in measured))
+        else:
             for head, rows in enumerate((scores, even)):
                 self.add(0, 0, head, rows.contiguous().numpy(), start)
-        else:
-            _, *measured = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
-            self.add_many(0, start, *(part.numpy() for part in measured))
 
     def add_many(self, layer: int, start: int, measured: np.ndarray, distance: np.ndarray) -> None:
-        """The numbers of all heads of a block as `rows.by_torch` gives them."""
+        """The numbers of all heads of a block as `by_torch` gives them."""
         self.distance[layer] += distance.sum(0)
-        for text in range(len(measured)):
-            for head in range(self.heads + 1):
-                self._sum(layer, text, head, measured[text, head], start)
+        for text, head in np.ndindex(measured.shape[:2]):
+            self._sum(layer, text, head, measured[text, head], start)
 
     def _sum(self, layer: int, text: int, head: int, measured: np.ndarray, start: int) -> None:
-        defined = ~np.isnan(measured)
-        self.sums[layer, head] += np.where(defined, measured, 0.0).sum(0)
-        self.counts[layer, head] += defined.sum(0)
+        self.sums[layer, head] += np.nansum(measured, 0)
+        self.counts[layer, head] += (~np.isnan(measured)).sum(0)
         if self.head == (layer, head):
             self.columns[-1][text, start : start + len(measured)] = measured
 

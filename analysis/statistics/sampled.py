@@ -18,7 +18,7 @@ class QueryReading(HeadReading):
     the window's first token left out, and what it gets; `high` float32 and `at` int64 [L, H, 9, TOP]: the largest
     numbers of all queries and their places, -inf and -1 where there are fewer.
 
-    Feed it each window: `begin_window(offset)`, then `read(..., reader=Together(it, [it.watch]))`.
+    Feed it each window: `begin_window(offset)`, then `read(..., reader=Reader(it, [it.watch]))`.
     """
 
     def __init__(self, layers: int, heads: int, queries: np.ndarray, mass: float = 0.9, window: int = 128) -> None:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadModel
-from ..kernels.pool import each
-from ..kernels.rank import compiled
+from ..kernels.pool import accelerated, each
 from ..seam.attention import Block, apply
 from ..seam.calls import MASKED, Attended, Call
+from ..seam.hooks import Hooks
 from .inputs import forward
-from .streams import BLOCK_BYTES, Reader
 
 if TYPE_CHECKING:
     from ..models import Model
 
+BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
 CLOSE = 1e-2  # of a score: kept queries and keys must give the scores that the model computes
 
 
@@ -27,8 +27,8 @@ class States:
     """One layer of one text: `query` [H, T, D] and `key` [G, T, D] as they meet, float32; `scaling` of their product,
     `softcap` of the scaled score or None, `window` of a sliding layer (the token itself included) or None."""
 
-    query: torch.Tensor
-    key: torch.Tensor
+    query: Tensor
+    key: Tensor
     scaling: float
     softcap: float | None
     window: int | None = None
@@ -38,7 +38,7 @@ class States:
         """Tokens."""
         return self.query.shape[1]
 
-    def scores(self, head: int, start: int, stop: int, t: float = 1.0) -> torch.Tensor:
+    def scores(self, head: int, start: int, stop: int, t: float = 1.0) -> Tensor:
         """Scores of the queries start..stop of a head over the first `stop` keys, [n, stop], at temperature `t`, which
         acts before the soft cap; -inf where a key is not visible."""
         scores = self._raw(head, start, stop, t)
@@ -46,7 +46,7 @@ class States:
         hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
         return scores.masked_fill_(hidden, float("-inf"))
 
-    def _raw(self, head: int, start: int, stop: int, t: float) -> torch.Tensor:
+    def _raw(self, head: int, start: int, stop: int, t: float = 1.0) -> Tensor:
         """The scores, those of the future among them."""
         query = self.query[head, start:stop] * (self.scaling / t)
         scores = query @ self.key[head * len(self.key) // len(self.query), :stop].T
@@ -56,31 +56,31 @@ class States:
 
     def sharpness(self, t: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(entropy in nats, largest probability) of every query of every head at temperature `t`, float64 [H, T]."""
+        # numba is loaded when it is first needed
+        from ..kernels.rows import sharpness
+
         heads, length = self.query.shape[:2]
-        rowwise = compiled() and not self.query.is_cuda
         # A compiled row ends with its query.
-        scored = self._raw if rowwise and self.window is None else self.scores
+        scored = self.scores if self.window is not None else self._raw
         entropy, largest = np.empty((2, heads, length))
         size = max(1, BLOCK_BYTES // 4 // length)
 
         def one(head: int) -> None:
             for start in range(0, length, size):
                 rows = slice(start, min(start + size, length))
-                scores = scored(head, rows.start, rows.stop, t)
-                if not rowwise:
-                    p = scores.softmax(-1)
+                if accelerated(self.query):
+                    p = self.scores(head, rows.start, rows.stop, t).softmax(-1)
                     entropy[head, rows] = torch.special.entr(p).sum(-1).cpu()
                     largest[head, rows] = p.amax(-1).cpu()
                 else:
-                    from ..kernels.rows import sharpness
-
-                    sharpness(scores.numpy(), start, entropy[head, rows], largest[head, rows])
+                    scores = scored(head, rows.start, rows.stop, t).numpy()
+                    sharpness(scores, start, entropy[head, rows], largest[head, rows])
 
         each(one, range(heads))
         return entropy, largest
 
 
-class _Keeper(Reader):
+class _Keeper(Hooks):
     """Stands for a method in `apply`: keeps queries and keys, and lets the seam compute as always."""
 
     def __init__(self, layers: list[int]) -> None:
@@ -99,24 +99,22 @@ class _Keeper(Reader):
         """By the seam's reference, in which scores can be seen."""
         return Attended(None, MASKED, "Queries and keys are being kept.")
 
-    def scores(self, block: Block) -> torch.Tensor:
+    def scores(self, block: Block) -> Tensor:
         """What the model computes, held against what the kept queries and keys give."""
         states = self.kept.get(block.layer)
-        if states is not None:
-            start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
-            visible = block.visible[0, 0].expand(stop - start, -1)[:, :stop]
-            if stop == states.length and (window := int(visible[-1].sum())) < stop:
-                states.window = window
-            last, last_query = block.scores[0, :, -1, :stop].float(), states.query[:, stop - 1] * states.scaling
-            keys = states.key.repeat_interleave(len(states.query) // len(states.key), 0)
-            recomputed = (keys[:, :stop] @ last_query[..., None])[..., 0]  # [H, stop]
-            if states.softcap is not None:
-                recomputed = torch.tanh(recomputed / states.softcap) * states.softcap
-            if not torch.allclose(recomputed, last, rtol=CLOSE, atol=CLOSE):
-                raise BadModel(
-                    f"Layer {block.layer} of this model changes its scores in a way that is not known here, so they "
-                    "cannot be computed at another temperature: choose another model."
-                )
+        if states is None:
+            return block.scores
+        start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
+        visible = block.visible[0, 0].expand(stop - start, -1)[:, :stop]
+        if stop == states.length and (window := int(visible[-1].sum())) < stop:
+            states.window = window
+        last = block.scores[0, :, -1, :stop].float()
+        recomputed = torch.cat([states._raw(head, stop - 1, stop) for head in range(len(last))])  # [H, stop]
+        if not torch.allclose(recomputed, last, rtol=CLOSE, atol=CLOSE):
+            raise BadModel(
+                f"Layer {block.layer} of this model changes its scores in a way that is not known here, so they cannot "
+                "be computed at another temperature: choose another model."
+            )
         return block.scores
 
 

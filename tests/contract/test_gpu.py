@@ -10,7 +10,7 @@ from analysis.kernels.blocks import block_attention
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.statistics import HeadReading
-from analysis.statistics.together import Together
+from analysis.statistics.reader import Reader
 from analysis.studies.context import Context
 from analysis.studies.speed.bench_model import bench_model
 from tests.contract.test_contract import CASES
@@ -42,7 +42,7 @@ def test_statistics_and_what_a_watcher_sees(family):
         def watch(block, probabilities, sums=seen[device]):
             sums[: probabilities.shape[-1]] += probabilities[0].sum((0, 1)).float().cpu()
 
-        found[device].read(model, ids, reader=Together(found[device], [watch]))
+        found[device].read(model, ids, reader=Reader(found[device], [watch]))
     np.testing.assert_allclose(found["cuda"].means(), found["cpu"].means(), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(seen["cuda"], seen["cpu"], rtol=1e-3, atol=1e-3)
 

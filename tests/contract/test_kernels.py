@@ -43,7 +43,7 @@ GROUPED_KERNELS = {f"{name} ({by})" for name in ("groups", "lowest shared group"
 @pytest.mark.parametrize("family", BY_KIND)
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
     count = 41 if all_of_them(pytestconfig) else 9  # as many again as the prompt has
-    monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
+    monkeypatch.setattr("analysis.kernels.grouped._cost", lambda *shape: (0.0, 1.0))  # short texts too
 
     def check(case, lm):
         ids = token_ids(2, 40)

@@ -1,126 +1,184 @@
-"""Decoding by group: the group-major cache in a model against the masked reference, in every state it can be in."""
+"""One token reads its groups, the window and the sinks: against the masked softmax, and what it reads and copies."""
 
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
-from analysis.errors import AnalysisError
-from analysis.methods import METHODS
-from analysis.seam.arguments import as_past
-from analysis.seam.attention import apply, ran
-from analysis.seam.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, cache_bytes
-from tests.contract.test_contract import router
-from tests.made.tiny import left_padded, tiny, token_ids
+from analysis.kernels import one_query
+from analysis.kernels.decode import GroupMajor, Growing
+from analysis.kernels.gathered import gathered_attention
+from analysis.kernels.merge import read_sinks, sink_pairs
+from analysis.kernels.one_query import Read, attend
+from analysis.timing.inference import time_decode
 
-Focus = METHODS["focus"]
+BUILT = pytest.mark.skipif(not one_query.programs(), reason="no C++ compiler is here")
 
 
-def stepped(lm, ids, cache, start):
-    """Logits of a prompt of `start` tokens and of the others one by one."""
+def text(length, kv_heads=2, size=4, groups=3, most=2, seed=0, dtype=torch.float64):
+    """Keys and values [1, G, T, D] and memberships [T, K]: each token in 0 to `most` groups."""
+    draw = torch.Generator().manual_seed(seed)
+    keys, values = (torch.randn(1, kv_heads, length, size, generator=draw, dtype=dtype) for _ in range(2))
+    rank = torch.rand(length, groups, generator=draw).argsort(-1)
+    return keys, values, rank < torch.randint(0, most + 1, (length, 1), generator=draw)
+
+
+def read_pairs(members, window, n_sink):
+    """bool [T, T], True = read."""
+    at = torch.arange(len(members))
+    shared = (members[:, None] & members).any(-1)
+    return (shared | (at[:, None] - at < window) | (at < n_sink)) & (at <= at[:, None])
+
+
+def by_definition(q, keys, values, read, scale):
+    """Attention of q [1, H, n, D] over the keys, read bool [n, T] or [1, H, n, T]."""
+    keys, values = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (keys, values))
+    scores = (q.double() @ keys.transpose(2, 3) * scale).masked_fill(~read, float("-inf"))
+    return torch.softmax(scores, -1) @ values, torch.logsumexp(scores, -1)
+
+
+@settings(max_examples=40)
+@given(
+    prompt=st.integers(1, 40),
+    steps=st.integers(1, 30),
+    # the compiled program takes no float64
+    shape=st.sampled_from([(3, 2), (6, 6), (1, 1), (64, 3)]),
+    window=st.sampled_from([1, 2, 7, 16, 100]),
+    n_sink=st.integers(0, 5),
+    kind=st.sampled_from([torch.float64, torch.float32]),
+    seed=st.integers(0, 99),
+)
+def test_every_step_is_the_masked_softmax(prompt, steps, shape, window, n_sink, kind, seed):
+    length, (groups, most) = prompt + steps, shape
+    keys, values, members = text(length, groups=groups, most=most, seed=seed, dtype=kind)
+    members[seed % length, groups - 1] = True  # the highest bit of 64
+    q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=kind)
+    read = read_pairs(members, window, n_sink)
+    held = GroupMajor(keys[:, :, :prompt], values[:, :, :prompt], members[:prompt], window, n_sink)
+    atol = 1e-5 if kind == torch.float32 else 1e-9
+    for at in range(prompt, length):
+        row = slice(at, at + 1)
+        held.put(keys[:, :, row], values[:, :, row], members[at])
+        wanted, _ = by_definition(q[:, :, row], keys[:, :, : at + 1], values[:, :, : at + 1], read[row, : at + 1], 0.7)
+        with torch.no_grad():
+            assert torch.allclose(held.attend(q[:, :, row], 0.7).double(), wanted, atol=atol)
+    assert held.length == length
+    for ordered, as_given in zip(held.in_order(), (keys, values), strict=True):
+        assert torch.equal(ordered, as_given), "nothing is lost, and the order of the text comes back"
+
+
+def test_a_step_reads_its_groups_and_the_window_alone():
+    length, groups, window, n_sink = 4096, 8, 16, 4
+    keys, values, _ = text(length, size=8, dtype=torch.float32)
+    members = torch.nn.functional.one_hot(torch.arange(length) % groups, groups).bool()
+    held = GroupMajor(keys, values, members, window, n_sink)
+    held.put(keys[:, :, :1], values[:, :, :1], members[3])
+    held.attend(torch.randn(1, 4, 1, 8), 0.3)
+    assert held.read_bytes == (length // groups + 1 + window + n_sink) * 2 * 2 * 8 * 4
+    everything = keys.nbytes + values.nbytes
+    assert held.nbytes < 1.3 * everything and held.read_bytes < everything / 7
+
+
+def test_no_step_copies_the_past():
+    """Buffers stay where they are from step to step, but for the few that grow."""
+    keys, values, members = text(400, groups=3, most=1, dtype=torch.float32)
+    held = GroupMajor(keys[:, :, :100], values[:, :, :100], members[:100], 8)
+
+    def places():
+        return [buffer.keys.rows.data_ptr() for buffer in (*held._groups, held._near)]
+
+    moves = 0
+    for at in range(100, 400):
+        before = places()
+        held.put(keys[:, :, at : at + 1], values[:, :, at : at + 1], members[at])
+        moves += sum(a != b for a, b in zip(before, places(), strict=True))
+    assert moves <= 12, "each of the five buffers grew by half two or three times in 300 steps"
+
+
+def test_growing_rows():
+    rows = Growing(torch.arange(6.0).reshape(1, 3, 2), dim=1)
+    rows.put(torch.full((1, 2, 2), 9.0))
+    rows.put(torch.zeros(1, 1, 2), at=0)
+    assert rows.rows.tolist() == [[[0, 0], [2, 3], [4, 5], [9, 9], [9, 9]]] and rows.length == 5
+    rows.length = 2
+    rows.put(torch.ones(1, 1, 2))
+    assert rows.rows.tolist() == [[[0, 0], [2, 3], [1, 1]]] and rows.nbytes > rows.rows.nbytes
+
+
+@pytest.mark.parametrize("window", [1, 5, 40])
+def test_sinks_are_merged_exactly(window):
+    length, n_sink = 30, 3
+    keys, values, members = text(length, most=2)
+    q = torch.randn(1, 4, length, 4, dtype=torch.float64)
+    without, with_sinks = (read_pairs(members, window, count) for count in (0, n_sink))
+    found = read_sinks(*by_definition(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)
+    wanted = by_definition(q, keys, values, with_sinks, 0.7)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, wanted, strict=True))
+    assert sink_pairs(members[None], window, n_sink) == int(with_sinks.sum() - without.sum())
+    assert sink_pairs(members[None], window, 0) == 0
+
+
+@pytest.mark.parametrize("k, kv_heads", [(1, 4), (2, 2)])
+def test_a_decode_step_is_timed(k, kv_heads):
+    timed = time_decode(600, 4, 16, 8, 16, k=k, dtype="float32", kv_heads=kv_heads, repeats=3, n_sink=1)
+    assert timed.dense.median > 0 and timed.sparse.median > 0 and len(timed.speedup.seconds) == 3
+    assert timed.kernel == "group-major cache" and timed.dense_kernel.startswith("torch")
+    assert timed.bound == pytest.approx(timed.dense_bytes / timed.sparse_bytes)
+    assert (3 if k == 1 else 1.5) < timed.bound < (8 if k == 1 else 4)
+
+
+# --- one query over buffers, by the program and by torch -----------------------------------------------------------
+
+
+@st.composite
+def cases(draw):
+    """Heads that share keys or do not, sizes that fill no vector, buffers shorter and longer than a block."""
+    kv_heads, repeat = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    size, rows = draw(st.sampled_from([4, 8, 17, 40, 64])), draw(st.integers(1, 200))
+    return kv_heads * repeat, kv_heads, size, rows, draw(st.integers(0, 999))
+
+
+@settings(max_examples=60)
+@given(cases(), st.sampled_from([torch.float32, torch.bfloat16, torch.float64]), st.booleans())
+def test_what_is_read_is_a_softmax_over_it(case, dtype, compiled):
+    heads, kv_heads, size, rows, seed = case
+    draw = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(1, n, m, size, generator=draw).to(dtype) for n, m in ((heads, 1), *[(kv_heads, rows)] * 2))
+    read = torch.rand(heads, rows, generator=draw) < 0.5
+    read[:, rows // 2] = True
+    # the program takes no query with a gradient
+    with torch.set_grad_enabled(not compiled):
+        out, lse = attend(q, [Read(k, v, (~read).view(torch.uint8), 1)], 0.3)
+    wanted, sums = by_definition(q, k, v, read[None, :, None], 0.3)
+    assert out.dtype == dtype and (out - wanted).abs().max() < (2e-2 if dtype == torch.bfloat16 else 1e-5)
+    assert (lse - sums).abs().max() < (1e-5 if compiled or dtype != torch.bfloat16 else 2e-2)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=BUILT)])
+def test_by_hand_and_where_nothing_is_read(compiled, monkeypatch):
+    """Of four keys of score 0 the second and the third: the mean of 2 and 3; then none; then two buffers as one."""
+    if not compiled:
+        monkeypatch.setattr(one_query, "programs", dict)
+    q, k, v = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2), torch.tensor([1.0, 2, 3, 4]).view(1, 1, 4, 1)
+    v, sets = v.expand(1, 1, 4, 2).contiguous(), torch.tensor([1, 2, 2, 1], dtype=torch.int16)
     with torch.no_grad():
-        found = [lm(ids[:, :start], **as_past(lm, cache), use_cache=True).logits]
-        found += [
-            lm(ids[:, at : at + 1], **as_past(lm, cache), use_cache=True).logits for at in range(start, ids.shape[1])
-        ]
-    return torch.cat(found, 1)
+        assert one_query.compiled(q) == compiled and not one_query.compiled(q.double())
+        for skips, mean, keys in (((1,), 2.5, 2), ((3,), 0, 0), ((1, 2), 2.5, 4)):
+            out, lse = attend(q, [Read(k, v, sets, skip) for skip in skips], 1.0)
+            assert out.flatten().tolist() == [mean, mean] and lse.exp().item() == pytest.approx(keys)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("more", [{}, {"n_sink": 3}, {"window": 1}, {"window": 100}])
-def test_steps_equal_one_masked_pass(batch, more):
-    lm, ids, method = tiny("llama"), token_ids(batch, 60), Focus.build(router(6, 2), **more)
-    with apply(lm, method), torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
-    with apply(lm, method, kernels=True):
-        cache = method.cache(lm)
-        assert (stepped(lm, ids, cache, 20) - whole).abs().max() < 1e-5
-        assert all(isinstance(layer, GroupedLayer) and layer.is_sorted for layer in cache.layers)
-        assert cache.get_seq_length() == 60 and {entry.kernel for entry in ran(lm) if entry.phase == "decode"} == {
-            "group-major cache"
-        }
-    held, read = cache_bytes(cache)
-    assert 0 < read < held
-
-
-def test_more_text_after_a_sorted_past():
-    """A second prompt on the same cache: back to the order of the text, and sorted anew at the next token."""
-    lm, ids, method = tiny("qwen3"), token_ids(2, 50), Focus.build(router(), n_sink=2)
-    with apply(lm, method), torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
-    with apply(lm, method, kernels=True), torch.no_grad():
-        cache = method.cache(lm)
-        found = [stepped(lm, ids[:, :30], cache, 20)]
-        for rows in (slice(30, 45), slice(45, 46), slice(46, 47), slice(47, 50)):
-            found.append(lm(ids[:, rows], **as_past(lm, cache), use_cache=True).logits)
-        phases = {(entry.phase, entry.kernel): entry for entry in ran(lm) if entry.layer == 0}
-    assert (torch.cat(found, 1) - whole).abs().max() < 1e-5
-    assert phases["decode", "group-major cache"].calls == 12
-    assert "need one" in phases["continued", "masked blocks"].why
-
-
-def test_another_window_on_the_same_cache_sorts_anew():
-    lm, ids = tiny("llama"), token_ids(1, 40)
-    layer = GroupedLayer()
-    members = torch.rand(1, 40, 3) < 0.4
-    keys = torch.randn(1, 2, 40, 8)
-    layer.update(keys, keys)
-    layer.sort(members, 4, 0)
-    first = layer._texts[0]
-    layer.sort(members, 4, 0)
-    assert layer._texts[0] is first
-    layer.sort(members, 9, 1)
-    assert layer._texts[0] is not first and torch.equal(layer.restore()[0], keys)
-    layer.reset()
-    assert layer.get_seq_length() == 0 and not layer.is_sorted
-    with apply(lm, Focus.build(router()), kernels=True):
-        cache = GroupedCache(lm.config)
-        stepped(lm, ids, cache, 30)
-    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="holds 40 tokens .* saw 0"):
-        lm(ids[:, :1], **as_past(lm, cache), use_cache=True)
-
-
-def test_sampling_draws_the_same_tokens():
-    lm, ids = tiny("llama"), token_ids(2, 25)
-    drawn = []
-    for kernels in (False, True):
-        with apply(lm, Focus.build(router(6, 2)), kernels=kernels):
-            torch.manual_seed(3)
-            drawn.append(lm.generate(ids, max_new_tokens=30, do_sample=True, top_k=20, num_return_sequences=2))
-    assert torch.equal(*drawn)
-
-
-def test_padding_falls_back_and_says_so():
-    lm, (ids, mask) = tiny("llama"), left_padded(2, 30)
-    options = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
-    with apply(lm, Focus.build(router())):
-        wanted = lm.generate(**options)
-    with apply(lm, Focus.build(router()), kernels=True):
-        assert torch.equal(lm.generate(**options), wanted)
-        assert {(entry.kernel, "padding" in entry.why) for entry in ran(lm)} == {("masked blocks", True)}
-
-
-def test_beam_search_is_refused_with_kernels_too():
-    lm = tiny("llama")
-    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="3 beams"):
-        lm.generate(token_ids(1, 8), num_beams=3, max_new_tokens=2)
-    with pytest.raises(AnalysisError, match="greedy"):
-        GrowingCache(lm.config).layers[0].reorder_cache(torch.tensor([0]))
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "gemma2"])
-def test_the_growing_cache_is_dense_attention(family):
-    lm, ids = tiny(family), token_ids(2, 20)
-    options = dict(max_new_tokens=20, do_sample=False)
-    stock = lm.generate(ids, **options)
-    assert torch.equal(lm.generate(ids, **as_past(lm, GrowingCache(lm.config)), **options), stock)
-
-
-def test_the_memory_grows_in_place_and_starts_anew():
-    memory = TokenMemory()
-    memory.extend(0, torch.zeros(1, 100, 2), 0)
-    memory.extend(0, torch.ones(1, 1, 2), 100)
-    place = memory.keys(0, 101).data_ptr()
-    for past in range(101, 140):
-        memory.extend(0, torch.ones(1, 1, 2), past)
-    assert memory.keys(0, 140).data_ptr() == place and memory.keys(0, 140).sum() == 80
-    memory.extend(0, torch.full((1, 1, 2), 5.0), 3)
-    assert memory.keys(0, 4)[0, :, 0].tolist() == [0, 0, 0, 5]
+@BUILT
+def test_a_step_of_both_paths_is_the_same(monkeypatch):
+    """By group, with sinks and several groups a token, and gathered; on one thread and on several."""
+    draw = torch.Generator().manual_seed(0)
+    keys, values, q = (torch.randn(1, n, m, 64, generator=draw) for n, m in ((2, 3000), (2, 3000), (4, 1)))
+    members, read = torch.rand(3000, 5, generator=draw) < 0.3, torch.rand(1, 4, 3000, generator=draw) < 0.6
+    found = []
+    with torch.no_grad():
+        for _ in range(2):
+            held = GroupMajor(keys, values, members, 40, 4)
+            held.put(keys[:, :, :1], values[:, :, :1], members[1])
+            found.append((held.attend(q, 0.125), gathered_attention(q, keys, values, read, 0.125)))
+            monkeypatch.setattr(one_query, "programs", dict)
+    for compiled, plain in zip(*found, strict=True):
+        assert (compiled - plain).abs().max() < 1e-5

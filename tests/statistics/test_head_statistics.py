@@ -42,7 +42,7 @@ def test_torch_gives_the_same_numbers(family, monkeypatch):
         for without_first in (False, True):
             compiled = read(lm, ids, without_first=without_first, head=(1, 2), **given)
             with monkeypatch.context() as patched:
-                patched.setattr("analysis.statistics.streams.compiled", lambda: False)
+                patched.setattr("analysis.statistics.reader.accelerated", lambda at: True)
                 plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **given)
             for name in ("means", "distances", "queries"):
                 a, b = (getattr(one, name)() for one in (compiled, plain))
@@ -127,7 +127,7 @@ def test_far_peaks_by_hand(numba, monkeypatch):
     """Eight tokens, far from 3 back: the last query puts .4 .2 .05 .05 on its far keys 1 to 4 of 8 visible ones, the
     fourth .3 on its only one of 5; key 0 is the sink and no far key, whatever it draws."""
     if not numba:
-        monkeypatch.setattr("analysis.statistics.heads.compiled", lambda: False)
+        monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda at: True)
     weights = torch.zeros(8, 8)
     weights[7] = torch.tensor([0.1, 0.4, 0.2, 0.05, 0.05, 0.1, 0.05, 0.05])
     weights[4, :5] = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05])

@@ -6,8 +6,8 @@ import torch
 
 from analysis.models import load_model
 from analysis.statistics.heads import ALL, HeadReading
+from analysis.statistics.reader import Reader
 from analysis.statistics.sampled import TOP, QueryReading
-from analysis.statistics.together import Together
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 WINDOW, FIRST = 12, 40  # of far reading; tokens of the first of two windows
@@ -23,7 +23,7 @@ def test_numbers_keys_and_the_largest_of_all_queries(family):
     parts = [ids[:FIRST], ids[FIRST:]]
     for start, part in zip((0, FIRST), parts, strict=True):
         found.begin_window(start)
-        found.read(model, part, reader=Together(found, [found.watch]))
+        found.read(model, part, reader=Reader(found, [found.watch]))
     plain = HeadReading(LAYERS, heads, window=WINDOW, head=(1, 2))
     for part in parts:
         plain.read(model, part)

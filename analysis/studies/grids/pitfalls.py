@@ -13,7 +13,7 @@ from ...commands.probes import Pitfalls
 from ...errors import BadSetting
 from ...kernels.collisions import collide, hash_codes
 from ...kernels.merge import merge, merges
-from ...kernels.window import flash
+from ...kernels.packed import flash
 from ...methods.magicpig import SLACK, MagicPIG
 from ...metrics.intervals import BLOCKS, interval
 from ...statistics import attention_inputs

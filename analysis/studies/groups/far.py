@@ -17,7 +17,7 @@ from ...methods import METHODS
 from ...models import Model
 from ...seam.attention import Block, apply
 from ...statistics import FarReading, attention_inputs, forward
-from ...statistics.together import Watch
+from ...statistics.reader import Watch
 from ..context import Context, Reading
 from ..text.kept import Readings, Tensors
 from ..text.one_pass import one_pass

@@ -14,8 +14,8 @@ from ...errors import BadSetting
 from ...models import Model
 from ...runs.brought import corpus_folder
 from ...statistics.heads import ALL
+from ...statistics.reader import Reader
 from ...statistics.sampled import QueryReading
-from ...statistics.together import Together
 from ..context import STREAMED, Context, check_seed, protocol
 from ..text.held_out import check_range
 from ..text.kept import Readings, Tensors
@@ -147,7 +147,7 @@ def _read(context: Context, lm: Model, document: Document) -> Tensors:
         for index, ((start, _), ids) in enumerate(zip(spans, document.windows, strict=True)):
             context.progress(index / len(spans), f"text of {len(document.tokens):,} tokens, window {index + 1}")
             reading.begin_window(start)
-            reading.read(lm, ids, reader=Together(reading, [reading.watch]))
+            reading.read(lm, ids, reader=Reader(reading, [reading.watch]))
         names = ("values", "best", "weight", "high", "at", "sums", "counts")
         return {name: torch.from_numpy(getattr(reading, name)) for name in names}
 

@@ -7,7 +7,7 @@ import torch
 
 from ...models import Model
 from ...statistics import HeadReading, Numerics
-from ...statistics.together import Together, Watch
+from ...statistics.reader import Reader, Watch
 from ..context import Context, Reading
 from .kept import Readings, Tensors
 from .states import fits, keep_states
@@ -64,7 +64,7 @@ def one_pass(
                 context.show({name: [v if v == v else None for v in values] for name, values in columns.items()})
 
         keep = index == 0 and fits(model, len(ids))
-        reader = Together(statistics, [watcher(start) for watcher in watchers], entered, keep)
+        reader = Reader(statistics, [watcher(start) for watcher in watchers], entered, keep)
         with context.by_layer(model, index / len(windows), 1 / len(windows), stage):
             statistics.read(model, ids, reader=reader)
         if len(reader.states) == model.num_layers:

@@ -112,10 +112,10 @@ def test_another_window_counts_its_own_tokens(ask):
         ask(head, part=99)
 
 
-def test_without_numba_a_head_is_the_same(ask, monkeypatch):
+def test_by_torch_a_head_is_the_same(ask, monkeypatch):
     asked = {"layer": 1, "head": 3, "window": 5}
     compiled = ask(head, **asked)
-    monkeypatch.setattr("analysis.statistics.heads.compiled", lambda: False)
+    monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda at: True)
     plain = ask(head, **asked)
     assert plain.numbers["summary"] == pytest.approx(compiled.numbers["summary"], abs=1e-5)
 

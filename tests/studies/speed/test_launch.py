@@ -25,7 +25,7 @@ from analysis.studies.speed.launch import (
 )
 from analysis.timing import ON_CPU, Timing, inference as whole
 from analysis.timing.inference import PARTS, time_inference
-from tests.kernels.test_kernel_decode import kept
+from tests.kernels.test_decode import read_pairs
 from tests.made.asking import asker, study_context
 from tests.made.clock import Clock
 from tests.made.tiny_tokenizer import save_model
@@ -156,7 +156,7 @@ def test_first_difference_and_retained_pairs_by_hand():
         Ran(0, "decode", "x", "why."),
         Ran(1, "prefill", "y", "z."),
     ]
-    assert retained(found, 3) == pytest.approx(float(kept(members[0], 5, 3).sum()) / (30 * 31 / 2))
+    assert retained(found, 3) == pytest.approx(float(read_pairs(members[0], 5, 3).sum()) / (30 * 31 / 2))
     assert retained(found[1:], 3) is None
     assert kernels_table(found)["phase"].tolist() == ["prefill", "decode", "prefill"]
 

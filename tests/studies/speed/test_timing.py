@@ -6,7 +6,7 @@ import torch
 import analysis
 from analysis import timing
 from analysis.errors import BadSetting, TooLarge
-from analysis.kernels import cpu
+from analysis.kernels import packed
 from analysis.studies.context import Context
 from analysis.studies.speed import bench as study
 from analysis.timing import AttentionTime, Timing, fastest_dense, time_attention, time_parts
@@ -47,7 +47,7 @@ def test_parts_add_up_to_the_call():
     q, k, v = torch.randn(3, 1, 4, 800, 16)
     members = torch.nn.functional.one_hot(torch.arange(800) % 8).bool()
     for kind in (members, members | members.roll(1, -1)):
-        parts = time_parts(lambda kind=kind: cpu.groups(q, k, v, kind[None], 8, 0.25))
+        parts = time_parts(lambda kind=kind: packed.grouped(q, k, v, kind[None], 8, 0.25))
         assert all(parts[name] > 0 for name in ("sort", "set_a", "set_b", "merge")) and parts["rest"] >= 0
 
 

@@ -1,11 +1,11 @@
-"""One query over buffers of keys and values by a program of our own, `one_query.cpp`, where a C++ compiler is at hand.
+"""One query over buffers of keys and values: by `one_query.cpp` where a C++ compiler is at hand, else by torch.
 
 A step of generation calls attention once a layer for one token, so what counts is the bytes read and the number of
-calls: here it is one call, without the biases, temporaries and merges of torch's.
+calls: the program is one call, without the temporaries of torch's.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_long, c_void_p
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .library import library
+from .pool import accelerated
 
 ALONE = 1 << 20  # bytes that a thread reads before another is worth making
 
@@ -43,13 +44,16 @@ class _Query(Structure):
     ]
 
 
-def runs(q: Tensor) -> bool:
-    """Whether such a query is computed here: float32 or bfloat16 on the CPU, and a compiler that built the program."""
-    return q.device.type == "cpu" and not torch.is_grad_enabled() and q.dtype in programs()
+def compiled(q: Tensor) -> bool:
+    """Whether the program takes this query: float32 or bfloat16 on the CPU, and a compiler that built it."""
+    return not accelerated(q) and not torch.is_grad_enabled() and q.dtype in programs()
 
 
 def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tensor]:
-    """q [1, H, 1, D] over all parts -> (out as q, lse [1, H, 1] float32). Errors: MemoryError."""
+    """q [1, H, 1, D] over all parts -> (out as q, lse [1, H, 1] in float32 or better); 0 and -inf where nothing is
+    read. Errors: MemoryError."""
+    if not compiled(q):
+        return _by_torch(q, parts, scale)
     heads, kv_heads, size = q.shape[1], parts[0].keys.shape[1], q.shape[-1]
     q, program = q.contiguous(), programs()[q.dtype]
     out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
@@ -62,6 +66,21 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
     return out, lse
 
 
+def _by_torch(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tensor]:
+    """One softmax over the scores of all parts, what is not read masked."""
+    exact = torch.promote_types(q.dtype, torch.float32)
+    grouped = q.unflatten(1, (parts[0].keys.shape[1], -1))[:, :, :, 0]  # [1, G, H / G, D]
+    scores = []
+    for keys, _, sets, skip in parts:
+        score = (grouped @ keys.mT).flatten(1, 2).to(exact) * scale  # [1, H, n]
+        scores.append(score.masked_fill((sets & skip) != 0, float("-inf")))
+    together = torch.cat(scores, -1)
+    weights = torch.softmax(together, -1).nan_to_num(0.0).to(q.dtype).unflatten(1, grouped.shape[1:3])
+    pieces = weights.split([part.keys.shape[2] for part in parts], -1)
+    out = sum(weight @ part.values for weight, part in zip(pieces, parts, strict=True))
+    return out.reshape(q.shape), torch.logsumexp(together, -1, keepdim=True)
+
+
 def _part(read: Read) -> _Part:
     keys, values, sets, skip = read
     of_head = sets.stride(0) if sets.dim() == 2 else 0
@@ -70,7 +89,7 @@ def _part(read: Read) -> _Part:
 
 
 @functools.cache
-def programs() -> dict:
+def programs() -> dict[torch.dtype, Callable]:
     """Type -> the function of `one_query.cpp` for it; {} where nothing can be built."""
     built = library()
     by_dtype = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}

@@ -8,8 +8,8 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.statistics import HeadReading, attention_inputs, forward
+from analysis.statistics.reader import Reader
 from analysis.statistics.states import attention_states
-from analysis.statistics.together import Together
 from tests.made.full_tables import few
 from tests.made.tiny import FAMILIES, tiny
 
@@ -38,7 +38,7 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
     found, inputs, reader = HeadReading(model.num_layers, model.num_heads, query_block=7), {}, []
 
     def together(watch):
-        reader.append(Together(found, [watch], lambda layer, hidden: inputs.update({layer: hidden.clone()}), keep=True))
+        reader.append(Reader(found, [watch], lambda layer, hidden: inputs.update({layer: hidden.clone()}), keep=True))
         found.read(model, ids, reader=reader[0])
 
     def dense(watch):
@@ -58,7 +58,6 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
     assert reader[0].states or family in ("gemma2", "mistral")
 
 
-def test_without_compiled_rows_the_seam_computes_as_on_a_gpu(monkeypatch):
-    for module in ("together", "streams"):
-        monkeypatch.setattr(f"analysis.statistics.{module}.compiled", lambda: False)
+def test_on_an_accelerator_the_seam_computes(monkeypatch):
+    monkeypatch.setattr("analysis.statistics.reader.accelerated", lambda at: True)
     test_each_sees_what_a_pass_of_its_own_shows("llama")

@@ -1,0 +1,196 @@
+"""Grouped attention by kernels of torch: a call over packed groups and one over windows, merged by logsumexp.
+
+Focus, appendix D, without its assumptions: groups may be unequal or empty, a token may be in none or in several. The
+group call packs the members of every group of every text, sorted; a token in several groups comes several times. Both
+calls keep to their pairs by extra head dimensions instead of masks, PUSH in queries and -PUSH in keys: in the group
+call for lower groups, so that a pair belongs to its lowest shared group, in the window call for all groups, so that
+the window reads strangers only. A pushed pair scores -PUSH^2 and weighs nothing.
+
+q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out [B, H, T, D], lse [B, H, T] float32).
+"""
+
+import inspect
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .merge import merge
+from .parts import part
+from .pool import accelerated
+from .reference import kept
+
+# exp(-PUSH^2) is 0 as long as the scores of a row differ by less than PUSH^2 / 2
+PUSH = 100.0
+MOST_DIMENSIONS = 256  # of a head, in a packed call on CUDA
+DENSE_ROWS = 768  # queries at once under a mask: from here on the CPU's kernel takes its widest tile
+BAND_VALUES = 4 << 20  # of the mask of one call over windows
+BAND_TOKENS = 1024  # queries of one such call on the CPU: its tensors stay in the cache
+flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+def grouped(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Any number of groups per token."""
+    batch, _, length, _ = q.shape
+    with part("sort"):
+        q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B T, heads, D]
+        of_token = members.flatten(0, 1).to(q.dtype)  # [B T, K]
+        text, group, place = members.transpose(1, 2).nonzero(as_tuple=True)
+        tokens = text * length + place
+        # the membership is its token's first, second, ...
+        turn = members.cumsum(-1)[text, place, group] - 1
+        rounds = int(turn.max()) + 1 if len(turn) else 0
+        lower = None
+        if rounds > 1:
+            lower = of_token[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None])
+        packed = [x[tokens] for x in (q, k, v)]
+    with part("set_a"):
+        far, far_lse = _without_shared(*packed, lower, members.sum(1).flatten(), scale)
+    with part("set_b"):
+        texts = torch.full((batch,), length, device=q.device)
+        out, lse = _without_shared(q, k, v, of_token, texts, scale, window)
+        kind, out = out.dtype, out.float()
+    with part("merge"):
+        for index in range(rounds):
+            chosen = slice(None) if rounds == 1 else (turn == index).nonzero()[:, 0]
+            rows = tokens[chosen]
+            out[rows], total = merge(out[rows], lse[:, rows].T, far[chosen], far_lse[:, chosen].T)
+            lse[:, rows] = total.T
+    out = out.to(kind).unflatten(0, (batch, length)).transpose(1, 2)
+    return out, lse.unflatten(1, (batch, length)).transpose(0, 1)
+
+
+def dense(
+    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Every causal pair computed: all of them kept, or else masked in blocks of queries, where sparse cannot win."""
+    if accelerated(q):
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    if causal:
+        return _dense_call(q, k, v, None, scale)
+    out, lse, length = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device), q.shape[2]
+    # The longest rows first: what they free has room for the others.
+    for start in reversed(range(0, length, DENSE_ROWS)):
+        stop = min(start + DENSE_ROWS, length)
+        skip = kept(members, torch.arange(start, stop, device=q.device), stop, window)[:, None].logical_not_()
+        piece = q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop]
+        out[:, :, start:stop], lse[:, :, start:stop] = _dense_call(*piece, _never(skip, q), scale)
+    return out, lse
+
+
+def _dense_call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Causal without a bias."""
+    if not accelerated(q):
+        bias = None if bias is None else bias.expand(-1, q.shape[1], -1, -1)
+        return flash(q, k, v, 0.0, bias is None, attn_mask=bias, scale=scale)
+    if bias is not None:
+        # rows of a bias must begin aligned
+        bias = F.pad(bias, (0, -bias.shape[-1] % 16))[..., : k.shape[2]].expand(-1, q.shape[1], -1, -1)
+    run = torch.ops.aten._scaled_dot_product_efficient_attention
+    out, lse = run(q, k, v, bias, True, 0.0, bias is None, scale=scale)[:2]
+    return out, lse[..., : q.shape[2]].float()
+
+
+def _never(skip: Tensor, like: Tensor) -> Tensor:
+    """A bias under which `skip` weighs nothing, else 0. Not -inf, of which the CPU's kernel makes rows with lse 0."""
+    # multiplied: ten times faster than a where
+    return skip.view(torch.uint8).to(like.dtype).mul_(max(-1e30, torch.finfo(like.dtype).min))
+
+
+def _without_shared(
+    q: Tensor, k: Tensor, v: Tensor, extra: Tensor | None, sizes: Tensor, scale: float, window: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """One packed call over texts of these `sizes`; pairs whose `extra` [N, E] overlap weigh nothing. lse [H, N], -inf
+    where nothing is left."""
+    dimensions = q.shape[-1]
+    if extra is not None:
+        push = extra * (PUSH / scale**0.5)
+        q, k, v = (_widened(x, sign) for x, sign in ((q, push), (k, -push), (v, push * 0)))
+    starts = F.pad(sizes.cumsum(0), (1, 0)).int()
+    call = of_torch if accelerated(q) else of_cpu
+    out, lse = call(q, k, v, starts, int(sizes.max()), scale, window)
+    return out[..., :dimensions], lse.float().masked_fill(lse < -(PUSH**2) / 2, float("-inf"))
+
+
+def _widened(x: Tensor, extra: Tensor) -> Tensor:
+    """x [N, heads, D] with extra [N, E] behind every head's dimensions, padded to a multiple of 8."""
+    wide = torch.cat([x, extra[:, None].expand(-1, x.shape[1], -1)], -1)
+    return F.pad(wide, (0, -wide.shape[-1] % 8))
+
+
+# Two packed calls, causal inside each text and over the last `window` keys where that is given: q [N, H, D], k and v
+# [N, G, D], starts int32 [texts + 1], the borders of the texts -> (out [N, H, D], lse [H, N]).
+
+
+def of_torch(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, scale: float, window: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """By `varlen_attn`, on CUDA."""
+    from torch.nn.attention import varlen
+
+    tokens, heads = q.shape[:2]
+    # a logsumexp of this shape would not say which is which: one more text of one token
+    if tokens == heads:
+        q, k, v = (F.pad(x, (0, 0, 0, 0, 0, 1)) for x in (q, k, v))
+        starts = F.pad(starts, (0, 1), value=tokens + 1)
+    options = {}
+    if k.shape[1] != heads and "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters:
+        options["enable_gqa"] = True
+    elif k.shape[1] != heads:
+        k, v = (x.repeat_interleave(heads // k.shape[1], 1) for x in (k, v))
+    band, aux = (-1 if window is None else window - 1, 0), varlen.AuxRequest(lse=True)
+    out, lse = varlen.varlen_attn(
+        q, k, v, starts, starts, longest, longest, return_aux=aux, scale=scale, window_size=band, **options
+    )
+    # the documentation and the code of torch 2.13 disagree about the shape
+    if lse.shape != (heads, len(q)):
+        assert lse.shape == (len(q), heads), f"logsumexp of shape {tuple(lse.shape)} for {len(q)} tokens"
+        lse = lse.T
+    return out[:tokens], lse[:, :tokens]
+
+
+def of_cpu(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, scale: float, window: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Text by text, by the CPU's flash kernel."""
+    out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
+    for start, stop in pairwise(starts.tolist()):
+        text = [x[start:stop] for x in (q, k, v)]
+        if window is not None and window < stop - start:
+            _band(*text, window, scale, out[start:stop], lse[:, start:stop])
+        elif start < stop:
+            by_head, sums = flash(*(x.transpose(0, 1)[None] for x in text), 0.0, True, scale=scale)
+            out[start:stop], lse[:, start:stop] = by_head[0].transpose(0, 1), sums[0]
+    return out, lse
+
+
+def _band(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, out: Tensor, lse: Tensor) -> None:
+    """One text over the last `window` keys of each query, into out [N, H, D] and lse [H, N].
+
+    Queries go in blocks of a few rows, and the keys of a block lie in one stretch of rows + window - 1 tokens that ends
+    with it. The stretches of all blocks overlap in one view, so many blocks are one call under one mask.
+    """
+    length, rows = len(q), 32 if q.dtype == torch.float32 else 64  # products of halves cost more to begin
+    if window >= 2048:
+        rows = 256
+    before = -(-(rows + window - 1) // 16) * 16 - rows  # tokens of a stretch before the block's first query
+    keys = before + rows
+    distance = torch.arange(rows)[:, None] + before - torch.arange(keys)
+    outside = (distance < 0) | (distance >= window)
+    together = max(1, min(BAND_TOKENS // rows, BAND_VALUES // (rows * keys))) * rows
+    k, v = (F.pad(x, (0, 0, 0, 0, before, -length % rows)) for x in (k, v))
+    for start in range(0, length, together):
+        stop = min(start + together, length)
+        queries = F.pad(q[start:stop], (0, 0, 0, 0, 0, -(stop - start) % rows)).unflatten(0, (-1, rows))
+        blocks = len(queries)
+        places = torch.arange(blocks)[:, None] * rows + torch.arange(start - before, start + rows)
+        skip = outside
+        if start < before:
+            skip = outside | (places < 0)[:, None]
+        bias = _never(skip, q).view(-1, 1, rows, keys).expand(blocks, q.shape[1], -1, -1)
+        stretch = slice(start, start + before + blocks * rows)
+        near = (x[stretch].unfold(0, keys, rows).mT for x in (k, v))  # [blocks, G, keys, D]
+        found, sums = flash(queries.transpose(1, 2), *near, 0.0, False, attn_mask=bias, scale=scale)
+        out[start:stop] = found.transpose(1, 2).flatten(0, 1)[: stop - start]
+        lse[:, start:stop] = sums.transpose(0, 1).flatten(1)[:, : stop - start]
