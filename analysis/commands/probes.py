@@ -15,19 +15,28 @@ class Probe(OfModel):
     methods: list[dict] | None = field(
         None, "methods such as dense,focus,streaming_llm (default: all)", option="--method"
     )
-    lengths: list[int] | None = field(None, "lengths in tokens, one or several")
+    lengths: list[int] | None = field(None, "lengths in tokens, one or several", low=16)
     depths: list[float] | None = field(
-        None, "where the fact is placed, from 0 (beginning) to 1 (end) (default: five depths)"
+        None, "where the fact is placed, from 0 (beginning) to 1 (end) (default: five depths)", low=0, high=1
     )
-    examples: list[int] | None = field(None, "numbers of labelled examples (default: 4,16,64)")
-    items: int = field(8, "number of questions in each cell", former=16, low=1, alias="probe_items")
-    choices: int = field(4, "number of candidate answers; chance is one in this many", alias="probe_choices")
+    examples: list[int] | None = field(None, "numbers of labelled examples (default: 4,16,64)", low=1)
+    items: int = field(8, "number of questions in each cell", former=16, low=1, high=512, alias="probe_items")
+    choices: int = field(
+        4, "number of candidate answers; chance is one in this many", low=2, high=26, alias="probe_choices"
+    )
     too_long: str = field(
-        "refuse", "what to do with a prompt that is too long: refuse, or cut its beginning and count it"
+        "refuse",
+        "what to do with a prompt that is too long: refuse, or cut its beginning and count it",
+        options=("refuse", "cut"),
     )
-    rope: str = field("as_trained", "positions: as_trained, longer, dynamic_ntk or base", alias="probe_rope")
-    factor: float = field(2.0, "read texts up to this many times the context")
-    base: float = field(500000.0, "base of the rotary embedding, with --rope base")
+    rope: str = field(
+        "as_trained",
+        "positions: as_trained, longer, dynamic_ntk or base",
+        options=("as_trained", "longer", "dynamic_ntk", "base"),
+        alias="probe_rope",
+    )
+    factor: float = field(2.0, "read texts up to this many times the context", low=1, high=64)
+    base: float = field(500000.0, "base of the rotary embedding, with --rope base", low=10, high=1e9)
     seed: int = seed()
 
 
@@ -43,9 +52,9 @@ class Benchmark(OfModel):
     methods: list[dict] | None = methods()
     data: str = field("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
     shots: int | None = field(
-        None, "number of examples in a prompt (default: the task's own number)", alias="benchmark_shots"
+        None, "number of examples in a prompt (default: the task's own number)", low=0, alias="benchmark_shots"
     )
-    items: int | None = field(None, "only the first so many questions")
+    items: int | None = field(None, "only the first so many questions", low=1)
     question: str = field(
         "sparse",
         "how the question is read: sparse (set-up A) or dense (set-up B)",

@@ -30,7 +30,8 @@ class Declared:
     """What is known of a field besides its name, type and default.
 
     `help`: what it means, in a line. `low`, `high`, `step`: of a number, both ends allowed. `options`: the values
-    there are. `unit`: of its number. `term`: its entry in the glossary. `alias`: its name in an address, where pages
+    there are. Of a list these hold for each of its values, and an empty one is refused. `unit`: of its number. `term`:
+    its entry in the glossary. `alias`: its name in an address, where pages
     show it. `label`: what a reader calls it, where its name with spaces would not do. `pattern`: what its text has to
     match in an address. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
     `word`: how the usage shows it where it stands without an option: TEXT, [one that may be left out], several... .
@@ -120,17 +121,19 @@ class Field:
         called = f"{self.name} of {owner}" if owner else self.label
         if not fits(value, self.hint):
             raise BadSetting(f"{called} must be {_in_words(self.hint)}, and {str(value)[:40]!r} was given.")
-        about = self.declared
-        if about.options is not None and value is not None and value not in about.options:
-            raise BadSetting(
-                f"{called} is {str(value)[:40]!r} and must be one of {', '.join(map(str, about.options))}."
-            )
+        about, limited = self.declared, value if isinstance(value, list) else [value]
         low, high = about.low, about.high
-        # NaN lies nowhere: it is neither at least the one nor at most the other.
-        number = isinstance(value, (int, float))
-        if number and not ((low is None or value >= low) and (high is None or value <= high)):
-            limits = f"from {low or 0:,} on" if high is None else f"between {low or 0:,} and {high:,}"
-            raise BadSetting(f"{called} is {value:,} and must lie {limits}.")
+        if not limited and (about.options or low is not None):
+            raise BadSetting(f"{called} is empty: give at least one value.")
+        for each in limited:
+            if about.options is not None and each is not None and each not in about.options:
+                options = ", ".join(map(str, about.options))
+                raise BadSetting(f"{called} is {str(each)[:40]!r} and must be one of {options}.")
+            # NaN lies nowhere: it is neither at least the one nor at most the other.
+            number = isinstance(each, (int, float))
+            if number and not ((low is None or each >= low) and (high is None or each <= high)):
+                limits = f"from {low or 0:,} on" if high is None else f"between {low or 0:,} and {high:,}"
+                raise BadSetting(f"{called} is {each:,} and must lie {limits}.")
         return float(value) if self.hint is float else value
 
     def read(self) -> Callable[[str], Any]:

@@ -25,7 +25,7 @@ def probe(args: dict, text: str) -> Result:
         changed = "".join(f", {name} {value}" for name, value in one["settings"].items())
         methods.append(SimpleNamespace(name=one["name"], label=DESCRIBED[one["name"]]["title"] + changed))
     cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
-    told, able = sentences(cells, methods, args["model"])
+    told, able = sentences(cells, methods)
     numbers = {
         "rows": plain(rows_by(cells, methods, *AXES)),
         "sentences": told,

@@ -17,7 +17,7 @@ from ...errors import BadSetting, TooLarge
 from ...metrics.intervals import BLOCKS, interval
 from ...metrics.proportions import share, share_difference
 from ...models import Model
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..ready.candidates import Candidate, beside_dense, looked_ahead
 from .scores import Coded, answers, code, generated, gold, width
 from .tasks import Asked, asked
@@ -86,12 +86,8 @@ def benchmark(request: Benchmark, *, context: Context) -> Benchmarked:
     the model with its answer is left out and counted; a task of which none fits is refused.
     Errors: BadSetting, TooLarge, NotFitted, before a pass.
     """
-    check_seed(request.seed)
     if context.browser and request.data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
-    for name, value, lowest in (("shots", request.shots, 0), ("items", request.items, 1)):
-        if value is not None and value < lowest:
-            raise BadSetting(f"The number of {name} is {value} and must be at least {lowest}.")
     dense_question = request.question == "dense"
     lm = context.model(request.model)
     listed = beside_dense(context, lm, request.methods)

@@ -1,7 +1,6 @@
 """Long-context probes: can a model find and use one thing in a long text, and can it still when it reads less?"""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 from pandas import DataFrame
@@ -11,13 +10,12 @@ from ...commands.probes import Probe
 from ...corpus import sample_texts
 from ...errors import BadSetting, TooLarge
 from ...models import Model
-from ...probes.pieces import Cut, Pieces, cut
+from ...probes.pieces import Pieces, cut
 from ...probes.rotary import base_for, reach, rotary_base
 from ...probes.scoring import TURNS, answer_logs, chosen, control, margin
 from ...probes.tasks import TASKS, Ask
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, beside_dense
-from ..text.held_out import check_range
 from .rows import (
     AXES,
     Cell,
@@ -37,8 +35,8 @@ DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
 USUAL = (256, 512, 1024)  # tokens, as far as the model reads them
 MOST_PROMPTS = 8192  # of one request from a page
 ROOM = 64  # tokens for another question and its answer
-LEAST, MOST_ITEMS, MOST_CHOICES = 16, 512, 26
 KERNEL = "each method's own kernel where it has one, else masked blocks"
+EXTENDED = {"longer": "with the model's own base", "dynamic_ntk": "with dynamic NTK"}
 
 
 @record
@@ -79,9 +77,8 @@ def probe(request: Probe, *, context: Context) -> Probed:
     beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
     (analysis/probes/rotary.py). Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
-    check_seed(request.seed)
     lm = context.model(request.model)
-    named = _tasks(request.probes)
+    tasks = _tasks(request.probes)
     candidates = beside_dense(context, lm, request.methods, FAMILIES)
     if ahead := next((candidate.label for candidate in candidates if candidate.method.reads_future), None):
         raise BadSetting(
@@ -89,55 +86,28 @@ def probe(request: Probe, *, context: Context) -> Probed:
             "choose the causal rule."
         )
     limit = reach(lm, request.rope, request.factor)
-    lengths = _lengths(request.lengths, limit, request.too_long)
+    lengths = _lengths(request, limit)
     second_fits = lengths[-1] + ROOM <= limit
     listed = ways(candidates, TURNS if second_fits else TURNS[:2])
-    depths, examples = _depths(request.depths), _examples(request.examples)
-    check_range("The number of items", request.items, 1, MOST_ITEMS)
-    check_range("The number of candidates", request.choices, 2, MOST_CHOICES)
     text = request.text or context.add_text(*next(iter(sample_texts().values())))
     pieces = Pieces(lm.tokenizer, context.text(text)[1])
-    grid = {name: _grid(name, lengths, depths, examples, request.choices) for name in named}
+    grid = {task: _grid(request, task, lengths) for task in tasks}
     prompts = request.items * sum(map(len, grid.values())) * len(listed)
     if context.browser and prompts > MOST_PROMPTS:
         raise TooLarge(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
             "depths, questions or methods, or use the command line."
         )
-    questions: dict[str, list[tuple[Ask, list[Cut]]]] = {}
-    notes: list[str] = []
-    impossible: BadSetting | None = None
-    for name, asks in grid.items():
-        questions[name], error = _questions(pieces, name, asks, request.items, request.seed, limit)
-        if error is not None:
-            impossible, empty = error, len(asks) - len(questions[name])
-            notes.append(f"{TASKS[name].title}: {empty} of {len(asks)} cells are empty. {error}")
-    if impossible is not None and not any(questions.values()):
-        raise impossible
-    base_for(lm, request.rope, request.factor, request.base, lm.max_positions)  # refuses before a pass
+    cells, notes = _cells(request, pieces, grid, limit, len(listed))
     if len(listed) > len(candidates) and not second_fits:
         notes.append(f"There is no room for a second question behind {lengths[-1]:,} tokens, so none was asked.")
-    cells = _ask(
-        context,
-        lm,
-        listed,
-        pieces,
-        questions,
-        partial(base_for, lm, request.rope, request.factor, request.base),
-        request.seed,
-    )
-    lines, able = sentences(cells, listed, lm.name)
-    cut_prompts = truncated(cells)
+    _ask(context, lm, request, listed, pieces, cells)
+    lines, able = sentences(cells, listed)
     tokens = sum(len(cell.items) * cell.ask.length for cell in cells)
-    settings = {
-        "seed": request.seed,
-        "kernel": KERNEL,
-        "window": limit,
-        "items": request.items,
+    settings = {"seed": request.seed, "kernel": KERNEL, "window": limit, "items": request.items}
+    settings |= {
         "candidates": request.choices,
         "rope": request.rope,
-    }
-    settings |= {
         "base": request.base if request.rope == "base" else None,
         "factor": None if request.rope == "as_trained" else request.factor,
     }
@@ -146,11 +116,11 @@ def probe(request: Probe, *, context: Context) -> Probed:
         sentences=lines,
         sentence=" ".join(lines),
         able=able,
-        truncated=cut_prompts,
+        truncated=truncated(cells),
         tasks={name: TaskFacts(task.title, task.about, task.axis) for name, task in TASKS.items()},
         labels=[way.label for way in listed],
         limit=limit,
-        notes=[*notes, *_notes(lm, pieces, lengths, request.rope, request.factor, request.base, cut_prompts)],
+        notes=[*notes, *_notes(lm, request, pieces, lengths, truncated(cells))],
         lengths=table_by(cells, listed, "length"),
         summary=table_by(cells, listed),
         shown=frame(ShownPrompt, shown(pieces, cells)),
@@ -158,106 +128,89 @@ def probe(request: Probe, *, context: Context) -> Probed:
     )
 
 
-def _ask(
-    context: Context,
-    lm: Model,
-    listed: list[Way],
-    pieces: Pieces,
-    questions: dict[str, list[tuple[Ask, list[Cut]]]],
-    base_of: Callable[[int], float | None],
-    seed: int,
-) -> list[Cell]:
-    """Every question under every method: cells with gains and plain log-probabilities [methods, items]."""
-    done, total = 0, sum(len(cuts) for cells in questions.values() for _, cuts in cells) * len(listed)
-    answered = []
-    for name, cells in questions.items():
-        for ask, cuts in cells:
-            # Right by gain, right by log-probability, margin.
-            scores = np.zeros((3, len(listed), len(cuts)))
-            for number, question in enumerate(cuts):
-                item, right = question.item, question.item.right
-                alone = control(pieces, item, np.random.default_rng([seed, number]))
-                other = cuts[(number + 1) % len(cuts)].item
-                with rotary_base(lm, base_of(len(item.ids) + item.candidates.shape[1])):
-                    for place, way in enumerate(listed):
-                        context.progress(done / total, f"{TASKS[name].title}, {ask.length:,} tokens, {way.label}")
-                        logs = answer_logs(lm, way.method, item, way.turn, other)
-                        gain = logs - answer_logs(lm, way.method, alone, way.turn, other)
-                        scores[:, place, number] = chosen(gain, right), chosen(logs, right), margin(gain, right)
-                        done += 1
-            answered.append(Cell(name, ask, cuts, *scores))
-    return answered
-
-
-def _questions(
-    pieces: Pieces, name: str, asks: list[Ask], items: int, seed: int, limit: int
-) -> tuple[list[tuple[Ask, list[Cut]]], BadSetting | None]:
-    """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
-    make, cells, impossible = TASKS[name].make, [], None
-    for ask in asks:
-        seeds = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
-        try:
-            questions = [make(pieces, ask, np.random.default_rng([*seeds, number])) for number in range(items)]
-            cells.append((ask, [cut(question, limit, len(pieces.begin)) for question in questions]))
-        except BadSetting as error:
-            impossible = error
-    return cells, impossible
-
-
-def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:
-    axis = TASKS[name].axis
-    if axis == "depth":
-        return [Ask(length, choices, depth=depth) for length in lengths for depth in depths]
-    if axis == "examples":
-        return [Ask(length, choices, examples=count) for length in lengths for count in examples]
-    return [Ask(length, choices) for length in lengths]
-
-
 def _tasks(probes: list[str] | None) -> list[str]:
-    named = list(TASKS) if probes is None else list(dict.fromkeys(probes))
-    if not named or set(named) - set(TASKS):
-        strange = next((name for name in named if name not in TASKS), None)
-        raise BadSetting(f"There is no task {str(strange)[:40]!r}; there are: {', '.join(TASKS)}.")
-    return named
+    """The tasks that are asked for, each once. Errors: BadSetting."""
+    tasks = list(TASKS) if probes is None else list(dict.fromkeys(probes))
+    unknown = "" if not tasks else next((task for task in tasks if task not in TASKS), None)
+    if unknown is not None:
+        raise BadSetting(f"There is no task {unknown[:40]!r}; there are: {', '.join(TASKS)}.")
+    return tasks
 
 
-def _lengths(lengths: list[int] | None, limit: int, too_long: str) -> list[int]:
-    if too_long not in ("refuse", "cut"):
-        raise BadSetting(f"too_long is {too_long[:40]!r} and must be refuse or cut.")
-    if lengths is None:
+def _lengths(request: Probe, limit: int) -> list[int]:
+    """Lengths of the prompts in tokens, the longest last. Errors: TooLarge."""
+    if request.lengths is None:
         return [length for length in USUAL if length <= limit] or [limit]
-    lengths = sorted(set(lengths))
-    if not lengths:
-        raise BadSetting("No length was asked for: give at least one, such as 512.")
-    if lengths[0] < LEAST:
-        raise BadSetting(f"The length is {lengths[0]:,} tokens and must be at least {LEAST}.")
-    if lengths[-1] > limit and too_long == "refuse":
+    longest = max(request.lengths)
+    if longest > limit and request.too_long == "refuse":
         raise TooLarge(
-            f"A prompt of {lengths[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter one, "
+            f"A prompt of {longest:,} tokens was asked for and {limit:,} are read at once: choose a shorter one, "
             "extend the positions, or let its beginning be cut off."
         )
-    return lengths
+    return sorted(set(request.lengths))
 
 
-def _depths(depths: list[float] | None) -> list[float]:
-    if depths is None:
-        return list(DEPTHS)
-    wrong = next((depth for depth in depths if not 0 <= depth <= 1), None if depths else "missing")
-    if wrong is not None:
-        raise BadSetting(f"A depth is {wrong} and must lie between 0 (the beginning) and 1 (next to the question).")
-    return sorted(set(map(float, depths)))
+def _grid(request: Probe, task: str, lengths: list[int]) -> list[Ask]:
+    """The cells of a task's map."""
+    depths = sorted(set(map(float, request.depths or DEPTHS)))
+    examples = sorted(set(request.examples or EXAMPLES))
+    if TASKS[task].axis == "depth":
+        return [Ask(length, request.choices, depth=depth) for length in lengths for depth in depths]
+    if TASKS[task].axis == "examples":
+        return [Ask(length, request.choices, examples=count) for length in lengths for count in examples]
+    return [Ask(length, request.choices) for length in lengths]
 
 
-def _examples(examples: list[int] | None) -> list[int]:
-    counts = list(EXAMPLES) if examples is None else sorted(set(examples))
-    if not counts or counts[0] < 1:
-        raise BadSetting(f"The numbers of examples are {counts} and must be at least 1.")
-    return counts
+def _cells(
+    request: Probe, pieces: Pieces, grid: dict[str, list[Ask]], limit: int, methods: int
+) -> tuple[list[Cell], list[str]]:
+    """(the cells with their questions, notes on those that cannot be made). Errors: BadSetting where none can."""
+    cells: list[Cell] = []
+    notes: list[str] = []
+    impossible: BadSetting | None = None
+    for task, asks in grid.items():
+        before = len(cells)
+        for ask in asks:
+            place = [list(TASKS).index(task), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
+            draws = [np.random.default_rng([request.seed, *place, number]) for number in range(request.items)]
+            try:
+                questions = [TASKS[task].make(pieces, ask, draw) for draw in draws]
+                items = [cut(question, limit, len(pieces.begin)) for question in questions]
+            except BadSetting as error:
+                impossible = error
+            else:
+                cells.append(Cell.of(task, ask, items, methods))
+        if empty := len(asks) - len(cells) + before:
+            notes.append(f"{TASKS[task].title}: {empty} of {len(asks)} cells are empty. {impossible}")
+    if impossible is not None and not cells:
+        raise impossible
+    return cells, notes
 
 
-def _notes(
-    lm: Model, pieces: Pieces, lengths: list[int], rope: str, factor: float, base: float, cuts: Truncated
-) -> list[str]:
+def _ask(
+    context: Context, lm: Model, request: Probe, listed: Sequence[Way], pieces: Pieces, cells: Sequence[Cell]
+) -> None:
+    """Put every question to every method and write down its scores."""
+    done, total = 0, sum(len(cell.items) for cell in cells) * len(listed)
+    for cell in cells:
+        title = f"{TASKS[cell.probe].title}, {cell.ask.length:,} tokens"
+        for number, question in enumerate(cell.items):
+            item, right = question.item, question.item.right
+            alone = control(pieces, item, np.random.default_rng([request.seed, number]))
+            other = cell.items[(number + 1) % len(cell.items)].item
+            length = len(item.ids) + item.candidates.shape[1]
+            with rotary_base(lm, base_for(lm, request.rope, request.factor, request.base, length)):
+                for place, way in enumerate(listed):
+                    context.progress(done / total, f"{title}, {way.label}")
+                    logs = answer_logs(lm, way.method, item, way.turn, other)
+                    gain = logs - answer_logs(lm, way.method, alone, way.turn, other)
+                    cell.right[place, number] = chosen(gain, right)
+                    cell.plain[place, number] = chosen(logs, right)
+                    cell.margin[place, number] = margin(gain, right)
+                    done += 1
+
+
+def _notes(lm: Model, request: Probe, pieces: Pieces, lengths: list[int], cuts: Truncated) -> list[str]:
     notes = []
     if cuts.prompts:
         notes.append(
@@ -266,9 +219,10 @@ def _notes(
         )
     if lengths[-1] > len(pieces.filler):
         notes.append(f"The text has {len(pieces.filler):,} tokens, so prompts of {lengths[-1]:,} repeat it.")
-    if rope == "base":
-        notes.append(f"Positions turn with base {base:,.0f}, which the model was not trained with.")
-    elif rope != "as_trained":
-        how = {"longer": "with the model's own base", "dynamic_ntk": "with dynamic NTK"}[rope]
-        notes.append(f"Up to {factor:g} times the {lm.max_positions:,} tokens of the model's context are read, {how}.")
+    if request.rope == "base":
+        notes.append(f"Positions turn with base {request.base:,.0f}, which the model was not trained with.")
+    elif how := EXTENDED.get(request.rope):
+        notes.append(
+            f"Up to {request.factor:g} times the {lm.max_positions:,} tokens of the model's context are read, {how}."
+        )
     return notes

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from pandas import DataFrame
 
 from ...answer import doc, frame, record
+from ...claims import Claim, Comparison
 from ...methods.base import Method
+from ...metrics.intervals import Interval
 from ...metrics.proportions import share, share_difference
 from ...probes.pieces import Cut, Pieces
 from ...probes.scoring import KNOWN
@@ -50,6 +53,11 @@ class Cell:
     right: np.ndarray
     plain: np.ndarray
     margin: np.ndarray
+
+    @classmethod
+    def of(cls, probe: str, ask: Ask, items: list[Cut], methods: int) -> Self:
+        """A cell whose questions have not been asked yet."""
+        return cls(probe, ask, items, *np.zeros((3, methods, len(items))))
 
 
 @record
@@ -106,47 +114,41 @@ def rows_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> list[P
     for cell in cells:
         groups.setdefault((cell.probe, *(getattr(cell.ask, axis) for axis in axes)), []).append(cell)
     rows: list[ProbeRow] = []
-    for (_, *place), members in groups.items():
-        rows += _rows(members, methods, dict.fromkeys(AXES) | dict(zip(axes, place, strict=True)))
+    for (probe, *values), members in groups.items():
+        place = dict.fromkeys(AXES) | dict(zip(axes, values, strict=True))
+        right, plain, margins = (
+            np.concatenate([getattr(cell, name) for cell in members], 1) for name in ("right", "plain", "margin")
+        )  # [methods, items]
+        cuts = truncated(members)
+        for index, method in enumerate(methods):
+            score = share(right[index])
+            difference = share_difference(right[index], right[0]) if index else Interval(None, None, None, 0)
+            rows.append(
+                ProbeRow(
+                    probe=probe,
+                    method=method.label,
+                    name=method.name,
+                    **place,
+                    score=score.mean,
+                    low=score.low,
+                    high=score.high,
+                    chance=1 / members[0].ask.choices,
+                    n=cuts.of,
+                    plain=float(plain[index].mean()),
+                    margin=float(margins[index].mean()),
+                    truncated=cuts.prompts,
+                    lost=cuts.lost,
+                    difference=difference.mean,
+                    difference_low=difference.low,
+                    difference_high=difference.high,
+                )
+            )
     return rows
 
 
 def table_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> DataFrame:
     """The same rows as a table without the axes over which they are pooled."""
     return frame(ProbeRow, rows_by(cells, methods, *axes)).drop(columns=[axis for axis in AXES if axis not in axes])
-
-
-def _rows(cells: Sequence[Cell], methods: Sequence[Way], place: dict) -> list[ProbeRow]:
-    right = np.concatenate([cell.right for cell in cells], 1)  # [methods, items]
-    plain = np.concatenate([cell.plain for cell in cells], 1)
-    margin = np.concatenate([cell.margin for cell in cells], 1)
-    cut = truncated(cells)
-    rows = []
-    for index, method in enumerate(methods):
-        score, difference = share(right[index]), None
-        if index > 0:
-            difference = share_difference(right[index], right[0])
-        rows.append(
-            ProbeRow(
-                probe=cells[0].probe,
-                method=method.label,
-                name=method.name,
-                **place,
-                score=score.mean,
-                low=score.low,
-                high=score.high,
-                chance=1 / cells[0].ask.choices,
-                n=cut.of,
-                plain=float(plain[index].mean()),
-                margin=float(margin[index].mean()),
-                truncated=cut.prompts,
-                lost=cut.lost,
-                difference=difference and difference.mean,
-                difference_low=difference and difference.low,
-                difference_high=difference and difference.high,
-            )
-        )
-    return rows
 
 
 def truncated(cells: Sequence[Cell]) -> Truncated:
@@ -162,7 +164,7 @@ def _of_probe(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     return by_probe
 
 
-def sentences(cells: Sequence[Cell], methods: Sequence[Way], model: str) -> tuple[list[str], dict[str, bool]]:
+def sentences(cells: Sequence[Cell], methods: Sequence[Way]) -> tuple[list[str], dict[str, bool]]:
     """What the probes say, one sentence per task and method, and for each task whether dense is above chance."""
     lines: list[str] = []
     able: dict[str, bool] = {}
@@ -178,34 +180,17 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Way], model: str) -> tupl
             )
             continue
         lines.append(f"{title}: dense attention gets {result}.")
-        lines += [_against_dense(row) for row in others]
-        near = reached(cells_of_task)
-        if near is not None:
-            lines.append(near)
+        for row in others:
+            against = Comparison.of(vars(row), "difference", unit="points", versus="dense attention", units=row.n)
+            lines.append(Claim(against, f"{row.method}, {row.score:.0%} right", "worse", "better").text() + ".")
+        sure = [cell for cell in cells_of_task if (share(cell.right[0]).low or 0) > 1 / cell.ask.choices]
+        if len(sure) < len(cells_of_task):
+            longest = max((cell.ask.length for cell in sure), default=0)
+            lines.append(
+                f"Cells that are above chance by themselves: {len(sure)} of {len(cells_of_task)}"
+                + (f", the longest at {longest:,} tokens." if sure else "; all of them together are.")
+            )
     return lines, able
-
-
-def _against_dense(row: ProbeRow) -> str:
-    low, high = row.difference_low, row.difference_high
-    assert low is not None and high is not None and row.difference is not None, "every method but dense is compared"
-    verdict = "loses" if high < 0 else "gains" if low > 0 else "is not shown to differ"
-    return (
-        f"{row.method} {verdict}: {row.score:.0%}, {100 * row.difference:+.0f} points against dense on the "
-        f"same questions (95% interval {100 * low:+.0f} to {100 * high:+.0f}, n = {row.n:,})."
-    )
-
-
-def reached(of_probe: Sequence[Cell]) -> str | None:
-    """Where dense is shown to be above chance in the cells of a task: how many and the longest, or None."""
-    sure = [cell for cell in of_probe if (share(cell.right[0]).low or 0) > 1 / cell.ask.choices]
-    if len(sure) == len(of_probe):
-        return None
-    if not sure:
-        return "No single cell is shown to be above chance; all of them together are."
-    longest = max(cell.ask.length for cell in sure)
-    return (
-        f"Cells that are above chance by themselves: {len(sure)} of {len(of_probe)}, the longest at {longest:,} tokens."
-    )
 
 
 def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[ShownPrompt]:

@@ -172,7 +172,7 @@ def test_refusals_are_one_sentence(run, tmp_path, monkeypatch):
         run(piqa(tmp_path), "piqa", shots=2)
     with pytest.raises(BadSetting, match="must be one of sparse, dense"):
         run(tmp_path, "piqa", question="half")
-    with pytest.raises(BadSetting, match="number of items is 0"):
+    with pytest.raises(BadSetting, match="items of benchmark is 0"):
         run(tmp_path, "piqa", items=0)
 
     def nothing():
