@@ -5,9 +5,9 @@
     texts/<hash>.json             name and content
 
 `store` is a RunStore here. Of a bundle that is read, names, sizes, schema and every checksum are judged before anything
-is shown in the store (`arrival`). What somebody else made is unpacked into a draft folder by our own names, never by
-the archive's, and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of
-the bundle stays.
+is shown in the store. What somebody else made is unpacked into a draft folder by our own names, never by the archive's,
+and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of the bundle stays.
+An import that is killed while it moves runs in leaves some of them, each whole; opening the bundle again brings the rest.
 """
 
 import json
@@ -23,13 +23,14 @@ from typing import IO, Any
 
 from ..corpus import text_hash
 from ..declaration.canonical import parsed
-from ..errors import BadSetting
+from ..declaration.command import SCHEMA
+from ..errors import AnalysisError, BadSetting
 from ..files import change, draft
-from .arrival import DRAFT, arrive, check_room
+from . import retention
 from .folder import MANIFEST, MAX_MANIFEST, read_run
-from .keys import SCHEMA, SCHEMAS, is_id
+from .keys import is_id
 from .proof import prove
-from .run import Damaged, Marks, Run, checked_link, now, write_marks
+from .run import Damaged, Marks, Newer, Run, checked_link, now, write_marks
 from .shelf import room
 from .texts import MAX_BYTES
 
@@ -99,7 +100,6 @@ def _packed(store: Any, key: str) -> bytes | None:
     except BadSetting:
         # The run can be read without its text.
         return None
-    assert is_id(key)
     return json.dumps({"name": name, "text": text}).encode()
 
 
@@ -132,31 +132,58 @@ def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -
             with zipfile.ZipFile(_listed(source)) as file:
                 entries = _entries(file)
                 about = _title(file, entries)
-                with draft(store.root, DRAFT) as place:
+                with draft(store.root, "bundle") as place:
                     _unpack(file, entries, place)
-                    return _judged(store, place, entries, about, own)
+                    return _arrive(store, place, entries, about, own)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
             raise _refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
-        except Damaged as error:
+        except (Damaged, Newer) as error:
             raise _refusal(str(error)) from error
 
 
-def _judged(store: Any, place: Path, entries: Entries, about: dict[str, Any], own: bool) -> Arrived:
-    """Put what lies unpacked in `place` into the store, once all of it is known to be sound."""
-    for key in about["texts"]:
-        _check_text(place / "texts" / f"{key}.json", key)
+def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], own: bool) -> Arrived:
+    """Put what lies unpacked in `place` into the store, once all of it is known to be sound: all of it, or after an
+    error none."""
+    texts = {key: place / "texts" / f"{key}.json" for key in about["texts"]}
+    for key, path in texts.items():
+        _text(path, key)
     runs = [_run(place / "runs" / run_id, entries) for run_id in about["runs"]]
     prove([run.folder for run in runs])
     present = [run.id for run in runs if store.has(run.id)]
     new = [run for run in runs if run.id not in present]
     if not own:
-        check_room(store, new)
+        _check_room(store, new)
     for run in new:
         write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
-    arrive(store, place, [run.id for run in new], about["texts"])
+    before = {key for key, *_ in store.texts()}
+    try:
+        for run in new:
+            store.take(run.folder)
+        for key, path in texts.items():
+            name, text = _text(path, key)
+            store.put_text(text, name)
+    except (OSError, AnalysisError):
+        # On a full disk.
+        for run in new:
+            store.delete(run.id)
+        for key in texts.keys() - before:
+            store.forget_text(key)
+        raise
     if own:
         store.make_room({run.id for run in new})
     return Arrived([run.id for run in new], present, about["texts"])
+
+
+def _check_room(store: Any, new: list[Run]) -> None:
+    """Refuse runs from elsewhere that would have to push out others. Errors: BadSetting."""
+    before = [row.bytes for row in store.search(examples=False) if row.imported and not row.pinned]
+    limit, most_bytes = retention.limits(store.root)
+    if len(before) + len(new) > limit or sum(before) + sum(run.bytes for run in new) > most_bytes:
+        raise BadSetting(
+            f"The bundle brings {len(new):,} runs and {len(before):,} came in bundles before, which is more than is "
+            f"kept of those ({limit:,} runs of {most_bytes / 1e6:,.0f} MB), so nothing was brought in: delete some, or "
+            "keep more."
+        )
 
 
 def _refusal(why: str) -> BadSetting:
@@ -213,10 +240,10 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"its {TITLE} cannot be read") from error
-    if version != FORMAT or schema not in SCHEMAS:
+    if version != FORMAT or schema != SCHEMA:
         raise _refusal(
             f"it has format {str(version)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
-            f"and schemas up to {SCHEMA}"
+            f"and schema {SCHEMA}"
         )
     inside = tuple(
         {path.split("/")[1].removesuffix(".json") for path in entries if path.startswith(place)}
@@ -248,15 +275,11 @@ def _unpack(file: zipfile.ZipFile, entries: Entries, place: Path) -> None:
 def _run(folder: Path, entries: Entries) -> Run:
     """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
     try:
-        manifest = parsed((folder / MANIFEST).read_bytes())
         # Half a character would stop a page later.
-        json.dumps(manifest, ensure_ascii=False).encode()
-        schema = manifest.get("schema")
-    except (ValueError, AttributeError, RecursionError, FileNotFoundError) as error:
+        json.dumps(parsed((folder / MANIFEST).read_bytes()), ensure_ascii=False).encode()
+        run = read_run(folder)
+    except (ValueError, RecursionError, FileNotFoundError) as error:
         raise _refusal(f"the manifest of {folder.name} cannot be read") from error
-    if schema not in SCHEMAS:
-        raise _refusal(f"the run {folder.name} has schema {str(schema)[:20]}, and this version reads up to {SCHEMA}")
-    run = read_run(folder)
     packed = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
     if packed != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
         raise _refusal(f"the run {folder.name} comes with files that its manifest does not name")
@@ -264,13 +287,13 @@ def _run(folder: Path, entries: Entries) -> Run:
     return run
 
 
-def _check_text(path: Path, key: str) -> None:
-    """Refuse an unpacked text whose content has another hash."""
+def _text(path: Path, key: str) -> tuple[str, str]:
+    """(name, text) of an unpacked text whose content has that hash; a refusal for any other."""
     try:
         entry = parsed(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
         name, text = entry["name"], entry["text"]
         if isinstance(name, str) and text_hash(text) == key and len(text.encode()) <= MAX_BYTES:
-            return
+            return name, text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise _refusal(f"the text {key} is not the one of that name")

@@ -1,8 +1,9 @@
-"""What a run answers: a request, by one version of a verb, about certain weights. Its id is made of all of them: equal
-requests get equal ids, in whatever order arguments come."""
+"""What a run answers: a request, by one version of a command, about certain weights. Its id is made of all of them:
+equal requests get equal ids, in whatever order arguments come."""
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 from .. import places
@@ -11,7 +12,6 @@ from ..declaration.canonical import canonical
 from ..declaration.command import SCHEMA, Command, at_default, hashed
 from ..errors import BadSetting
 
-SCHEMAS = (1, SCHEMA)  # that can be read
 _ID = re.compile(r"[0-9a-f]{12}")
 _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -35,24 +35,14 @@ def check_verb(value: object) -> str:
     return value
 
 
-def request_key(verb: object, request: object, version: int, revision: str | None = None) -> str:
-    """12 hexadecimal digits that name the result of this version of `verb`, asked about the weights `revision`.
-
-    The argument order does not matter and 8 equals 8.0; True is not 1. Version 0 gives the ids of before there were
-    versions. BadSetting for anything JSON cannot say.
-    """
-    identity = [check_verb(verb), canonical(request)]
-    return hashed([SCHEMA, *identity, version, revision] if version else [1, *identity])
-
-
 @dataclass(frozen=True)
 class Asked:
     """A request and what answers it.
 
-    `request` is in its canonical form. `version` of its verb; 0: of before versions were counted. `revision` of the
-    weights, joined by "+" for two models; None where those of one are not on this disk. `defaults`: the arguments that
-    have their default, which do not count for the id, so that an option that a command gets later changes none; None of
-    runs from before that, whose whole request counts.
+    `request` is in its canonical form. `version` of its verb. `revision` of the weights, joined by "+" for two models;
+    None where those of one are not on this disk. `defaults`: the arguments that have their default, which do not count
+    for the id, so that an option that a command gets later changes none; None of runs from before that, whose whole
+    request counts.
     """
 
     verb: str
@@ -61,12 +51,12 @@ class Asked:
     revision: str | None = None
     defaults: dict[str, Any] | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The id of the run that answers."""
         return self._key(self._identity, self.revision)
 
-    @property
+    @cached_property
     def question(self) -> str:
         """The id without the weights."""
         return self._key(self._identity, None)
@@ -87,24 +77,21 @@ class Asked:
         return {name: value for name, value in self.request.items() if name not in usual or usual[name] != value}
 
     def _key(self, identity: dict[str, Any], revision: str | None) -> str:
-        content = [self.verb, identity]
-        return hashed([SCHEMA, *content, self.version, revision] if self.version else [1, *content])
+        return hashed([SCHEMA, self.verb, identity, self.version, revision])
 
 
 def asked_now(verb: str | Command, request: dict[str, Any] | None = None) -> Asked:
     """A request as it stands with this program and the weights on this disk. BadSetting for one that cannot be."""
-    arguments = verb.spelled if isinstance(verb, Command) else canonical(request)
-    return _asked(verb.verb if isinstance(verb, Command) else check_verb(verb), arguments)
-
-
-def _asked(verb: str, clean: dict[str, Any]) -> Asked:
-    command = COMMANDS.get(verb)
-    if command is not None:  # a run from before a default changed does not answer who leaves the value to the new one
-        clean = command.renewed | clean
-    model = clean.get("model") or "demo"
-    names = dict.fromkeys(map(str, (model, clean.get("other_model") or model)))
-    revisions = [places.revision(name, places.CACHE) for name in names]
+    if isinstance(verb, Command):
+        name, arguments = verb.verb, verb.spelled
+    else:
+        name, arguments = check_verb(verb), canonical(request)
+    command = COMMANDS.get(name, Command)
+    # A run from before a default changed does not answer who leaves the value to the new one.
+    arguments = command.renewed | arguments
+    model = arguments.get("model") or "demo"
+    models = dict.fromkeys(map(str, (model, arguments.get("other_model") or model)))
+    revisions = [places.revision(name, places.CACHE) for name in models]
     revision = None if None in revisions else "+".join(filter(None, revisions))
-    if command is None:
-        return Asked(verb, clean, 1, revision)
-    return Asked(verb, clean, command.version, revision, at_default(command, clean))
+    usual = at_default(command, arguments) if name in COMMANDS else None
+    return Asked(name, arguments, command.version, revision, usual)

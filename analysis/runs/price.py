@@ -1,19 +1,17 @@
-"""What an action will cost, predicted from what it cost on this machine before, and how far off that was."""
+"""What a request will cost, in seconds and memory, before anybody runs it: predicted from what like ones cost on this
+machine, and from the size of the model where nothing like it was run. The same for pages and for `--plan`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 
 from ..commands import COMMANDS
-from ..declaration.command import Command, Shape
-
-if TYPE_CHECKING:
-    from .run import Run
+from ..declaration.command import SMALLEST, Command, Shape
+from .run import Run
 
 RECENT = 20  # past runs that count: enough for a median, few enough to follow a change of machine or load
 APART = 1.5  # a run and one of so many times its size tell what more work costs
@@ -23,12 +21,14 @@ FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
 PATIENT = 60  # seconds from which a smaller scope stands beside the button
 LONG = 600  # seconds of a long job that are said to be too many
+
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 HEADS = 48  # of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
-FOUND = 0.1  # of a reading: what a request takes that finds it
+SERVED = 0.1  # of a reading: what a request takes that finds it
 QUICK = 0.3  # of the seconds of a reading: who took less had found it
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
+
 FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
 HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
 STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
@@ -36,6 +36,8 @@ OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
 FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
 LOGITS = 2  # tensors [T, vocabulary] that are compared
 OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
+
+Guess = Callable[[float], float]  # work -> seconds
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Price:
         elif self.n == 1:
             words = f"About {spell(self.seconds)} (from 1 run on this machine)"
         else:
-            words = f"About {spell(self.seconds)} ({span}, from {self.n} runs on this machine, so far off by "
-            words += f"{self.error:.0%})"
+            runs = f"from {self.n} runs on this machine, so far off by {self.error:.0%}"
+            words = f"About {spell(self.seconds)} ({span}, {runs})"
         return words if self.bytes is None else f"{words}, {spell_bytes(self.bytes)} of memory"
 
     @property
@@ -89,10 +91,7 @@ class Price:
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
         if self.lacks(free):
-            needed, available = (
-                spell_bytes(count or 0) for count in (self.bytes, free)
-            )  # both are known where one lacks
-            return f"It needs about {needed} of memory and {available} are free"
+            return f"It needs about {spell_bytes(self.bytes or 0)} of memory and {spell_bytes(free or 0)} are free"
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"
         return None
@@ -104,7 +103,7 @@ def usual(work: float) -> float:
 
 
 def predict(
-    past: Sequence[tuple[float, float]], work: float, bytes: int | None = None, guess: Callable[[float], float] = usual
+    past: Sequence[tuple[float, float]], work: float, bytes: int | None = None, guess: Guess = usual
 ) -> Price:
     """Price of `work` tokens, or of another measure of work, from `past`: (seconds, work), the newest first.
 
@@ -124,7 +123,7 @@ def predict(
     return Price(seconds, seconds * float(low), seconds * float(high), bytes, len(done), error, line(0))
 
 
-def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) -> Callable[[float], float]:
+def _line(done: Sequence[tuple[float, float]], guess: Guess) -> Guess:
     """work -> seconds of these runs."""
     if not done:
         return guess
@@ -132,7 +131,8 @@ def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) 
     pairs = [(larger, smaller) for larger in done for smaller in done if larger[1] >= APART * smaller[1]]
     slope = median((larger[0] - smaller[0]) / (larger[1] - smaller[1]) for larger, smaller in pairs) if pairs else 0.0
     fixed = median(seconds - slope * size for seconds, size in done)
-    if slope > 0:  # where long texts take more than their share, nothing is fixed
+    # Where long texts take more than their share, nothing is fixed.
+    if slope > 0:
         return lambda work: fixed + slope * work if fixed > 0 else rate * work
     scale = median(seconds / guess(size) for seconds, size in done)
     return lambda work: min(scale * guess(work), rate * work)
@@ -150,107 +150,86 @@ def together(prices: Sequence[Price]) -> Price:
     return Price(seconds, max(low, 0.0), high, max(needed, default=None), counts, max(errors, default=None), fixed)
 
 
-def free_memory() -> int:
-    """Bytes of main memory that a program can still have."""
-    return psutil.virtual_memory().available
+def predicted(store: Any, request: Command, tokens: int, card: Run | None = None, guess: Guess | None = None) -> Price:
+    """Seconds of a request that reads so many tokens, from the past runs of its verb with its model in a RunStore, and
+    memory beside the model's weights where its model was loaded here before. `card`: the stored one of the model, by
+    default looked up. `guess`: seconds by the work, where the caller knows better than the size of the model."""
+    model = str(getattr(request, "model", None) or "demo")
+    card = card or store.find("model", {"model": model})
+    past = store.past(request.verb, model)
+    # Some verbs read no text: their price is that of a run.
+    counts = any(size for _, size, _ in past)
+    tokens = request.made_tokens or tokens
+    if card is None or guess is not None:
+        done = [(took, request.workload(asked, size if counts else 1)) for took, size, asked in past if size or not counts]
+        return predict(done, request.workload(request.arguments, tokens if counts or not past else 1), guess=guess or usual)
+    pricing = _Pricing(store, model, card.numbers)
+    is_read = pricing.is_read(request)
+    factor = (SERVED if is_read else 1.0) * (1.0 if request.readings is None else pricing.pace())
+
+    def scaled(work: float) -> float:
+        return factor * pricing.first(type(request), work)
+
+    done = []
+    for took, size, asked in past:
+        if size or not counts:
+            work = request.workload(asked, size if counts else 1, pricing.shape)
+            quick = took < QUICK * scaled(work) / (SERVED if is_read else 1.0)
+            # Those that found a reading tell nothing of those that read, and the other way round.
+            if request.served is None or quick == is_read:
+                done.append((took, work))
+    work = request.workload(request.arguments, tokens if counts or not past else 1, pricing.shape)
+    return predict(done, work, held(type(request), request.arguments, tokens, card.numbers, is_read), scaled)
 
 
-def spell(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if seconds < 0.1:
-        return "under 0.1 s"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 600:
-        minutes, seconds_left = divmod(10 * round(seconds / 10), 60)
-        return f"{minutes} min {seconds_left} s" if seconds_left else f"{minutes} min"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+class _Pricing:
+    """The first prices of a model on this machine, by its card: the numbers of the verb `model`."""
+
+    def __init__(self, store: Any, model: str, card: Mapping[str, Any]) -> None:
+        self.store, self.model = store, model
+        self.shape = Shape(card["layers"], card["heads"])
+        parity = card.get("parity") or {}
+        # Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its
+        # size says where a card of an earlier version does not tell.
+        if parity.get("seconds"):
+            self.a_pass = parity["seconds"] / parity["tokens"]
+        else:
+            self.a_pass = 2 * card["parameters"] / WORK[card["device"].partition(":")[0]]
+
+    def first(self, command: type[Command], work: float) -> float:
+        """Seconds of a command that was never run here, on a machine as fast as WORK says."""
+        reading = FIRST_SECONDS_PER_TOKEN * min(1.0, self.shape.layers * self.shape.heads / HEADS)
+        readings = 1.0 if command.readings is None else command.readings
+        return FIRST_SECONDS + work * (readings * (reading + 3 * self.a_pass) + command.passes * self.a_pass)
+
+    def pace(self) -> float:
+        """How many times as long as guessed the commands that say what they read took here with this model: what one of
+        them took tells the first price of the others. Those that found a reading tell nothing."""
+        took = [
+            seconds / self.first(command, command.workload(asked, tokens, self.shape))
+            for verb, command in COMMANDS.items()
+            if command.readings is not None
+            for seconds, tokens, asked in self.store.past(verb, self.model)[:3]
+        ]
+        return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
+
+    def is_read(self, request: Command) -> bool:
+        """Whether Start has read the text of a request and left what it asks for."""
+        arguments = request.arguments
+        if request.served is None or any(arguments.get(name, usual) != usual for name, usual in request.served.items()):
+            return False
+        wanted = {name: arguments[name] for name in OF_START if name in arguments}
+        return bool(wanted.get("text")) and any(
+            wanted.items() <= (OF_START | asked).items() for _, _, asked in self.store.past("start", self.model)
+        )
 
 
-def spell_bytes(count: int) -> str:
-    """Bytes as a person says them."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 1):.0f} MB"
-
-
-def predicted(store: Any, verb: str, args: dict, tokens: int, card: "Run | None" = None) -> Price:
-    """Seconds of a request that reads so many tokens, and memory beside the model's weights where its model was loaded
-    here before. `card`: the stored one of the model, by default looked up."""
-    model = str(args.get("model") or "demo")
-    command = COMMANDS.get(verb, Command)
-    card, tokens = card or store.find("model", {"model": model}), command.made_tokens or tokens
-    if card is None:
-        return store.price(verb, model, tokens, None, args)
-    shape = Shape(card.numbers["layers"], card.numbers["heads"])
-    a_pass = _a_pass(card.numbers)
-    first = partial(_guess, heads=shape.layers * shape.heads, a_pass=a_pass)
-    pace = _pace(store, model, first, shape) if command.readings is not None else 1.0
-    is_read = _is_read(store, verb, model, args)
-
-    def guess(size: float) -> float:
-        return (FOUND if is_read else 1.0) * pace * first(verb, size)
-
-    def alike(took: float, size: float) -> bool:
-        return command.served is None or (took < QUICK * pace * first(verb, size)) == is_read
-
-    needed = held(command, args, tokens, card.numbers, is_read)
-    return store.price(verb, model, tokens, needed, args, guess, alike, shape)
-
-
-def _a_pass(card: dict) -> float:
-    """Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its size
-    says where a card of an earlier version does not tell."""
-    parity = card.get("parity") or {}
-    if parity.get("seconds"):
-        return parity["seconds"] / parity["tokens"]
-    return 2 * card["parameters"] / WORK[card["device"].partition(":")[0]]
-
-
-def _is_read(store: Any, verb: str, model: str, args: dict) -> bool:
-    """Whether Start has read the text of a request and left what it asks for."""
-    served = COMMANDS.get(verb, Command).served
-    arguments = {"shuffled": True} | args
-    if served is None or any(arguments.get(name, usual) != usual for name, usual in served.items()):
-        return False
-    wanted = {name: arguments[name] for name in OF_START if name in arguments}
-    return any(
-        wanted.items() <= (OF_START | request).items()
-        for _, _, request in store.past("start", model)
-        if wanted.get("text")
-    )
-
-
-def _guess(verb: str, size: float, *, heads: int, a_pass: float) -> float:
-    """Seconds of a verb that was never run here, on a machine as fast as WORK says, by a model of so many heads in all;
-    `a_pass`: those of one token in one plain pass of it."""
-    command, reading = COMMANDS.get(verb, Command), FIRST_SECONDS_PER_TOKEN * min(1.0, heads / HEADS)
-    readings = 1.0 if command.readings is None else command.readings
-    return FIRST_SECONDS + size * (readings * (reading + 3 * a_pass) + command.passes * a_pass)
-
-
-def _pace(store: Any, model: str, first: Callable[[str, float], float], shape: Shape) -> float:
-    """How many times as long as guessed the commands that say what they read took here with this model: what one of
-    them took tells the first price of the others. Those that found a reading tell nothing."""
-    took = [
-        seconds / first(verb, command.workload(request, tokens, shape))
-        for verb, command in COMMANDS.items()
-        if command.readings is not None
-        for seconds, tokens, request in store.past(verb, model)[:3]
-    ]
-    return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
-
-
-def counted(store: Any, args: dict) -> tuple[int, int | None]:
+def counted(store: Any, args: Mapping[str, Any]) -> tuple[int, int | None]:
     """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
     None where they were not."""
     keys = [args["text"]] if args.get("text") else args.get("texts") or []
-    inspected = []
-    for key in keys:
-        request = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
-        inspected.append(store.find("inspect", request))
+    how = {"model": args.get("model") or "demo", "long_text": args.get("long_text", "windows")}
+    inspected = [store.find("inspect", how | {"text": key}) for key in keys]
     counts = [run.numbers for run in inspected if run is not None]
     tokens = sum(numbers["tokens"] for numbers in counts) or FIRST_GUESS
     if isinstance(args.get("tokens"), int):
@@ -259,26 +238,25 @@ def counted(store: Any, args: dict) -> tuple[int, int | None]:
 
 
 def held(
-    command: type[Command], args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False
+    command: type[Command], args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], is_read: bool = False
 ) -> int:
-    """Bytes at the peak of a request that reads so many tokens; `card`: the numbers of the verb `model`. `found`: the
-    reading of an earlier page serves it, so that the model reads nothing."""
+    """Bytes at the peak of a request that reads so many tokens, beside the model's weights; `card`: the numbers of the
+    verb `model`. `is_read`: the reading of an earlier page serves it, so that the model reads nothing."""
     width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
     window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if command.scores else tokens)
-    if found:
+    if is_read:
         return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
+    a_token = of_token(item, width, card.get("inner"))
     if command.verb == "fit-router":
-        inputs = 4 * FITTED_ON * layers * width
-        return FIXED + inputs + FITTED_IN * of_token(item, width, card.get("inner"))
-    total = FIXED + window * of_token(item, width, card.get("inner"))
+        return FIXED + 4 * FITTED_ON * layers * width + FITTED_IN * a_token
+    total = FIXED + window * a_token
     if command.looks:
         of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
-        whole = layers * of_layer
-        total += whole if whole <= STATES_BYTES else of_layer
+        total += layers * of_layer if layers * of_layer <= STATES_BYTES else of_layer
         total += OF_TOKEN_AND_LAYER * tokens * layers
-    if command.gradient:  # the estimate keeps what every layer computed for the way back
-        total += (layers - 1) * window * of_token(item, width, card.get("inner"))
-        total += OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
+    if command.gradient:
+        # The estimate keeps what every layer computed for the way back.
+        total += (layers - 1) * window * a_token + OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
     if command.scores:
         total += LOGITS * item * window * card.get("vocabulary", 0)
     return total
@@ -292,3 +270,25 @@ def of_token(item: int, width: int, inner: int | None) -> int:
 def item_bytes(dtype: str) -> int:
     """Bytes of a number of the type that a card names."""
     return 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 4
+
+
+def free_memory() -> int:
+    """Bytes of main memory that a program can still have."""
+    return psutil.virtual_memory().available
+
+
+def spell(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 0.1:
+        return "under 0.1 s"
+    if seconds < 90:
+        return f"{seconds:.{int(seconds < 10)}f} s"
+    if seconds < 600:
+        minutes, seconds_left = divmod(10 * round(seconds / 10), 60)
+        return f"{minutes} min {seconds_left} s" if seconds_left else f"{minutes} min"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def spell_bytes(count: int) -> str:
+    """Bytes as a person says them."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 1):.0f} MB"

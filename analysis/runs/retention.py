@@ -1,14 +1,11 @@
 """How many runs are kept, and how much of the disk they may take; what was deleted waits here to be undone."""
 
-import json
-import sqlite3
 import time
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadSetting
-from ..files import clear, move, remove, sweep, touch, write_json
+from ..files import move, read_json, remove, sweep, touch, write_json
 from .keys import check_id, is_id
 from .run import Run
 from .shelf import Shelf, room
@@ -37,28 +34,17 @@ class Usage:
 
 def limits(root: Path) -> tuple[int, int]:
     """(runs, bytes) that are kept; the defaults while nobody chose others, or when what was chosen cannot be read."""
-    try:
-        chosen = json.loads((root / FILE).read_text(encoding="utf-8"))
-        return _checked(chosen["runs"], chosen["bytes"])
-    except (OSError, ValueError, KeyError, TypeError, BadSetting):
-        return KEPT_RUNS, KEPT_BYTES
+    chosen = read_json(root / FILE) or {}
+    return chosen.get("runs", KEPT_RUNS), chosen.get("bytes", KEPT_BYTES)
 
 
 def choose_limits(root: Path, runs: object, size: object) -> None:
     """Keep so many `runs` and `size` bytes from now on; BadSetting for what is no such number."""
-    runs, size = _checked(runs, size)
+    for value, most, what in ((runs, MOST_RUNS, "runs"), (size, MOST_BYTES, "bytes")):
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
     with room(root):
         write_json(root / FILE, {"runs": runs, "bytes": size})
-
-
-def _checked(runs: object, size: object) -> tuple[int, int]:
-    return _count(runs, MOST_RUNS, "runs"), _count(size, MOST_BYTES, "bytes")
-
-
-def _count(value: object, most: int, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
-    return value
 
 
 class Trash:
@@ -87,41 +73,23 @@ class Trash:
         """Move a run folder back to a shelf; False when it is not here, or damaged. A run that stands there stays."""
         if self._shelf.read(check_id(run_id)) is None:
             return False
-        with room(self._folder):
-            shelf.take(self._folder / run_id)
+        shelf.take(self._folder / run_id)
         return True
 
     def runs(self) -> list[Run]:
         """The deleted runs, the newest first."""
-        runs = map(self._shelf.read, sorted(self._deleted, key=self._deleted.__getitem__, reverse=True))
+        deleted = self._deleted()
+        runs = map(self._shelf.read, sorted(deleted, key=deleted.__getitem__, reverse=True))
         return [run for run in runs if run is not None]
 
     def empty(self, before: float | None = None) -> None:
         """Remove for good what was deleted `before` that time (seconds), or all."""
-        for run_id, when in self._deleted.items():
+        for run_id, when in self._deleted().items():
             if before is None or when < before:
                 remove(self._folder / run_id)
 
-    @property
     def _deleted(self) -> dict[str, float]:
         """id -> when it was deleted (seconds)."""
         if not self._folder.is_dir():
             return {}
         return {path.name: path.stat().st_mtime for path in self._folder.iterdir() if is_id(path.name)}
-
-
-def take_over_pins(database: Path, shelf: Shelf) -> None:
-    """An earlier program kept an index in SQLite, and before 2026 pins nowhere else: they become marks, and it goes.
-    What is not readable as such an index is left alone."""
-    if not database.is_file():
-        return
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            pinned = [row[0] for row in connection.execute("SELECT id FROM runs WHERE pinned")]
-    except sqlite3.Error:
-        return
-    for run_id in pinned:
-        if (run := shelf.read(run_id)) is not None and not run.marks.pinned:
-            shelf.mark(run_id, replace(run.marks, pinned=True))
-    for suffix in ("", "-wal", "-shm"):
-        clear(database.with_name(database.name + suffix))

@@ -13,12 +13,12 @@ from typing import Any
 from ..commands import commandline
 from ..corpus import sample_texts, text_hash
 from ..declaration.canonical import LARGEST, parsed
+from ..declaration.written import TEXTS
 from ..errors import AnalysisError, BadSetting
 from ..files import write_text
 from .catalogue import Stamp, stamp
 from .keys import Asked
 
-PLACES = ("text", "texts", "against")  # arguments that name texts by their hash
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 MARKS = "marks.json"
 MAX_MARKS = 100_000  # bytes
@@ -39,8 +39,9 @@ class Marks:
 
 @dataclass(frozen=True)
 class Result:
-    """What a study returns. `numbers`: JSON values, with the run's "protocol"; `tables`: name -> pandas.DataFrame
-    (stored without its index); `arrays`: name -> numpy.ndarray of bool, integers or floats of up to 64 bits."""
+    """What a study returns that has no `Answer` of its own. `numbers`: JSON values, with the run's "protocol";
+    `tables`: name -> pandas.DataFrame (stored without its index); `arrays`: name -> numpy.ndarray of bool, integers or
+    floats of up to 64 bits."""
 
     numbers: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
@@ -89,6 +90,11 @@ class Run(Asked):
         then = datetime.fromisoformat(self.created)
         return f"{then:%H:%M}" if then.date() == datetime.now(then.tzinfo).date() else f"{then:%Y-%m-%d %H:%M}"
 
+    @property
+    def files(self) -> list[str]:
+        """Names of its files below its folder, without the manifest."""
+        return list(self._files)
+
     @cached_property
     def tables(self) -> list[str]:
         """Names of the stored tables."""
@@ -134,31 +140,27 @@ class Run(Asked):
             table = read_parquet(str(file)).read_all()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a damaged footer is a Rust panic, which is no Exception
+        # A damaged footer is a Rust panic, which is no Exception.
+        except BaseException as error:
             raise self._damaged(f"table {name} cannot be read: {error}") from None
         return {
             column: [None if value != value else value for value in table.column(column).to_pylist()]
             for column in table.column_names
         }
 
+    def array(self, name: str) -> Any:
+        """The numpy.ndarray `name`; only this array is read from the file."""
+        self._check_name(name, self.arrays, "array")
+        return self._read_arrays(lambda file: file.get_tensor(name))
+
     def prove(self) -> None:
         """Compare every file with its checksum; Damaged when one is not what was written."""
         for name in self._files:
             self._checked(name)
 
-    @property
-    def files(self) -> list[str]:
-        """Names of its files below its folder, without the manifest."""
-        return list(self._files)
-
     def _table_file(self, name: str) -> Path:
-        self._known(name, self.tables, "table")
+        self._check_name(name, self.tables, "table")
         return self._checked(f"{TABLES}/{name}.parquet")
-
-    def array(self, name: str) -> Any:
-        """The numpy.ndarray `name`; only this array is read from the file."""
-        self._known(name, self.arrays, "array")
-        return self._read_arrays(lambda file: file.get_tensor(name))
 
     def _read_arrays(self, read: Callable[[Any], Any]) -> Any:
         from safetensors import SafetensorError, safe_open
@@ -169,7 +171,7 @@ class Run(Asked):
         except SafetensorError as error:
             raise self._damaged(f"the arrays cannot be read: {error}") from error
 
-    def _known(self, name: str, names: list[str], what: str) -> None:
+    def _check_name(self, name: str, names: list[str], what: str) -> None:
         if name not in names:
             offered = ", ".join(names) or "none"
             raise BadSetting(f"The run {self.id} ({self.verb}) has no {what} {str(name)[:40]!r}; it has: {offered}.")
@@ -203,21 +205,35 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
+def command_of(run: Run) -> str:
+    """The command that makes a stored run; a text that did not come with the program is TEXT, a word to fill in, and a
+    corpus is DIR."""
+    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
+    args = {name: value for name, value in run.request.items() if name != "made"}
+    for name in TEXTS:
+        if isinstance(value := args.get(name), list):
+            args[name] = [names.get(key, "TEXT") for key in value]
+        elif value:
+            args[name] = names.get(value, "TEXT")
+    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))
+
+
 def checked_link(link: Any) -> dict[str, Any] | None:
     """`link` when it is the address of a page with controls, all of them short text, perhaps with the price that stood
     there in "seconds"; else None."""
     if not isinstance(link, dict) or set(link) - {"seconds"} != {"page", "controls"}:
         return None
-    if not isinstance(link["controls"], dict) or not isinstance(seconds := link.get("seconds", 0.0), int | float):
-        return None
-    if not abs(seconds) < LARGEST:
-        return None
-    controls = link["controls"].items()
-    if not isinstance(link["page"], str) or not _PAGE.fullmatch(link["page"]) or len(controls) > MOST_CONTROLS:
-        return None
-    if not all(_CONTROL.fullmatch(name) and isinstance(raw, str) and len(raw) <= LONGEST for name, raw in controls):
-        return None
-    return link
+    page, controls, seconds = link["page"], link["controls"], link.get("seconds", 0.0)
+    sound = (
+        isinstance(page, str)
+        and _PAGE.fullmatch(page)
+        and isinstance(seconds, int | float)
+        and abs(seconds) < LARGEST
+        and isinstance(controls, dict)
+        and len(controls) <= MOST_CONTROLS
+        and all(_CONTROL.fullmatch(key) and isinstance(raw, str) and len(raw) <= LONGEST for key, raw in controls.items())
+    )
+    return link if sound else None
 
 
 def read_marks(folder: Path) -> Marks:
@@ -232,29 +248,6 @@ def read_marks(folder: Path) -> Marks:
         return Marks()
 
 
-def may_be_pinned(folder: Path) -> bool:
-    """Whether the marks of a run folder say that it is kept whatever happens, or cannot be read."""
-    try:
-        return json.loads((folder / MARKS).read_text(encoding="utf-8")).get("pinned") is not False
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return True
-
-
 def write_marks(folder: Path, marks: Marks) -> None:
     """Note `marks` beside the run in `folder`, whole or not at all."""
     write_text(folder / MARKS, json.dumps(asdict(marks)))
-
-
-def command_of(run: Run) -> str:
-    """The command that makes a stored run; a text that did not come with the program is TEXT, a word to fill in, and a
-    corpus is DIR."""
-    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
-    args = {name: value for name, value in run.request.items() if name != "made"}
-    for name in PLACES:
-        if isinstance(value := args.get(name), list):
-            args[name] = [names.get(key, "TEXT") for key in value]
-        elif value:
-            args[name] = names.get(value, "TEXT")
-    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))

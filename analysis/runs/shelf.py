@@ -13,50 +13,47 @@ from typing import Any
 
 from ..answer import Answer
 from ..errors import AnalysisError
-from ..files import PARTIAL, clear, draft, exchange, move, remove, sweep, touch
+from ..files import PARTIAL, clear, draft, exchange, move, remove, sweep, touch, write_text
 from .catalogue import Catalogue, Stamp, stamp
 from .folder import MANIFEST, read_run, write_run
 from .keys import Asked, is_id
-from .run import MARKS, Damaged, Marks, Newer, Report, Result, Run, may_be_pinned, write_marks
+from .run import MARKS, Damaged, Marks, Newer, Result, Run, write_marks
 from .search import Row, row_of
 
-KEPT_DAMAGED = 10  # damaged folders set aside for a look, beside those that were pinned
+WHY = "damage.txt"  # in a damaged folder that was set aside: the sentence about it
 MOST_OPEN, MOST_READ = 200, 16_000_000  # runs in memory, and bytes of their manifests, which take ten times that there
 _SIZE = 5  # of the manifest, in what `_stamp` gives
 log = logging.getLogger("focuscope.runs")
 
 
 class Shelf:
-    """Run folders below `folder`, named by their ids. With `readonly` nothing is ever moved or written; `file` keeps
-    the rows of the catalogue. A manifest is read once and again only when the run's folder has changed.
+    """Run folders below `folder`, named by their ids. With `readonly` nothing is ever moved or written. A manifest is
+    read once and again only when the run's folder has changed. A damaged run is set aside as `.damaged-<id>-*`."""
 
-    `on_damage(id, sentence)` is called after a damaged run was set aside as `.damaged-<id>-*`.
-    """
-
-    def __init__(self, folder: Path, readonly: bool = False, file: Path | None = None) -> None:
+    def __init__(self, folder: Path, readonly: bool = False) -> None:
         self.folder, self._readonly = folder, readonly
-        self.on_damage: Report | None = None
-        # Id -> the sentence, of runs that a newer program wrote.
+        # Id -> the sentence, of runs that another version wrote.
         self.newer: dict[str, str] = {}
         self._open: dict[str, tuple[Stamp, Run]] = {}
         self._lock = threading.Lock()
-        self.catalogue = Catalogue(Row, folder, self._stamps, self._row, file)
+        self._catalogue = Catalogue(folder, self._stamps, self._row)
 
     def rows(self) -> list[Row]:
         """What lists need to know of each run, the newest first."""
-        return self.catalogue.entries()[::-1]
+        return self._catalogue.entries()[::-1]
 
     def read(self, run_id: str) -> Run | None:
         """The Run, shared between all who ask for it, or None when there is none here, it was damaged (and is now set
-        aside) or a newer program's."""
-        written = self._stamp(run_id)
+        aside) or another version's."""
+        folder = self.folder / run_id
+        written = stamp(folder, folder / MANIFEST, folder / MARKS)
         if not any(written):
             return None
         before, run = self._open.get(run_id, (None, None))
         if run is not None and before == written and run.has_its_files:
             return run
         try:
-            run = read_run(self.folder / run_id, example=self._readonly, report=self._report)
+            run = read_run(folder, example=self._readonly, report=self._report)
         except FileNotFoundError:
             return None
         except Newer as error:
@@ -69,6 +66,11 @@ class Shelf:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
         self._remember(run, written)
         return run
+
+    def damaged(self) -> list[str]:
+        """A sentence for each run that was set aside, the newest first."""
+        asides = sorted(self.folder.glob(f".damaged-*/{WHY}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [path.read_text(encoding="utf-8") for path in asides]
 
     def place(
         self, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float, marks: Marks
@@ -116,10 +118,6 @@ class Shelf:
         # A run's files are replaced by renaming, which dates its folder; one look instead of three at each run.
         return {name: stamp(f"{self.folder}/{name}") for name in os.listdir(self.folder) if is_id(name)}
 
-    def _stamp(self, run_id: str) -> Stamp:
-        folder = self.folder / run_id
-        return stamp(folder, folder / MANIFEST, folder / MARKS)
-
     def _row(self, run_id: str) -> Row | None:
         run = self.read(run_id)
         return None if run is None else row_of(run)
@@ -146,20 +144,16 @@ class Shelf:
                 return
 
     def _report(self, run_id: str, why: str) -> None:
+        sentence = f"The stored run {run_id} was damaged ({why}) and is not used; the same request computes it anew."
         if not self._readonly:
             aside = self.folder / f".damaged-{run_id}-{secrets.token_hex(4)}"
             try:
                 move(self.folder / run_id, aside)
+                write_text(aside / WHY, " ".join(sentence.split()))
+            # Another process was faster, or the disk is full.
             except OSError:
-                # Another process was faster.
                 return
-            unpinned = [path for path in self.folder.glob(".damaged-*") if not may_be_pinned(path)]
-            for path in sorted(unpinned, key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]:
-                clear(path)
-        sentence = f"The stored run {run_id} was damaged ({why}) and is not used; the same request computes it anew."
         log.warning(sentence)
-        if self.on_damage is not None:
-            self.on_damage(run_id, sentence)
 
 
 @contextmanager
@@ -167,26 +161,16 @@ def room(folder: Path) -> Iterator[None]:
     """Turns a full disk or an unusable folder into one sentence."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(folder) from error
+    except Exception as error:
+        # Safetensors has its own kind of error for a full disk.
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+            raise AnalysisError(
+                f"The disk of the state folder is full, so nothing was stored: delete some runs or free space, then "
+                "run it again."
+            ) from error
+        if not isinstance(error, OSError):
+            raise
         raise AnalysisError(
             f"The folder {folder} cannot be used ({error.strerror or error}): "
             "make it writable, or name another one with FOCUSCOPE_STATE."
         ) from error
-    except Exception as error:
-        # Safetensors has its own kind of error for it.
-        if "No space left" in str(error):
-            raise _disk_full(folder) from error
-        raise
-
-
-def _disk_full(folder: Path) -> AnalysisError:
-    try:
-        free = f"{shutil.disk_usage(folder).free / 1e6:,.0f} MB are free"
-    except OSError:
-        free = "no room is left"
-    return AnalysisError(
-        f"The disk of the state folder is full ({free}), so nothing was stored: "
-        "delete some runs or free space, then run it again."
-    )

@@ -3,25 +3,21 @@
 import json
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from ..answer import Answer
-from ..commands import COMMANDS
 from ..corpus import read_text, sample_texts
-from ..declaration.command import SMALLEST, Command, Shape
+from ..declaration.command import Command
 from ..errors import BadSetting
-from ..files import clear, sweep, write_bytes
+from ..files import clear, read_json, sweep, write_bytes, write_json
 from ..places import plain_name
 from . import retention
-from .arrival import finish
 from .bundle import Arrived, read_bundle, write_bundle
 from .folder import read_run
 from .keys import asked_now, check_id, check_verb
-from .notes import Notes
-from .price import RECENT, Price, predict, usual
 from .run import Marks, Result, Run, checked_link, read_marks
 from .search import Forgotten, Row, named, surplus
 from .shelf import Shelf, room
@@ -30,6 +26,7 @@ from .texts import Texts
 Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
 CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
+KEPT_LINKS = 1_000  # of requests whose run was not stored yet
 
 
 def state_root() -> Path:
@@ -38,15 +35,17 @@ def state_root() -> Path:
 
 
 class RunStore:
-    """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back) and
-    `root`/outdated/ (an empty file of its id for every run that answers nothing any more).
+    """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back), `root`/outdated/
+    (an empty file of its id for every run that answers nothing any more) and `root`/links/ (the page that asks for a
+    run which is not stored yet).
 
     The id of a run is the key of its request, of the version of its verb and of the weights (`keys`): by another
     program or about other weights it is another run. A run is written in a draft folder and renamed, so nobody finds
-    half of one. The folders are the truth: what lists show is read from them (`catalogue`), and `runs.json` and
-    `texts.json` only spare the next process that reading. `examples` is a second, read-only folder of run folders,
-    asked when the own store has no answer. Several processes and threads may share one root. Without `root`: that of
-    this installation (`state_root`), with the bundled examples.
+    half of one. The folders are the truth: what lists show is read from them. `examples` is a second, read-only folder
+    of run folders, asked when the own store has no answer. Several processes and threads may share one root. Without
+    `root`: that of this installation (`state_root`), with the bundled examples.
+
+    A request is a `Command`, or the name of a verb and its arguments.
     """
 
     def __init__(self, root: str | Path | None = None, examples: str | Path | None = None) -> None:
@@ -55,57 +54,55 @@ class RunStore:
             examples = examples or PROJECT / "models_cache" / "demo" / "examples"
         self.root = Path(root).resolve()
         self.examples = Path(examples).resolve() if examples else None
-        self._own = Shelf(self.root / "runs", file=self.root / "runs.json")
+        self._own = Shelf(self.root / "runs")
         self._bundled = Shelf(self.examples or self.root / "examples", readonly=True)
         self._own.sweep()
-        retention.take_over_pins(self.root / "focuscope.sqlite", self._own)
-        self._notes = Notes(self.root)
-        self._own.on_damage = lambda run_id, sentence: self._notes.note(sentence)
         self._trash = retention.Trash(self.root / "deleted")
-        self._texts = Texts(self.root / "texts", self.root / "texts.json", self._requests)
-        self._outdated = self.root / "outdated"
-        for sentence in finish(self):
-            self._notes.note(sentence)
-        sweep(self.root, ".tmp-*.json-*", ".tmp-damage.log-*", "outdated/.tmp-*")
+        self._texts = Texts(self.root / "texts", self._requests)
+        self._outdated, self._links = self.root / "outdated", self.root / "links"
+        # What a killed process left, a bundle that it unpacked among it.
+        sweep(self.root, ".tmp-*", "outdated/.tmp-*", "links/.tmp-*")
 
     @staticmethod
-    def key(verb: str | Command, request: Request | None = None) -> str:
-        """The id of the run that answers `verb` with the arguments `request` by today's program and weights."""
-        return asked_now(verb, request).key
+    def key(request: str | Command, arguments: Request | None = None) -> str:
+        """The id of the run that answers a request by today's program and weights."""
+        return asked_now(request, arguments).key
 
-    def find(self, verb: str | Command, request: Request | None = None) -> Run | None:
+    def find(self, request: str | Command, arguments: Request | None = None) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
         set aside and counts as none, so that it is computed anew; `damaged()` tells. Who asks shares the run with
         others, so it is not to be changed."""
-        asked = asked_now(verb, request)
+        asked = asked_now(request, arguments)
         ids = list(asked.keys)
         if asked.revision is None:
-            ids += [row.id for row in self._own.rows() if row.question in asked.questions]
-            ids += [key for question in asked.questions for key in self._example_questions.get(question, ())]
+            rows = [*self._own.rows(), *self._bundled.rows()]
+            ids += [row.id for row in rows if row.question in asked.questions]
         return next((run for run in map(self._answer, ids) if run is not None), None)
 
     def put(
         self,
-        verb: str,
-        request: Request,
+        verb: str | Command,
+        arguments: Request | None,
         result: Result | Answer,
         protocol: dict[str, Any],
         seconds: float,
         revision: str | None = None,
     ) -> Run:
-        """Stores a Result and returns its Run. `revision` of the weights that were read, by default of those that lie
+        """Stores a result and returns its Run. `revision` of the weights that were read, by default of those that lie
         here now. When an equal request was stored meanwhile, that one stays and is returned: delete it first to
         replace it. AnalysisError on a full disk, with nothing left behind."""
-        wanted = asked_now(verb, request)
-        wanted = replace(wanted, revision=revision or wanted.revision)
-        key = wanted.key
+        asked = asked_now(verb, arguments)
+        if revision and revision != asked.revision:
+            asked = replace(asked, revision=revision)
+        key, link = asked.key, self._links / f"{asked.question}.json"
         if self._answer(key) is None and self.has(key):
             # What stands there answers nothing any more.
             self.discard(key)
-        self._own.place(wanted, result, protocol, seconds, Marks(link=self._notes.link(wanted.question)))
+        self._own.place(asked, result, protocol, seconds, Marks(link=checked_link(read_json(link))))
         clear(self._outdated / key)
-        self._notes.forget_link(wanted.question)
+        if link.exists():
+            clear(link)
         self.make_room({key})
         return replace(self.open(key), cached=False)
 
@@ -123,22 +120,22 @@ class RunStore:
 
     def open(self, run_id: str) -> Run:
         """The Run of this id, own or example; BadSetting when the id is malformed, unknown or its run damaged."""
-        run = self._read(check_id(run_id))
+        run = self._own.read(check_id(run_id)) or self._bundled.read(run_id)
         if run is None and run_id in self._own.newer:
             raise BadSetting(self._own.newer[run_id])
         if run is None:
             raise BadSetting(f"The run {run_id} is not stored here, or no longer whole: run it again.")
         return run
 
+    def has(self, run_id: str) -> bool:
+        """Whether there is an own whole run of this id."""
+        return self._own.read(check_id(run_id)) is not None
+
     def list(self, verb: str | None = None, limit: int = 50) -> Sequence[Run]:
         """The newest own runs, of one verb or of all; shared between callers, so not to be changed."""
         wanted = verb if verb is None else check_verb(verb)
         ids = [row.id for row in self._own.rows() if wanted in (None, row.verb)]
         return [run for run in map(self._own.read, ids[:limit]) if run is not None]
-
-    def delete(self, run_id: str) -> None:
-        """Removes one own run; no error when it is gone already. Examples stay."""
-        self._own.remove(check_id(run_id))
 
     def search(
         self, words: str = "", verb: str | None = None, pinned: bool = False, examples: bool = True
@@ -153,6 +150,16 @@ class RunStore:
         rows = [replace(row, text=names.get(str(row.text), row.text)) for row in rows]
         wanted = words.lower().split()
         return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
+
+    def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:
+        """(seconds, tokens, request) of the runs of `verb` that were computed here, with a model or any, the newest
+        first."""
+        rows = (row for row in self._own.rows() if row.verb == verb and row.imported is None)
+        return [(row.seconds, row.tokens, row.request) for row in rows if model is None or row.model == model]
+
+    def delete(self, run_id: str) -> None:
+        """Removes one own run; no error when it is gone already. Examples stay."""
+        self._own.remove(check_id(run_id))
 
     def discard(self, run_id: str) -> None:
         """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
@@ -175,61 +182,25 @@ class RunStore:
         """What lies on the disk, and how much of it is kept."""
         rows, deleted, texts = self._own.rows(), self._trash.runs(), self._texts.list()
         pinned = [row.bytes for row in rows if row.pinned]
-        kept_runs, kept_bytes = retention.limits(self.root)
+        sizes = [sum(item.bytes for item in items) for items in (rows, deleted, texts)]
+        runs_kept, bytes_kept = retention.limits(self.root)
         return retention.Usage(
             runs=len(rows),
-            bytes=sum(row.bytes for row in rows),
+            bytes=sizes[0],
             pinned=len(pinned),
             pinned_bytes=sum(pinned),
             deleted=len(deleted),
-            deleted_bytes=sum(run.bytes for run in deleted),
+            deleted_bytes=sizes[1],
             texts=len(texts),
-            text_bytes=sum(text.bytes for text in texts),
-            kept_runs=kept_runs,
-            kept_bytes=kept_bytes,
+            text_bytes=sizes[2],
+            kept_runs=runs_kept,
+            kept_bytes=bytes_kept,
         )
 
     def keep(self, runs: int, size: int) -> None:
         """Keeps at most so many runs and bytes from now on, beside pinned ones; the oldest beyond them go at once."""
         retention.choose_limits(self.root, runs, size)
         self.make_room()
-
-    def remember(self, verb: str, request: Request, link: dict[str, Any]) -> None:
-        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}, with
-        the "seconds" that were said."""
-        if checked_link(link) is not None:
-            self._notes.remember(asked_now(verb, request).question, link)
-
-    def forget(
-        self, kind: str, name: str, model: str, by_default: Callable[[str, Request], bool] = lambda verb, request: False
-    ) -> Forgotten:
-        """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
-        uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
-        # The card lists them, so it is made anew.
-        if kind == "router":
-            card = self.key(CARD, {"model": model})
-            self._outdate(card)
-            self.delete(card)
-        moved, pinned = [], 0
-        for row in self.search():
-            first = row.request.get("model") or "demo"
-            if model not in {plain_name(str(name)) for name in (first, row.request.get("other_model") or first)}:
-                continue
-            # Of the same model in another precision.
-            if kind == "router" and row.verb == CARD:
-                self._outdate(row.id)
-                self.delete(row.id)
-                continue
-            if name not in named(kind, row.request) and not by_default(row.verb, row.request):
-                continue
-            if row.pinned:
-                pinned += 1
-            elif not (self._outdated / row.id).exists():
-                self._outdate(row.id)
-                if not row.example:
-                    self.discard(row.id)
-                    moved.append(row.id)
-        return Forgotten(f"the {kind} {name}", moved, pinned)
 
     def pin(self, run_id: str, pinned: bool = True) -> None:
         """Keeps a run from being removed to make room, or lets it go again."""
@@ -238,11 +209,56 @@ class RunStore:
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
         self._own.mark(run_id, replace(run.marks, pinned=bool(pinned)))
 
+    def remember(self, request: str | Command, *about: Any) -> None:
+        """Notes the page and controls that ask for a run now, behind the request: {"page": address, "controls": name ->
+        text}, with the "seconds" that were said."""
+        *arguments, link = about
+        if checked_link(link) is None:
+            return
+        with room(self._links):
+            self._links.mkdir(parents=True, exist_ok=True)
+            write_json(self._links / f"{asked_now(request, *arguments).question}.json", link)
+        # Another process may clear some of them meanwhile; the rest waits for the next time.
+        with suppress(FileNotFoundError):
+            for path in sorted(self._links.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_LINKS]:
+                clear(path)
+
+    def forget(
+        self, kind: str, name: str, model: str, by_default: Callable[[str, Request], bool] = lambda verb, request: False
+    ) -> Forgotten:
+        """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
+        uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
+        if kind == "router":
+            # The card lists the routers; also one that only an example answers.
+            self._outdate(self.key(CARD, {"model": model}))
+        moved, pinned = [], 0
+        for row in self.search():
+            first = row.request.get("model") or "demo"
+            # Of the same model in another precision, too.
+            if model not in {plain_name(str(used)) for used in (first, row.request.get("other_model") or first)}:
+                continue
+            if kind == "router" and row.verb == CARD:
+                self._outdate(row.id)
+                self.delete(row.id)
+            elif name in named(kind, row.request) or by_default(row.verb, row.request):
+                if row.pinned:
+                    pinned += 1
+                elif not (self._outdated / row.id).exists():
+                    self._outdate(row.id)
+                    if not row.example:
+                        self.discard(row.id)
+                        moved.append(row.id)
+        return Forgotten(f"the {kind} {name}", moved, pinned)
+
     def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
         """Stores a text of at most 20 MB and returns the 12-digit hash of its content; `said`: what of a document it
         is, in one sentence; `beside`: hashes of others that stay as well."""
         with room(self.root):
             return self._texts.put(text, name, said, beside)
+
+    def put_bytes(self, data: bytes, name: str) -> str:
+        """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""
+        return self.put_text(read_text(data, name), name)
 
     def forget_text(self, key: str) -> None:
         """Removes a stored text."""
@@ -251,10 +267,6 @@ class RunStore:
     def said(self, key: str) -> str:
         """What was read of the document that a stored text comes from; empty for plain text."""
         return self._texts.said(key)
-
-    def put_bytes(self, data: bytes, name: str) -> str:
-        """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""
-        return self.put_text(read_text(data, name), name)
 
     def text(self, key: str) -> tuple[str, str]:
         """(name, text) of a stored text; BadSetting when it is not here."""
@@ -268,43 +280,10 @@ class RunStore:
         """(hash, name, bytes, created) of every stored text, the newest first."""
         return [(text.key, text.name, text.bytes, text.created) for text in self._texts.list()]
 
-    def price(
-        self,
-        verb: str,
-        model: str,
-        tokens: int,
-        bytes: int | None = None,
-        request: Request | None = None,
-        guess: Callable[[float], float] = usual,
-        alike: Callable[[float, float], bool] = lambda seconds, work: True,
-        shape: Shape = SMALLEST,
-    ) -> Price:
-        """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
-        caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
-        `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `shape` of the model."""
-        past = self.past(verb, model)
-        # Some verbs read no text: their price is that of a run.
-        counted = any(size for _, size, _ in past)
-        workload = COMMANDS.get(verb, Command).workload
-        done = [
-            (took, workload(asked, size if counted else 1, shape)) for took, size, asked in past if size or not counted
-        ]
-        done = [one for one in done if alike(*one)]
-        size = workload(request or {}, tokens if counted or not past else 1, shape)
-        return predict(done, size, bytes, guess)
-
-    def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:
-        """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with a model or any."""
-        check_verb(verb)
-        rows = (row for row in self._own.rows() if row.verb == verb and row.imported is None)
-        of_model = [row for row in rows if model is None or row.model == model]
-        return [(row.seconds, row.tokens, row.request) for row in of_model[:RECENT]]
-
     def damaged(self) -> Sequence[str]:
-        """One sentence for each run that was damaged and set aside, that a newer program wrote, and for each import
-        that was stopped, the newest first."""
+        """One sentence for each run that was damaged and set aside, or that another version wrote."""
         self._own.rows()
-        return [*self._own.newer.values(), *self._notes.sentences()]
+        return [*self._own.newer.values(), *self._own.damaged()]
 
     def bundle(self, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
         """Writes runs and their texts into one file (`bundle.write_bundle`)."""
@@ -317,37 +296,22 @@ class RunStore:
             clear(self._outdated / run_id)
         return arrived
 
-    def has(self, run_id: str) -> bool:
-        """Whether there is an own whole run of this id."""
-        return self._own.read(check_id(run_id)) is not None
-
     def take(self, folder: Path) -> None:
         """Moves a whole run folder of this disk into the store, unless a run of its id is there."""
         self._own.take(folder)
 
     def export_example(self, run_id: str, folder: str | Path) -> Path:
         """Copies a run folder to `folder`/<id>, where another store finds it as an example; returns that path."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         run = self.open(run_id)
         # A damaged file must not travel.
-        for name in run.tables:
-            run.table(name)
-        for name in run.arrays:
-            run.array(name)
-        copied = Shelf(folder).copy_in(run)
+        run.prove()
+        copied = Shelf(Path(folder)).copy_in(run)
         read_run(copied)
         return copied
 
     def close(self) -> None:
-        """Keeps the catalogues for the next process; this store and its runs stay readable."""
-        self._own.catalogue.save()
-        self._texts.catalogue.save()
-
-    def imported(self) -> tuple[int, int]:
-        """(runs, bytes) that came in bundles and are not pinned."""
-        sizes = [row.bytes for row in self._own.rows() if row.imported and not row.pinned]
-        return len(sizes), sum(sizes)
+        """A store holds nothing open."""
 
     def _requests(self) -> Iterator[str]:
         """The requests of all runs, also of those that can be brought back, as JSON."""
@@ -368,14 +332,3 @@ class RunStore:
         with room(self._outdated):
             self._outdated.mkdir(parents=True, exist_ok=True)
             write_bytes(self._outdated / run_id, b"")
-
-    @cached_property
-    def _example_questions(self) -> dict[str, Sequence[str]]:
-        """question -> ids of the examples that answer it about some weights."""
-        ids: dict[str, Sequence[str]] = {}
-        for row in self._bundled.rows():
-            ids[row.question] = [*ids.get(row.question, ()), row.id]
-        return ids
-
-    def _read(self, run_id: str) -> Run | None:
-        return self._own.read(run_id) or self._bundled.read(run_id)

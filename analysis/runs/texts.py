@@ -33,16 +33,16 @@ class StoredText:
 
 class Texts:
     """Folder of `<hash>.json` files ({name, created, text}, and of a document `said`: what of it was read). What
-    `requests()` names stays: those of all stored runs, as JSON. `file` keeps the list."""
+    `requests()` names stays: those of all stored runs, as JSON."""
 
-    def __init__(self, folder: Path, file: Path, requests: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, folder: Path, requests: Callable[[], Iterable[str]]) -> None:
         self._folder, self._requests = folder, requests
-        self.catalogue = Catalogue(StoredText, folder, self._stamps, self._entry, file)
+        self._catalogue = Catalogue(folder, self._stamps, self._entry)
         sweep(folder)
 
     def put(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
-        """Stores `text` (str) under its hash and returns that; an equal text is stored once, with its first name.
-        `said`: what of a document was read, in one sentence; `beside`: hashes of others that stay as well."""
+        """Stores `text` under its hash and returns that; an equal text is stored once, with its first name. `said`:
+        what of a document was read, in one sentence; `beside`: hashes of others that stay as well."""
         if not isinstance(text, str) or not text:
             raise BadText(f"{name} is empty: choose a file with some text in it.")
         try:
@@ -80,7 +80,7 @@ class Texts:
 
     def list(self) -> list[StoredText]:
         """Every text, the newest first."""
-        return self.catalogue.entries()[::-1]
+        return self._catalogue.entries()[::-1]
 
     def _whole(self, key: str) -> dict[str, Any] | None:
         try:
