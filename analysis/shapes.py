@@ -17,7 +17,7 @@ from .files import draft, move, write_json, write_text
 from .models import RANDOM, refuse_family
 from .places import CACHE, explained
 from .runs.price import spell_bytes
-from .runs.run import without_model
+from .runs.run import no_model
 from .seam.layers import draw_weights
 
 KIND = torch.bfloat16
@@ -76,7 +76,7 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
         vocabulary.save_pretrained(part)
         write_text(part / "README.md", _readme(name, parameters))
         move(part, out)
-    protocol = without_model("make-shape", {}).numbers["protocol"]
+    protocol = no_model("make-shape")
     return ShapeMade(
         path=str(out), parameters=parameters, bytes=sum(sizes), files=files, said=RANDOM, protocol=protocol
     )

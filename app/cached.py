@@ -158,7 +158,7 @@ def due(request: Command, tokens: int | None = None, price: Price | None = None)
     loaded = card(model)
     if request.verb == "model" and (size := places.weight_bytes(model, places.CACHE)):
         price = _loading(size)
-    price = price or predicted(store(), request.verb, request.spelled, tokens or counted(request)[0], loaded)
+    price = price or predicted(store(), request, tokens or counted(request)[0], loaded)
     in_memory = loaded is None or loaded.numbers["device"] == "cpu"
     free = free_memory() if in_memory else None
     return Due(price, price.over(free), price.lacks(free))

@@ -7,7 +7,7 @@ from ..declaration.command import Command, OfModel, OfText, long_text, router, s
 class Read(Command):
     """Files and folders as texts: PDF, Word, HTML, notebooks; what was read of each, kept for the pages."""
 
-    place = "analysis.runs.brought:read"
+    place = "analysis.runs.commands:read"
     changes = True
 
     files: list[str] = field(

@@ -72,7 +72,7 @@ class JobTable:
             self._progress.mkdir(parents=True, exist_ok=True)
         sweep(self._folder)
         sweep(self._progress)
-        self._catalogue = Catalogue(Job, self._folder, self._stamps, self._read)
+        self._catalogue = Catalogue(self._folder, self._stamps, self._read)
 
     def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.

@@ -1,4 +1,5 @@
-"""Files that somebody brings, as stored texts: uploads on their way to the worker, files and folders by a command."""
+"""Files that somebody brings: uploads on their way to the worker, and the texts that a training may read when a browser
+asks: stored texts, or a folder below one configured root."""
 
 import contextlib
 import re
@@ -8,19 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..corpus import read_any, read_file, text_hash, texts_in
-from ..errors import BadSetting, BadText
+from ..corpus import read_any, text_hash
+from ..errors import BadSetting
 from ..files import clear, write_bytes, write_text
 from ..limits import limits
-from . import texts
-from .run import Result, without_model
 from .store import RunStore
 
 CORPORA = Path(__file__).resolve().parents[2] / "models_cache" / "corpora"
 TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,99}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LEFT = 24 * 3600  # seconds after which an upload that its app left behind is removed
-COLUMNS = ("name", "said", "words", "characters", "text", "refused")
 
 
 @contextlib.contextmanager
@@ -48,61 +46,6 @@ def read_upload(store: RunStore, upload: str, name: str) -> dict[str, Any]:
     document = read_any(place.read_bytes(), name)
     limits().check_text(document.text.encode(), name)
     return {"text": store.put_text(document.text, name, document.said), "said": document.said}
-
-
-def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
-    """Read files, and those in folders, as texts that the pages offer from then on; `output`: a folder that gets each
-    as plain text too. `runs`: the folder of the app's state (None: the usual one).
-
-    numbers: `rows` of COLUMNS: `said` what was read of a document, `text` its 12-digit name, `refused` why it was not
-    or is not kept (in `notes` too). table: `rows` of those that were read.
-    Errors: BadText where none could be read.
-    """
-    import pandas
-
-    rows, refusals, stored = [], [], set[str]()
-    with contextlib.closing(RunStore(runs)) as store:
-        for path in _files(files):
-            row = dict.fromkeys(COLUMNS) | {"name": path.name}
-            try:
-                document = read_file(path)
-                row |= {"said": document.said or "plain text", "words": len(document.text.split())}
-                if len(stored) == texts.KEPT and text_hash(document.text) not in stored:
-                    raise BadText(
-                        f"{path.name} was left out: {texts.KEPT:,} texts that no run names are kept; use some of them "
-                        "in runs, then read it again."
-                    )
-                key = store.put_text(document.text, path.name, document.said, beside=stored)
-                stored.add(key)
-                row |= {"characters": len(document.text), "text": key}
-                if output:
-                    _write(Path(output), path, document.text)
-            except BadText as error:
-                refusals.append(error)
-                row["refused"] = str(error)
-            rows.append(row)
-    if len(refusals) == len(rows):
-        raise refusals[0]
-    listed = [{name: row[name] for name in COLUMNS[:-1]} for row in rows if row["refused"] is None]
-    notes = {"notes": list(map(str, refusals))} if refusals else {}
-    return without_model("read", {"rows": rows} | notes, {"rows": pandas.DataFrame(listed)})
-
-
-def _files(named: list[str]) -> list[Path]:
-    paths: list[Path] = []
-    for path in map(Path, named):
-        if not path.exists():
-            raise BadSetting(f"There is no file or folder {str(path)[:80]!r}: correct its name.")
-        paths += texts_in(path) if path.is_dir() else [path]
-    return list(dict.fromkeys(paths))
-
-
-def _write(folder: Path, path: Path, text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / f"{path.name}.txt"
-    if place.exists():
-        raise BadSetting(f"{place} is there already: give -o another folder.")
-    write_text(place, text)
 
 
 def corpora(root: Path | None = None) -> list[str]:

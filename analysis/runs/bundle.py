@@ -7,7 +7,7 @@
 `store` is a RunStore here. Of a bundle that is read, names, sizes, schema and every checksum are judged before anything
 is shown in the store. What somebody else made is unpacked into a draft folder by our own names, never by the archive's,
 and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of the bundle stays.
-An import that is killed while it moves runs in leaves some of them, each whole; opening the bundle again brings the rest.
+An import that is killed while it moves runs in leaves some, each whole; opening the bundle again brings the rest.
 """
 
 import json

@@ -88,8 +88,8 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
 def _run(folder: Path, manifest: dict[str, Any], example: bool, report: Report | None) -> Run:
     if (schema := manifest["schema"]) != SCHEMA:
         raise Newer(
-            f"The run {folder.name} was stored by another version of Focuscope (schema {str(schema)[:20]}, and this one "
-            f"reads {SCHEMA}): update this one to open it; it is kept as it is."
+            f"The run {folder.name} was stored by a newer Focuscope (schema {str(schema)[:20]}, and this one reads "
+            f"{SCHEMA}): update this one to open it; it is kept as it is."
         )
     version, revision, files = manifest["version"], manifest["revision"], manifest["files"]
     protocol, numbers, seconds = manifest["protocol"], manifest["numbers"], float(manifest["seconds"])

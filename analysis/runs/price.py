@@ -102,9 +102,7 @@ def usual(work: float) -> float:
     return FIRST_SECONDS + FIRST_SECONDS_PER_TOKEN * work
 
 
-def predict(
-    past: Sequence[tuple[float, float]], work: float, bytes: int | None = None, guess: Guess = usual
-) -> Price:
+def predict(past: Sequence[tuple[float, float]], work: float, bytes: int | None = None, guess: Guess = usual) -> Price:
     """Price of `work` tokens, or of another measure of work, from `past`: (seconds, work), the newest first.
 
     A fixed part and seconds per unit of work, by Theil and Sen: medians, so that one run which also loaded the model
@@ -159,30 +157,24 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     past = store.past(request.verb, model)
     # Some verbs read no text: their price is that of a run.
     counts = any(size for _, size, _ in past)
+    model_prices = None if card is None or guess is not None else _ModelPrices(store, model, card.numbers)
+    shape = SMALLEST if model_prices is None else model_prices.shape
+    usable = [entry for entry in past if entry[1] or not counts]
+    done = [(took, request.workload(asked, size if counts else 1, shape)) for took, size, asked in usable]
     tokens = request.made_tokens or tokens
-    if card is None or guess is not None:
-        done = [(took, request.workload(asked, size if counts else 1)) for took, size, asked in past if size or not counts]
-        return predict(done, request.workload(request.arguments, tokens if counts or not past else 1), guess=guess or usual)
-    pricing = _Pricing(store, model, card.numbers)
-    is_read = pricing.is_read(request)
-    factor = (SERVED if is_read else 1.0) * (1.0 if request.readings is None else pricing.pace())
-
-    def scaled(work: float) -> float:
-        return factor * pricing.first(type(request), work)
-
-    done = []
-    for took, size, asked in past:
-        if size or not counts:
-            work = request.workload(asked, size if counts else 1, pricing.shape)
-            quick = took < QUICK * scaled(work) / (SERVED if is_read else 1.0)
-            # Those that found a reading tell nothing of those that read, and the other way round.
-            if request.served is None or quick == is_read:
-                done.append((took, work))
-    work = request.workload(request.arguments, tokens if counts or not past else 1, pricing.shape)
-    return predict(done, work, held(type(request), request.arguments, tokens, card.numbers, is_read), scaled)
+    work = request.workload(request.arguments, tokens if counts or not past else 1, shape)
+    if card is None or model_prices is None:
+        return predict(done, work, guess=guess or usual)
+    reading, is_read = model_prices.reading(type(request)), model_prices.is_read(request)
+    if request.served is not None:
+        # Runs that found a reading tell nothing of those that read, and the other way round.
+        done = [(took, size) for took, size in done if (took < QUICK * reading(size)) == is_read]
+    needed = held(type(request), request.arguments, tokens, card.numbers, is_read)
+    share = SERVED if is_read else 1.0
+    return predict(done, work, needed, lambda size: share * reading(size))
 
 
-class _Pricing:
+class _ModelPrices:
     """The first prices of a model on this machine, by its card: the numbers of the verb `model`."""
 
     def __init__(self, store: Any, model: str, card: Mapping[str, Any]) -> None:
@@ -201,6 +193,11 @@ class _Pricing:
         reading = FIRST_SECONDS_PER_TOKEN * min(1.0, self.shape.layers * self.shape.heads / HEADS)
         readings = 1.0 if command.readings is None else command.readings
         return FIRST_SECONDS + work * (readings * (reading + 3 * self.a_pass) + command.passes * self.a_pass)
+
+    def reading(self, command: type[Command]) -> Guess:
+        """work -> seconds of a command that has to read, at the pace of those that ran here."""
+        pace = 1.0 if command.readings is None else self.pace()
+        return lambda work: pace * self.first(command, work)
 
     def pace(self) -> float:
         """How many times as long as guessed the commands that say what they read took here with this model: what one of

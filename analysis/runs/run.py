@@ -48,10 +48,15 @@ class Result:
     arrays: dict[str, Any] = field(default_factory=dict)
 
 
-def without_model(verb: str, numbers: dict[str, Any], tables: dict[str, Any] | None = None) -> Result:
+def no_model(verb: str) -> dict[str, Any]:
+    """The protocol of a verb that reads no model."""
+    names = "model revision text window seed dtype device kernel".split()
+    return dict.fromkeys(names) | {"verb": verb, "versions": {}}
+
+
+def without_model(verb: str, numbers: dict[str, Any]) -> Result:
     """The Result of a verb that reads no model."""
-    protocol = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
-    return Result(numbers | {"protocol": protocol | {"verb": verb, "versions": {}}}, tables or {})
+    return Result(numbers | {"protocol": no_model(verb)})
 
 
 class Damaged(BadSetting):
@@ -231,7 +236,9 @@ def checked_link(link: Any) -> dict[str, Any] | None:
         and abs(seconds) < LARGEST
         and isinstance(controls, dict)
         and len(controls) <= MOST_CONTROLS
-        and all(_CONTROL.fullmatch(key) and isinstance(raw, str) and len(raw) <= LONGEST for key, raw in controls.items())
+        and all(
+            _CONTROL.fullmatch(key) and isinstance(raw, str) and len(raw) <= LONGEST for key, raw in controls.items()
+        )
     )
     return link if sound else None
 

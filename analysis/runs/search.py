@@ -7,7 +7,7 @@ from typing import Any
 
 from .run import Run
 
-QUIET = {"seed", "long_text", "made"}  # arguments that say little in a list
+QUIET = {"model", "text", "seed", "long_text", "made"}  # arguments that say little in a list, or stand beside it
 KINDS = {"router": ("router", "other"), "policy": ("policy", "other"), "method": ("method", "methods")}
 USUAL = {"router": "k8-top1", "policy": "policy"}  # what a study uses when nobody names one
 LINE = 160  # characters of the arguments in a list
@@ -37,7 +37,7 @@ class Row:
         line = ", ".join(
             f"{name.replace('_', ' ')} {_words(value)}"
             for name, value in self.request.items()
-            if name not in {"model", "text", *QUIET} and value not in (None, "", [], False)
+            if name not in QUIET and value not in (None, "", [], False)
         )
         return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
 
@@ -49,12 +49,12 @@ class Row:
 
 def row_of(run: Run) -> Row:
     """The row of an opened run."""
-    tokens = run.protocol.get("tokens")
+    model, text, tokens = run.request.get("model", "demo"), run.request.get("text"), run.protocol.get("tokens")
     return Row(
         id=run.id,
         verb=run.verb,
-        model=_name(run.request.get("model", "demo")),
-        text=_name(run.request.get("text")),
+        model=model if isinstance(model, str) else None,
+        text=text if isinstance(text, str) else None,
         request=run.request,
         question=run.question,
         created=run.created,
@@ -72,27 +72,20 @@ def surplus(rows: Iterable[Row], limit: int, size: int) -> list[str]:
     came in bundles are counted apart, so that they never push out what was computed here."""
     counts, sizes, ids = {True: 0, False: 0}, {True: 0, False: 0}, []
     for row in rows:
-        if row.pinned:
-            continue
-        brought = row.imported is not None
-        counts[brought] += 1
-        sizes[brought] += row.bytes
-        if counts[brought] > limit or sizes[brought] > size:
-            ids.append(row.id)
+        if not row.pinned:
+            imported = row.imported is not None
+            counts[imported] += 1
+            sizes[imported] += row.bytes
+            if counts[imported] > limit or sizes[imported] > size:
+                ids.append(row.id)
     return ids
-
-
-def _name(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _words(value: object) -> str:
     if isinstance(value, dict):
         settings = value.get("settings", {name: inner for name, inner in value.items() if name != "name"})
-        name, listed = value.get("name") or "", ""
-        if isinstance(settings, dict) and settings:
-            listed = f" ({', '.join(f'{key} {_words(inner)}' for key, inner in settings.items())})"
-        return f"{name}{listed}".strip()
+        words = ", ".join(f"{key} {_words(inner)}" for key, inner in settings.items())
+        return f"{value.get('name') or ''}{f' ({words})' if words else ''}".strip()
     if isinstance(value, list):
         return ", ".join(map(_words, value[:6])) + (" …" if len(value) > 6 else "")
     if isinstance(value, float):
@@ -113,16 +106,15 @@ class Forgotten:
         """What to say of it; nothing when no run was concerned."""
         sentences = []
         if self.moved:
-            sentences.append(
-                f"{_count(len(self.moved))} that used {self.what} moved to the trash: the page Runs can bring "
-                f"{'it' if len(self.moved) == 1 else 'them'} back for 7 days."
-            )
+            count = f"{len(self.moved)} run{'' if len(self.moved) == 1 else 's'}"
+            sentences.append(f"{count} that used {self.what} moved to the trash, for 7 days (page Runs).")
         if self.pinned:
-            sentences.append(f"{_count(self.pinned, 'pinned ')} with an earlier {self.what} stays, and is still shown.")
+            count = f"{self.pinned} pinned run{'' if self.pinned == 1 else 's'}"
+            sentences.append(f"{count} of an earlier {self.what}: kept, and still shown.")
         return sentences
 
 
-def named(kind: str, request: dict[str, object]) -> set[str]:
+def named(kind: str, request: object) -> set[str]:
     """Names of routers, policies or methods (`kind` of KINDS) that a request gives, at any depth."""
     return _names(KINDS[kind], request, False)
 
@@ -136,7 +128,3 @@ def _names(keys: tuple[str, ...], value: object, inside: bool) -> set[str]:
         return set()
     names = {value["name"]} if inside and isinstance(value.get("name"), str) else set()
     return names.union(*(_names(keys, inner, key in keys) for key, inner in value.items()))
-
-
-def _count(number: int, kind: str = "") -> str:
-    return f"{number} {kind}run{'' if number == 1 else 's'}"

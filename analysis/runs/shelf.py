@@ -165,7 +165,7 @@ def room(folder: Path) -> Iterator[None]:
         # Safetensors has its own kind of error for a full disk.
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             raise AnalysisError(
-                f"The disk of the state folder is full, so nothing was stored: delete some runs or free space, then "
+                "The disk of the state folder is full, so nothing was stored: delete some runs or free space, then "
                 "run it again."
             ) from error
         if not isinstance(error, OSError):

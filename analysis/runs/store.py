@@ -35,9 +35,9 @@ def state_root() -> Path:
 
 
 class RunStore:
-    """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back), `root`/outdated/
-    (an empty file of its id for every run that answers nothing any more) and `root`/links/ (the page that asks for a
-    run which is not stored yet).
+    """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back),
+    `root`/outdated/ (an empty file of its id for every run that answers nothing any more) and `root`/links/ (the page
+    that asks for a run which is not stored yet).
 
     The id of a run is the key of its request, of the version of its verb and of the weights (`keys`): by another
     program or about other weights it is another run. A run is written in a draft folder and renamed, so nobody finds

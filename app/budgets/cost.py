@@ -2,7 +2,9 @@
 
 import streamlit as st
 
+from analysis.commands import request as requested
 from analysis.runs import Run
+from analysis.runs.price import predicted
 from app import cached
 from app.budgets import policy
 from app.budgets.words import share, span
@@ -52,7 +54,7 @@ def _times() -> None:
             f"{KEYS} keys kept, dense and top-k in turns.",
             "quiet",
         )
-        price = cached.store().price("topk-cost", "demo", 1, request=args, guess=lambda _: GUESS)
+        price = predicted(cached.store(), requested("topk-cost", args), 1, guess=lambda _: GUESS)
         jobs.run_button("Time it here", "topk-cost", args, "budget_time", price=price)
         return
     widgets.prose(run.numbers["sentence"], "more")

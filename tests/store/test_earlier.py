@@ -97,7 +97,8 @@ def opened(address: str, store: RunStore, monkeypatch) -> dict:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_own_methods_compute_the_same(demo):
-    assert own_methods(demo) == THEN["own_methods"]
+    now = own_methods(demo)
+    assert now == {"perplexity": pytest.approx(THEN["own_methods"]["perplexity"], rel=1e-4)} | {"tokens": THEN["own_methods"]["tokens"]}
 
 
 def own_methods(model) -> dict:

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Run, RunStore, folder, shelf
+from analysis.runs.run import MARKS
 from tests.made.stored_runs import ASK, folder_of, put
 
 
@@ -16,7 +17,7 @@ from tests.made.stored_runs import ASK, folder_of, put
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "full .* delete some runs"),
+        (OSError(errno.ENOSPC, "No space left on device"), "full, .* delete some runs"),
         (OSError(errno.EACCES, "Permission denied"), "cannot be used .Permission denied"),
         (KeyboardInterrupt(), None),
     ],
@@ -33,52 +34,57 @@ def test_a_failure_in_the_middle_leaves_nothing(store, monkeypatch, step, failur
     assert put(store).table("tokens").shape == (4, 3)
 
 
-DAMAGES = {
-    "half a manifest": lambda path: (path / "manifest.json").write_text('{"schema": 1, "id"'),
-    "binary manifest": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00" * 50),
-    "manifest of another": lambda path: _edit(path, request={**ASK, "seed": 9}),
-    "manifest a list": lambda path: (path / "manifest.json").write_text("[]"),
-    "no numbers": lambda path: _edit(path, numbers=None),
-    "no date": lambda path: _edit(path, created="yesterday"),
-    "forged file": lambda path: _edit(path, files={"../../x.parquet": {"bytes": 1, "sha256": ""}}),
-    "deep manifest": lambda path: (path / "manifest.json").write_text('{"a":' * 100_000),
-    "no manifest": lambda path: (path / "manifest.json").unlink(),
-    "short arrays": lambda path: (path / "arrays.safetensors").write_bytes(b"\0" * 10),
-    "no table": lambda path: (path / "tables" / "tokens.parquet").unlink(),
-}
-
-
-def _edit(path, **changes):
+def edit(path, **changes) -> None:
+    """Change some of a manifest."""
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | changes))
 
 
+DAMAGES = {
+    "half a manifest": lambda path: (path / "manifest.json").write_text('{"schema": 1, "id"'),
+    "binary manifest": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00" * 50),
+    "manifest of another": lambda path: edit(path, request={**ASK, "seed": 9}),
+    "manifest a list": lambda path: (path / "manifest.json").write_text("[]"),
+    "no numbers": lambda path: edit(path, numbers=None),
+    "no date": lambda path: edit(path, created="yesterday"),
+    "forged file": lambda path: edit(path, files={"../../x.parquet": {"bytes": 1, "sha256": ""}}),
+    "deep manifest": lambda path: (path / "manifest.json").write_text('{"a":' * 100_000),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "short arrays": lambda path: (path / "arrays.safetensors").write_bytes(b"\0" * 10),
+    "no table": lambda path: (path / "tables" / "tokens.parquet").unlink(),
+    "version 0": lambda path: edit(path, version=0),
+    "version true": lambda path: edit(path, version=True),
+    "version in words": lambda path: edit(path, version="1"),
+    "another version": lambda path: edit(path, version=2),
+    "a number as weights": lambda path: edit(path, revision=7),
+}
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_said_and_computed_anew(store, damage):
-    kept, run = put(store, seed=1), put(store)
+    other, run = put(store, seed=1), put(store)
     DAMAGES[damage](folder_of(store, run))
     assert store.find("groups", ASK) is None
-    assert len(store.damaged()) == 1 and run.id in store.damaged()[0]
-    assert [other.id for other in store.list()] == [kept.id]
+    assert len(store.damaged()) == 1 and run.id in store.damaged()[0] and RunStore(store.root).damaged()
+    assert [listed.id for listed in store.list()] == [other.id]
     again = put(store)
-    assert store.find("groups", ASK) == again and store.find("groups", {**ASK, "seed": 1}) == kept
+    assert store.find("groups", ASK) == again and store.find("groups", {**ASK, "seed": 1}) == other
     assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
 
 
 def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, monkeypatch):
     """The reader finds nothing, the writer shows the run, the reader looks again: what is there now is whole."""
     made = put(store)
-    folder = made.folder
-    away = folder.with_name(".tmp-away")
-    folder.rename(away)
-    seen = os.stat
+    away = made.folder.with_name(".tmp-away")
+    made.folder.rename(away)
+    real = os.stat
 
     def stat(path, **options):
         try:
-            return seen(path, **options)
+            return real(path, **options)
         except FileNotFoundError:
-            if str(path).startswith(str(folder)) and os.path.lexists(away):
-                away.rename(folder)
+            if str(path).startswith(str(made.folder)) and os.path.lexists(away):
+                away.rename(made.folder)
             raise
 
     monkeypatch.setattr(os, "stat", stat)
@@ -89,26 +95,25 @@ def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, m
 @pytest.mark.parametrize("read", [Run.table, Run.columns])
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"no table at all PAR1" * 9], ids=["empty", "magic", "text"])
 def test_a_table_that_is_none_is_damaged_even_when_its_checksum_is_right(store, read, data):
-    run = put(store)
-    folder = folder_of(store, run)
-    (folder / "tables" / "tokens.parquet").write_bytes(data)
-    files = json.loads((folder / "manifest.json").read_text())["files"]
+    path = folder_of(store, put(store))
+    (path / "tables" / "tokens.parquet").write_bytes(data)
+    files = json.loads((path / "manifest.json").read_text())["files"]
     files["tables/tokens.parquet"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    _edit(folder, files=files)
+    edit(path, files=files)
     with pytest.raises(BadSetting, match="table tokens cannot be read.*run it again"):
         read(store.find("groups", ASK), "tokens")
 
 
 @pytest.mark.parametrize("read", [lambda run: run.table("tokens"), lambda run: run.array("group")])
 def test_changed_bytes_of_equal_size_are_seen_when_read(store, read):
-    run = put(store)
-    for path in (folder_of(store, run) / "tables" / "tokens.parquet", folder_of(store, run) / "arrays.safetensors"):
-        data = bytearray(path.read_bytes())
+    path = folder_of(store, put(store))
+    for file in (path / "tables" / "tokens.parquet", path / "arrays.safetensors"):
+        data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-    found = store.find("groups", ASK)
+        file.write_bytes(data)
+    run = store.find("groups", ASK)
     with pytest.raises(BadSetting, match=r"damaged .* is not what was written.*run it again"):
-        read(found)
+        read(run)
     assert store.find("groups", ASK) is None and "not what was written" in store.damaged()[0]
     assert read(put(store)) is not None
 
@@ -122,35 +127,38 @@ def test_a_run_deleted_under_a_reader_is_said(store):
     assert store.damaged() == [] and store.list() == []
 
 
-@pytest.mark.parametrize("name", ["runs.json", "texts.json"])
-@pytest.mark.parametrize("content", [None, b"no list" * 1000, b'[["x", [1], {"id": "x"}]]', b"[" * 9_000])
-def test_a_list_that_is_lost_damaged_or_of_another_program_is_made_anew(store, name, content):
-    run, key = put(store, seconds=3.0), store.put_text("some text", "a.txt")
-    store.list(), store.texts()
-    store.close()
-    assert (store.root / name).is_file()
-    if content is None:
-        (store.root / name).unlink()
-    else:
-        (store.root / name).write_bytes(content)
+@pytest.mark.parametrize("marks", [None, "[" * 9], ids=["its marks whole", "its marks damaged too"])
+def test_damaged_runs_that_were_pinned_are_all_kept(store, marks):
+    runs = [put(store, seed=seed) for seed in range(15)]
+    for run in runs:
+        store.pin(run.id)
+        (folder_of(store, run) / "manifest.json").write_text("{")
+        if marks:
+            (folder_of(store, run) / MARKS).write_text(marks)
+        assert store.find("groups", run.request) is None
+    assert len(list((store.root / "runs").glob(".damaged-*/tables/tokens.parquet"))) == 15
+
+
+def test_a_run_of_a_newer_program_is_said_and_kept(store):
+    run = put(store)
+    edit(folder_of(store, run), schema=3)
     again = RunStore(store.root)
-    assert again.list() == [run] and again.price("groups", "demo", 900).n == 1 and again.damaged() == []
-    assert again.texts()[0][:2] == (key, "a.txt")
+    (sentence,) = again.damaged()
+    assert run.id in sentence and "newer" in sentence and folder_of(store, run).exists()
+    with pytest.raises(BadSetting, match="newer"):
+        again.open(run.id)
+    assert again.find("groups", ASK) is None
 
 
-def test_a_list_of_another_time_is_set_right_by_the_folders(store):
-    """Kept by one process, while another deletes a run, pins one, adds one and computes one anew."""
-    runs = [put(store, seed=seed) for seed in range(3)]
-    store.list()
-    store.close()
-    kept = (store.root / "runs.json").read_bytes()
+def test_what_another_process_does_is_seen(store):
+    """It deletes a run, pins one, adds one and computes one anew."""
+    runs, other = [put(store, seed=seed) for seed in range(3)], RunStore(store.root)
+    assert len(other.search()) == 3
     store.delete(runs[0].id)
     store.pin(runs[1].id)
     new = put(store, seed=3)
     store.delete(runs[2].id)
     again = put(store, seed=2, seconds=9.0)
-    (store.root / "runs.json").write_bytes(kept)
-    other = RunStore(store.root)
     assert {(row.id, row.seconds, row.pinned) for row in other.search()} == {
         (runs[1].id, 2.0, True),
         (new.id, 2.0, False),
@@ -178,5 +186,5 @@ def test_an_unusable_root_is_said(tmp_path):
 def test_computed_shows_the_time(store):
     run = put(store)
     assert run.computed == run.created[11:16]
-    _edit(folder_of(store, run), created="2020-02-03T12:03:00+00:00")
+    edit(folder_of(store, run), created="2020-02-03T12:03:00+00:00")
     assert store.open(run.id).computed == "2020-02-03 12:03"

@@ -1,9 +1,11 @@
-"""The run store: round trips, equal keys, examples, texts, and many at once."""
+"""The run store: round trips, equal keys, weights and versions, examples, texts, and many at once."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,16 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from analysis import places
+from analysis.commands import COMMANDS, request
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result, RunStore, texts
+from analysis.runs.keys import asked_now
+from analysis.runs.run import Marks
 from tests.made.clock import steps
 from tests.made.stored_runs import ASK, PROTOCOL, put, result
+
+OTHER = {**ASK, "model": "mine"}
 
 
 def test_a_result_comes_back_bit_for_bit(store):
@@ -30,6 +38,10 @@ def test_a_result_comes_back_bit_for_bit(store):
         read = run.array(name)
         assert read.shape == array.shape and read.dtype == array.dtype.newbyteorder("=")
         assert read.tobytes() == array.astype(read.dtype).tobytes()
+    with pytest.raises(BadSetting, match="no table '../manifest'; it has: pairs, tokens"):
+        run.table("../manifest")
+    with pytest.raises(BadSetting, match="no array 'nothing'"):
+        run.array("nothing")
 
 
 def test_the_key_knows_equal_requests():
@@ -37,11 +49,8 @@ def test_the_key_knows_equal_requests():
     assert key == RunStore.key("groups", {"b": (1.0, np.float64(2.5)), "a": np.int64(8)})
     assert key == RunStore.key("groups", {"a": 8.0, "b": [1, 2.5]})
     others = [{"a": 8}, {"a": 8, "b": [1, 2]}, {"a": True, "b": [1, 2.5]}, {"a": "8", "b": [1, 2.5]}]
-    assert (
-        len({key, RunStore.key("pairs", {"a": 8, "b": [1, 2.5]}), *(RunStore.key("groups", ask) for ask in others)})
-        == 6
-    )
-    assert RunStore.key("groups", {"a": 1}) != RunStore.key("groups", {"a": True})
+    keys = {key, RunStore.key("pairs", {"a": 8, "b": [1, 2.5]}), *(RunStore.key("groups", ask) for ask in others)}
+    assert len(keys) == 6 and RunStore.key("groups", {"a": 1}) != RunStore.key("groups", {"a": True})
     assert RunStore.key("groups", {"a": -0.0}) == RunStore.key("groups", {"a": 0})
 
 
@@ -54,17 +63,17 @@ json_values = st.recursive(
 
 @settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=4), json_values, max_size=4))
-def test_the_key_survives_json_and_order(request):
+def test_the_key_survives_json_and_order(arguments):
     try:
-        key = RunStore.key("groups", request)
+        key = RunStore.key("groups", arguments)
     except BadSetting:
         return
-    again = json.loads(json.dumps(dict(reversed(request.items()))))
+    again = json.loads(json.dumps(dict(reversed(arguments.items()))))
     assert RunStore.key("groups", again) == key and len(key) == 12
 
 
 @pytest.mark.parametrize(
-    ("verb", "request_"),
+    ("verb", "arguments"),
     [
         ("groups", {"a": float("nan")}),
         ("groups", {"a": float("inf")}),
@@ -74,6 +83,7 @@ def test_the_key_survives_json_and_order(request):
         ("groups", {"a": "x" * 20_000}),
         ("groups", {"a": "\ud800"}),
         ("groups", {"a": [[[[[[[[1]]]]]]]]}),
+        ("groups", {"seed": int("9" * 3_900)}),
         ("groups", "text"),
         ("../groups", {}),
         ("Groups", {}),
@@ -81,9 +91,17 @@ def test_the_key_survives_json_and_order(request):
         (None, {}),
     ],
 )
-def test_a_request_json_cannot_say_is_refused(store, verb, request_):
+def test_a_request_json_cannot_say_is_refused(store, verb, arguments):
     with pytest.raises(BadSetting):
-        store.find(verb, request_)
+        store.find(verb, arguments)
+
+
+def test_a_run_is_found_however_its_arguments_are_spelled_and_one_from_before_by_its_own_spelling(store):
+    run = put(store)
+    assert store.find(request("groups", {"text": ASK["text"]})).id == run.id
+    older = replace(asked_now("pairs", ASK), defaults=None)
+    store._own.place(older, result(), PROTOCOL, 1.0, Marks())
+    assert older.key != asked_now("pairs", ASK).key and store.find("pairs", ASK).id == older.key
 
 
 @pytest.mark.parametrize(
@@ -93,16 +111,6 @@ def test_a_forged_id_reaches_no_path(store, run_id):
     for ask in (store.open, store.delete, store.pin, store.text):
         with pytest.raises(BadSetting):
             ask(run_id)
-
-
-def test_an_unknown_table_names_those_there_are(store):
-    run = put(store)
-    with pytest.raises(BadSetting, match="no table '../manifest'; it has: pairs, tokens"):
-        run.table("../manifest")
-    with pytest.raises(BadSetting, match="no array 'nothing'"):
-        run.array("nothing")
-    with pytest.raises(BadSetting, match="is not stored here"):
-        store.open("0" * 12)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,7 @@ def test_an_unknown_table_names_those_there_are(store):
         Result({}, {}, {"x": np.array([object()])}),
         Result({}, {}, {"x": np.zeros(1, np.complex64)}),
         Result({"a": object()}),
+        Result({"a": int("9" * 3_900)}),
         Result({1: 2}),
         {"numbers": {}},
     ],
@@ -157,7 +166,6 @@ def test_two_stores_and_many_threads_share_a_root(store):
     [thread.join() for thread in threads]
     assert errors == [] and len(store.list()) == len(other.list()) == 12
     assert len(list((store.root / "runs").iterdir())) == 12
-    other.close()
 
 
 def test_examples_answer_after_own_runs(store, tmp_path):
@@ -168,32 +176,9 @@ def test_examples_answer_after_own_runs(store, tmp_path):
     store.delete(run.id)
     example = store.find("groups", ASK)
     assert example.example and example.numbers["value"] == 3.0 and example.table("tokens").shape == (4, 3)
-    assert store.open(run.id).example and store.list() == [] and store.price("groups", "demo", 900).n == 0
+    assert store.open(run.id).example and store.list() == [] and store.past("groups") == []
     (copied / "manifest.json").write_text("{")
     assert store.find("groups", ASK) is None and copied.exists()
-
-
-def test_texts(store):
-    key = store.put_text("Ein Text\nmit 🦊", "a.txt")
-    assert store.put_text("Ein Text\nmit 🦊", "b.txt") == key and store.text(key) == ("a.txt", "Ein Text\nmit 🦊")
-    other = store.put_text("another", "c.txt")
-    assert [row[0] for row in store.texts()] == [other, key] and store.texts()[1][2] == 17
-    for bad in ("", None, "\ud800", "x" * 20_000_001):
-        with pytest.raises(BadText):
-            store.put_text(bad, "it")
-    (store.root / "texts" / f"{key}.json").write_text('{"name": "a", "text": "forged"}')
-    with pytest.raises(BadSetting, match="upload or paste it again"):
-        store.text(key)
-    assert store.put_text("Ein Text\nmit 🦊", "d.txt") == key and store.text(key)[1] == "Ein Text\nmit 🦊"
-
-
-def test_old_texts_go_unless_a_run_names_them(store, monkeypatch):
-    monkeypatch.setattr(texts, "KEPT", 2)
-    keys = [store.put_text(f"text {n}", "t") for n in range(2)]
-    put(store, text=keys[0])
-    keys += [store.put_text(f"text {n}", "t") for n in (2, 3)]
-    assert [row[0] for row in store.texts()] == [keys[3], keys[2], keys[0]]
-    assert store.text(keys[0])[1] == "text 0"
 
 
 def test_an_equal_request_costs_the_same_however_much_is_stored(store):
@@ -218,3 +203,117 @@ def test_the_room_imports_neither_torch_nor_streamlit_nor_pandas():
     root = Path(__file__).parents[2]
     answer = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+def test_texts(store):
+    key = store.put_text("Ein Text\nmit 🦊", "a.txt")
+    assert store.put_text("Ein Text\nmit 🦊", "b.txt") == key and store.text(key) == ("a.txt", "Ein Text\nmit 🦊")
+    other = store.put_text("another", "c.txt")
+    assert [row[0] for row in store.texts()] == [other, key] and store.texts()[1][2] == 17
+    for bad in ("", None, "\ud800", "x" * 20_000_001):
+        with pytest.raises(BadText):
+            store.put_text(bad, "it")
+    (store.root / "texts" / f"{key}.json").write_text('{"name": "a", "text": "forged"}')
+    with pytest.raises(BadSetting, match="upload or paste it again"):
+        store.text(key)
+    assert store.put_text("Ein Text\nmit 🦊", "d.txt") == key and store.text(key)[1] == "Ein Text\nmit 🦊"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda key, other: {"text": key},
+        lambda key, other: {"texts": [other, key]},
+        lambda key, other: {"corpus": f"{key}+{other}"},
+        lambda key, other: {"deep": {"against": key}},
+        lambda key, other: {"words": f"of {key}, {other}"},
+    ],
+    ids=["text", "list", "joined", "deep", "words"],
+)
+def test_old_texts_go_unless_a_run_names_them_in_any_form(store, monkeypatch, name):
+    monkeypatch.setattr(texts, "KEPT", 2)
+    key, other = store.put_text("the named one", "a"), store.put_text("the other one", "b")
+    run = store.put("groups", {"model": "demo", "seed": 0} | name(key, other), Result({}), {}, 1.0)
+    # It can be brought back.
+    store.discard(run.id)
+    for number in range(4):
+        store.put_text(f"newer text {number}", "c")
+    assert store.text(key)[1] == "the named one" and len(store.texts()) <= 4
+    store.empty()
+    store.put_text("the newest text", "d")
+    with pytest.raises(BadSetting):
+        store.text(key)
+
+
+# --- weights and versions -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A `models_cache` in which a model `mine` lies; returns what writes its weights."""
+    monkeypatch.setattr(places, "CACHE", tmp_path / "models_cache")
+    folder = tmp_path / "models_cache" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+
+    def write(weights: bytes):
+        (folder / "model.safetensors").write_bytes(weights)
+        return folder
+
+    write(b"first weights")
+    return write
+
+
+def test_a_result_belongs_to_the_weights_that_were_read_and_stays_listed(store, models):
+    first = put(store, model="mine", value=1.0)
+    read = asked_now("groups", OTHER).revision
+    assert store.find("groups", OTHER) == first and first.revision == read
+    models(b"other weights!")
+    assert store.find("groups", OTHER) is None and [run.id for run in store.list()] == [first.id]
+    late = store.put("groups", {**OTHER, "seed": 1}, result(), PROTOCOL, 1.0, read)
+    assert late.revision == read and store.find("groups", {**OTHER, "seed": 1}) is None
+    second = put(store, model="mine", value=2.0)
+    assert second.id != first.id and store.find("groups", OTHER) == second
+    models(b"first weights")
+    assert store.find("groups", OTHER) == first and store.find("groups", {**OTHER, "seed": 1}) == late
+
+
+def test_the_other_model_of_a_comparison_counts_too(store, models):
+    shutil.copytree(places.CACHE / "mine", places.CACHE / "same")
+    asked = {**ASK, "model": "same", "other_model": "mine"}
+    run = store.put("compare", asked, result(), PROTOCOL, 1.0)
+    assert store.find("compare", asked) == run and len(run.revision) == 25
+    models(b"other weights!")
+    assert store.find("compare", asked) is None
+
+
+def test_a_result_of_an_older_program_is_not_found_and_stays_listed(store, monkeypatch):
+    old = put(store, value=1.0)
+    monkeypatch.setattr(COMMANDS["groups"], "version", COMMANDS["groups"].version + 1)
+    assert store.find("groups", ASK) is None and store.open(old.id) == old
+    assert put(store, value=2.0).id != old.id and len(store.list()) == 2
+    assert store.find("groups", ASK).numbers["value"] == 2.0
+
+
+def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(store, models, tmp_path):
+    first = put(store, model="mine", value=1.0)
+    models(b"other weights!")
+    second = put(store, model="mine", value=2.0)
+    shutil.rmtree(places.CACHE / "mine")
+    assert asked_now("groups", OTHER).revision is None and store.find("groups", OTHER) == second
+    store.delete(second.id)
+    assert store.find("groups", OTHER) == first
+    shelf = store.export_example(first.id, tmp_path / "examples").parent
+    other = RunStore(tmp_path / "other", examples=shelf)
+    assert other.find("groups", OTHER).id == first.id and other.find("groups", {**OTHER, "seed": 1}) is None
+
+
+def test_weights_are_read_again_only_when_their_files_changed(models, monkeypatch):
+    first = places.revision("mine", places.CACHE)
+    monkeypatch.setattr(places.hashlib, "sha256", lambda: pytest.fail("the files were read again"))
+    assert places.revision("mine", places.CACHE) == first
+
+
+@pytest.mark.parametrize("name", ["no/such", "../up", "/etc", "", "a\0b", "x" * 5000, "ü", "mine/model.safetensors"])
+def test_names_without_weights_have_no_revision(models, name):
+    assert places.revision(name, places.CACHE) is None

@@ -88,20 +88,6 @@ def damaged_run(scene: Scene, file: str) -> str:
         return said[0]
 
 
-def damaged_index(scene: Scene) -> str:
-    """The lists of runs and texts overwritten, while they are closed and while they are open: made from the folders."""
-    with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick).id
-    for _ in range(2):
-        with scene.client() as jobs:
-            for name in ("runs.json", "texts.json"):
-                (scene.root / name).write_bytes(b"no list " * 4000)
-            hold(kept in [run.id for run in jobs.store.list()], "a run is not listed")
-            scene.goes_on(jobs, kept)
-            hold(scene.ended(jobs, jobs.submit(*scene.other)).state == "done", "no job could be queued any more")
-    return "The lists were made from the folders, twice."
-
-
 def no_memory(scene: Scene) -> str:
     """A worker that gets no more memory in a job: the job fails with a sentence, and another worker answers."""
     with scene.client() as jobs:
@@ -141,7 +127,6 @@ FAULTS: dict[str, Callable[[Scene], str]] = {
     "corrupt run folder": lambda scene: damaged_run(scene, "manifest.json"),
     "truncated safetensors of a run": lambda scene: damaged_run(scene, "*.safetensors"),
     "truncated safetensors of a model": cut_model,
-    "corrupt index": damaged_index,
     "worker out of memory": no_memory,
 }
 

@@ -8,6 +8,7 @@ from statistics import median
 import pandas as pd
 
 from ...answer import Answer, doc, record
+from ...commands import request as requested
 from ...corpus import sample_texts
 from ...errors import AnalysisError, BadSetting
 from ...kernels.parts import now
@@ -130,7 +131,7 @@ def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain:
     for place, (page, verb, own_arguments, target) in enumerate(page_requests):
         context.progress(place / len(page_requests), f"{page}, {tokens:,} tokens")
         arguments = {"model": model} | own_arguments
-        price = predicted(context.store, verb, arguments, tokens, card)
+        price = predicted(context.store, requested(verb, arguments), tokens, card)
         inner = copy.copy(context)
         inner.progress = lambda done, stage: None
         row = {"page": page, "verb": verb, "tokens": tokens, "seconds": None, "times": None, "target": target}
