@@ -2,21 +2,21 @@
 
 import os
 import sys
-import time
 
 from .cli.asked import asked
 from .cli.options import parser
 from .cli.plan import lines, plan
 from .cli.shown import dumped, show
-from .cli.stored import store
 from .errors import AnalysisError
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; 0 when done, 2 with one sentence on bad input, 130 when interrupted."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its threads else spin on a busy machine
+    # Before torch: its threads else spin on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its number, so nothing is lost
+        # A terminal that lacks a character gets its number, so nothing is lost.
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     given = vars(parser(__doc__).parse_args(argv))
     verb = given["verb"]
@@ -28,9 +28,7 @@ def main(argv: list[str] | None = None) -> int:
             planned = plan(wanted)
             print(dumped(planned) if given["json"] else lines(planned))
             return 0
-        began = time.monotonic()
-        result = wanted.run(_progress)
-        result.numbers["protocol"].setdefault("run", store(wanted, result, time.monotonic() - began))
+        result = wanted.run_and_store(_progress)
     except AnalysisError as error:
         return _stop(verb, str(error), 2)
     except OSError as error:

@@ -106,7 +106,7 @@ def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
     return pandas.DataFrame([plain(one) for one in rows], columns=columns)
 
 
-def schema(answer: type[Answer]) -> dict[str, Any]:
+def json_schema(answer: type[Answer]) -> dict[str, Any]:
     """The JSON Schema of the numbers of an answer; its protocol is described by whoever prints it."""
     made = _of_dataclass(answer)
     del made["properties"]["protocol"]

@@ -3,11 +3,13 @@
 import sys
 from pathlib import Path
 
+from ..answer import Answer, doc, record
 from ..commands import COMMANDS
+from ..commands.runs import Commands
 from ..declaration import Field, in_words
 from ..files import write_json, write_whole
 from ..jobs.client import keep
-from ..runs.run import Result, without_model
+from ..runs.run import no_model
 from ..studies import describe
 from ..studies.registry import STORED
 from ..take.schema import schema
@@ -15,18 +17,27 @@ from .options import SHARED, fields, takes_methods
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 SCHEMA = PLACE.with_name("policy.schema.json")
+REFUSED = "A shared demo refuses it."
 
 
-def commands(output: str = "") -> Result:
+@record
+class Reference(Answer):
+    """The reference of the command line."""
+
+    path: str = doc("of the file that was written")
+    verbs: list[str] = doc("in it")
+
+
+def commands(request: Commands) -> Reference:
     """Write `docs/commands.md` and the schema of policy.json beside it, and keep what pages ask of methods; or `output`
-    alone. numbers: `path`, `verbs`."""
-    path = Path(output) if output else PLACE
-    if not output:
+    alone."""
+    path = Path(request.output) if request.output else PLACE
+    if not request.output:
         keep(describe())
         write_json(SCHEMA, schema())
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")
-    return without_model("commands", {"path": str(path), "verbs": list(COMMANDS)})
+    return Reference(path=str(path), verbs=list(COMMANDS), protocol=no_model("commands"))
 
 
 def document() -> str:
@@ -38,12 +49,11 @@ def document() -> str:
         parts += [f"## {room}"] if room != heading else []
         heading = room
         if verb != "study":
-            note = "" if command.in_a_demo() else "A shared demo refuses it."
-            parts += _section(verb, None, command.title, note)
+            parts += _section(verb, None, command.title, "" if command.in_a_demo() else REFUSED)
             continue
         parts += ["### study NAME", f"{command.title}. Each name has options of its own."]
         for name, study in STORED.items():
-            parts += _section(verb, name, study.title, "A shared demo refuses it.")
+            parts += _section(verb, name, study.title, REFUSED)
     return "\n\n".join(parts) + "\n"
 
 
@@ -51,13 +61,12 @@ def _section(verb: str, study: str | None, title: str, note: str) -> list[str]:
     declared = fields(verb, study)
     words = [field.declared.word for field in declared.values() if field.declared.word]
     name = f"study {study}" if study else verb
-    usage = " ".join(["python -m analysis", name, *words])
     rows = [_row(field) for field in declared.values() if field.name not in SHARED and not field.declared.word]
-    table = ["| option | default | meaning |", "|---|---|---|", *rows]
-    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(declared) else []
-    notes += [note] if note else []
-    parts = [f"{'####' if study else '###'} {name}", f"{title}.", f"```\n{usage}\n```"]
-    return [*parts, *(["\n".join(table)] if rows else []), *([" ".join(notes)] if notes else [])]
+    table = "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+    methods = "It takes `--set`, `--router` and `--policy`." if takes_methods(declared) else ""
+    usage = "```\n" + " ".join(["python -m analysis", name, *words]) + "\n```"
+    parts = [f"{'####' if study else '###'} {name}", f"{title}.", usage, table if rows else ""]
+    return [part for part in [*parts, " ".join(filter(None, [methods, note]))] if part]
 
 
 def _row(field: Field) -> str:

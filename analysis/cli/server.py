@@ -4,21 +4,23 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from ..answer import Answer, doc, record
 from ..commands import COMMANDS
 from ..corpus import sample_texts
+from ..declaration import fields_of
 from ..declaration.written import TEXTS
 from ..errors import AnalysisError, BadSetting, Cancelled
 from ..package import installs, version
 from ..places import CACHE, locate
-from ..runs import Result
-from ..runs.run import without_model
-from .answers import schema_of
+from ..runs.run import no_model
 from .asked import Asked, asked
-from .options import fields, parsed
+from .options import parsed
 from .plan import plan
-from .shown import answer, dumped
+from .shown import answer, dumped, schema_of
 
 MOST_SECONDS = 600  # of a price, or the run is refused
 MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once
@@ -30,18 +32,29 @@ ABOUT = (
 )
 
 
+@record
+class Served(Answer):
+    """A server that has ended."""
+
+    folder: str = doc("of the texts")
+
+
 def reading() -> dict[str, str]:
     """The verbs that are offered, with what they say: they read texts, change nothing that others see and do not take
     the machine for themselves."""
-    offered = {verb: command for verb, command in COMMANDS.items() if command.of_worker() and command.in_a_demo()}
-    return {verb: command.title for verb, command in offered.items() if {"text", "texts"} & set(fields(verb))}
+    return {
+        verb: command.title
+        for verb, command in COMMANDS.items()
+        if command.of_worker() and command.in_a_demo() and {"text", "texts"} & {one.name for one in fields_of(command)}
+    }
 
 
 class Desk:
     """What the server answers. `root`: the folder of the texts."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.priced = root.resolve(), set()
+        self.root = root.resolve()
+        self.priced: set[tuple[str, str]] = set()
 
     def help(self, verb: str) -> str:
         """How the words of a verb are written, and the JSON Schema of what it answers. Errors: BadSetting."""
@@ -52,7 +65,7 @@ class Desk:
             return f"{told}\n\nIts answer: {dumped(schema_of(verb))}"
         raise AssertionError("--help ends the parser")
 
-    def price(self, verb: str, words: str) -> dict:
+    def price(self, verb: str, words: str) -> dict[str, Any]:
         """What `run` with the same verb and words would do and cost, as `plan` says it. A study refuses what it refuses
         before it computes, so it is begun, and left at the first pass. Errors: AnalysisError."""
         wanted = self._asked(verb, words)
@@ -62,18 +75,20 @@ class Desk:
         from ..models.loading import try_seam
 
         for name in {"model", "other_model"} & wanted.arguments.keys():
-            try_seam(wanted.arguments[name])  # loading does it else, and its passes are not those of the study
+            # Loading does it else, and its passes are not those of the study.
+            try_seam(wanted.arguments[name])
         with contextlib.redirect_stdout(sys.stderr), _left_at_the_first_pass():
             wanted.run(lambda fraction, stage: None)
         self.priced.add((verb, words))
         return planned
 
-    def run(self, verb: str, words: str) -> dict:
+    def run(self, verb: str, words: str) -> dict[str, Any]:
         """What the verb answers, as `--json` prints it. Errors: AnalysisError; BadSetting before `price` was asked."""
         wanted = self._asked(verb, words)
         if (verb, words) not in self.priced:
             raise BadSetting("Ask `price` with the same verb and words first.")
-        with contextlib.redirect_stdout(sys.stderr):  # standard output belongs to the protocol
+        # Standard output belongs to the protocol.
+        with contextlib.redirect_stdout(sys.stderr):
             reply = answer(verb, wanted.run(lambda fraction, stage: None))
         if (size := len(dumped(reply))) > MOST_ANSWER:
             raise BadSetting(
@@ -94,7 +109,8 @@ class Desk:
             place = locate(options[name]) if options.get(name) else None
             if isinstance(place, Path) and not self._inside(place) and CACHE.resolve() not in place.resolve().parents:
                 raise BadSetting(f"{options[name][:80]!r} lies outside {self.root}: name a model by its id.")
-        places = [text for name in TEXTS if options.get(name) for text in _listed(options[name])]
+        values = [options[name] for name in TEXTS if options.get(name)]
+        places = [text for value in values for text in (value if isinstance(value, list) else [value])]
         if len(places) > MOST_TEXTS:
             raise BadSetting(f"{len(places)} texts were named and {MOST_TEXTS} are read at once.")
         for text in places:
@@ -121,13 +137,13 @@ class _Begun(Cancelled):
 
 
 @contextlib.contextmanager
-def _left_at_the_first_pass():
+def _left_at_the_first_pass() -> Iterator[None]:
     """Leave the block without an error where its thread, of several that serve, first calls a module of a model."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     thread = threading.get_ident()
 
-    def leave(module, args):
+    def leave(module: Any, args: Any) -> None:
         if threading.get_ident() == thread:
             raise _Begun
 
@@ -140,11 +156,7 @@ def _left_at_the_first_pass():
         hook.remove()
 
 
-def _listed(value: object) -> list[str]:
-    return value if isinstance(value, list) else [value]
-
-
-def server(root: Path):
+def server(root: Path) -> Any:
     """The server, with the tools `help`, `price` and `run`. Errors: BadSetting where the package `mcp` is missing."""
     try:
         from mcp.server import MCPServer
@@ -154,7 +166,7 @@ def server(root: Path):
     desk, mcp = Desk(root), MCPServer("focuscope", instructions=ABOUT, version=version())
     verbs = "; ".join(f"{verb}: {title}" for verb, title in reading().items())
 
-    def told(call, *arguments):
+    def told(call: Callable[..., Any], *arguments: str) -> Any:
         try:
             return call(*arguments)
         except AnalysisError as error:
@@ -177,9 +189,10 @@ def server(root: Path):
     return mcp
 
 
-def mcp() -> Result:
+def mcp() -> Served:
     """Serve agents over standard input and output until they close it; texts are those of the folder that it is
     started in. Errors: BadSetting where the package `mcp` is missing."""
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before anything asks the Hub
+    # Before anything asks the Hub.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     server(Path.cwd()).run("stdio")
-    return without_model("mcp", {"folder": str(Path.cwd())})
+    return Served(folder=str(Path.cwd()), protocol=no_model("mcp"))

@@ -38,7 +38,7 @@ class BundleIn(Command):
 class Schema(Command):
     """The JSON Schema of what a verb answers with --json."""
 
-    place = "analysis.cli.answers:schema"
+    place = "analysis.cli.shown:schema"
 
     of: str = field(help="the verb", word="VERB")
     name: str = field("", "of `study`: which one", word="[NAME]")

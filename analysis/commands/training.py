@@ -1,6 +1,6 @@
 """Training and stored studies."""
 
-from typing import Self
+from typing import Any, Self
 
 from ..declaration import field, fields_of
 from ..declaration.canonical import canonical
@@ -80,6 +80,16 @@ class Study(OfModel):
         request = super().from_arguments({name: value for name, value in given.items() if name in names})
         request.__dict__["spelled"] = given
         return request
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What was named, sizes among it."""
+        return self.spelled if "spelled" in self.__dict__ else super().named
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All arguments, and the sizes that were named."""
+        return super().arguments | self.named
 
 
 class Remeasure(OfModel):

@@ -106,7 +106,12 @@ class Command:
     @cached_property
     def spelled(self) -> dict[str, Any]:
         """The arguments that were named, as plain data."""
-        return canonical({name: getattr(self, name) for name in self._named})
+        return canonical(self.named)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments that were named."""
+        return {name: getattr(self, name) for name in self._named}
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -126,7 +131,7 @@ class Command:
 
     def but(self, **changes: Any) -> Self:
         """The same request with other arguments."""
-        return type(self)(**{name: getattr(self, name) for name in self._named} | changes)
+        return type(self)(**self.named | changes)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.changed == other.changed

@@ -5,7 +5,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from pandas import DataFrame
 
-from analysis.answer import Answer, doc, frame, plain, record, returned, schema
+from analysis.answer import Answer, doc, frame, json_schema, plain, record, returned
 
 
 @record
@@ -46,7 +46,7 @@ def test_what_is_stored_of_an_answer():
 
 
 def test_the_schema_of_an_answer():
-    made = schema(Example)
+    made = json_schema(Example)
     Draft202012Validator.check_schema(made)
     assert made["required"] == ["by_name", "count", "rows"]
     assert made["properties"]["count"] == {"type": "number", "description": "tokens"}

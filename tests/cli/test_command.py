@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -10,9 +9,6 @@ from analysis.commands import COMMANDS, request
 from analysis.declaration import field, fields_of
 from analysis.declaration.command import Command
 from analysis.errors import BadSetting
-from analysis.runs.keys import asked_now
-from analysis.runs.run import Marks
-from tests.made.stored_runs import PROTOCOL, result
 
 
 def test_the_key_of_a_request_does_not_change_when_a_field_with_a_default_is_added():
@@ -31,16 +27,6 @@ def test_the_key_of_a_request_does_not_change_when_a_field_with_a_default_is_add
 
     assert (Sum(first=2).key, Sum().key) == before == (Sum(first=2, second=5).key, Sum(first=1).key)
     assert Sum(second=6).key not in before
-
-
-def test_a_run_is_found_however_its_arguments_are_spelled_and_one_from_before_by_its_own_spelling(store):
-    given = {"model": "demo", "text": "0123456789ab", "seed": 0}
-    run = store.put("groups", given, result(), PROTOCOL, 1.0)
-    assert store.find(request("groups", {"text": "0123456789ab"})).id == run.id
-    older = replace(asked_now("pairs", given), defaults=None)
-    store._own.place(older, result(), PROTOCOL, 1.0, Marks())
-    assert older.key != asked_now("pairs", given).key
-    assert store.find("pairs", given).id == older.key
 
 
 @pytest.mark.parametrize("verb", ["calibrate", "train-router", "generate"])

@@ -81,22 +81,20 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
     assert "--min-distance" in desk.help("pairs") and '"controls"' in desk.help("pairs")
 
 
-REFUSED = {
-    "a distance beyond the text": ("pairs", "--min-distance 64", "smallest distance is 64 tokens"),
-    "a window beyond the model": ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
-    "a prefix beyond the model": ("continuation", "--prefix 100000 --methods snapkv", "length of the prefix"),
-    "a setting that no method has": ("evaluate", "--methods streaming_llm --set streaming_llm.windw=4", "'windw'"),
-    "a method that is none": ("evaluate", "--methods nosuch", "nosuch"),
-    "a router that is none": ("groups", "--router k99-top7", "99 groups"),
-    "a model that is not here": ("statistics", "--model nobody/nothing", "nobody/nothing"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_price_refuses_what_a_run_would(case, desk, monkeypatch):
+@pytest.mark.parametrize(
+    ("verb", "words", "said"),
+    [
+        ("pairs", "--min-distance 64", "smallest distance is 64 tokens"),
+        ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
+        ("evaluate", "--methods streaming_llm --set streaming_llm.windw=4", "'windw'"),
+        ("groups", "--router k99-top7", "99 groups"),
+        ("statistics", "--model nobody/nothing", "nobody/nothing"),
+    ],
+)
+def test_a_price_refuses_what_a_run_would(verb, words, said, desk, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    verb, words, said = REFUSED[case]
-    words = f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'} {words}"  # of two models the last one counts
+    # Of two models the last one counts.
+    words = f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'} {words}"
     with pytest.raises(AnalysisError, match=said):
         desk.price(verb, words)
     with pytest.raises(AnalysisError, match="Ask `price`"):

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from contextlib import closing
 
 import pytest
 
@@ -42,10 +41,10 @@ def protocol(home, capsys):
 def test_take_works_from_the_run_that_a_command_names(home, protocol, capsys):
     """On the bundled model, whose weights lie in another type than it is measured in here."""
     run = protocol("evaluate", "text.txt", "--methods", "dense,streaming_llm", "--window", 48)["run"]
-    with closing(RunStore()) as store:
-        stored = store.open(run)
-        assert stored.verb == "evaluate" and store.text(text_hash(SHORT)) == ("text.txt", SHORT)
-        assert [row["method"] for row in stored.numbers["rows"]] == ["dense", "streaming_llm"]
+    store = RunStore()
+    stored = store.open(run)
+    assert stored.verb == "evaluate" and store.text(text_hash(SHORT)) == ("text.txt", SHORT)
+    assert [row["method"] for row in stored.numbers["rows"]] == ["dense", "streaming_llm"]
     assert main(["take", run, "-o", "window.zip"]) == 0, capsys.readouterr().err
     zipfile.ZipFile("window.zip").extractall("taken")
     written = (home / "taken" / "README.md").read_text()
@@ -55,12 +54,6 @@ def test_take_works_from_the_run_that_a_command_names(home, protocol, capsys):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == [f"torch.{stored.protocol['dtype']}", "6", "focuscope"]
-
-
-def test_a_continuation_is_a_run_too(home, protocol, capsys):
-    words = ["text.txt", "--prefix", 40, "--continuation", 8, "--cuts", 2, "--methods", "dense,snapkv"]
-    run = protocol("continuation", *words, "--set", "snapkv.window=8", "--model", "tiny")["run"]
-    assert main(["take", run, "-o", "kept.zip"]) == 0, capsys.readouterr().err
 
 
 def test_a_method_is_taken_along_without_a_run(home, capsys):
@@ -83,29 +76,27 @@ def test_a_method_is_taken_along_without_a_run(home, capsys):
         (["schema", "inspect"], False),
     ],
 )
-def test_every_protocol_holds_the_run_or_none(protocol, words, stored):
+def test_every_protocol_holds_the_run_or_none_and_the_same_command_the_same(protocol, capsys, words, stored):
     run = protocol(*words)["run"]
     assert (run is not None) == stored == bool(COMMANDS[words[0]].page)
     if stored:
-        with closing(RunStore()) as store:
-            assert store.open(run).verb == words[0]
+        assert RunStore().open(run).verb == words[0] and protocol(*words)["run"] == run
+        assert main([*words, "--plan", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["stored"] == run
 
 
-def test_the_same_command_names_the_same_run_and_a_plan_finds_it(home, protocol, capsys):
-    words = ["statistics", "text.txt", "--model", "tiny"]
-    run = protocol(*words)["run"]
-    assert protocol(*words)["run"] == run
-    assert main([*words, "--plan", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["stored"] == run
+def test_what_cannot_be_stored_is_printed_all_the_same(home, protocol):
+    (home / "installation").write_text("a file where the folder would be")
+    assert protocol("inspect", "text.txt", "--model", "tiny")["run"] is None
 
 
 def test_a_run_with_fitted_state_elsewhere_is_another_and_is_taken_with_it(home, protocol, capsys):
     words = ["evaluate", "text.txt", "--methods", "dense,streaming_llm", "--window", 48, "--model", "tiny"]
     usual, other = protocol(*words)["run"], protocol(*words, "--state", "fitted")["run"]
     assert usual != other
-    with closing(RunStore()) as store:
-        assert store.open(other).request["state"] == str(home / "fitted")
-        assert store.open(other).request["model"] == str(home / "tiny")
+    store = RunStore()
+    assert store.open(other).request["state"] == str(home / "fitted")
+    assert store.open(other).request["model"] == str(home / "tiny")
     assert main(["take", other, "-o", "other.zip"]) == 0, capsys.readouterr().err
 
 
@@ -115,13 +106,8 @@ def test_times_are_measured_again_and_the_printed_ones_are_the_runs(home, protoc
     for _ in range(2):
         assert main(words) == 0, capsys.readouterr().err
         answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    with closing(RunStore()) as store:
-        stored = store.open(answer["protocol"]["run"]).numbers
+    store = RunStore()
+    stored = store.open(answer["protocol"]["run"]).numbers
     assert {name: stored[name] for name in answer if name != "protocol"} == {
         name: value for name, value in answer.items() if name != "protocol"
     }
-
-
-def test_what_cannot_be_stored_is_printed_all_the_same(home, protocol, monkeypatch):
-    (home / "installation").write_text("a file where the folder would be")
-    assert protocol("inspect", "text.txt", "--model", "tiny")["run"] is None

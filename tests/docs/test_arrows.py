@@ -250,8 +250,7 @@ SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting", "blockwise
 COMPOSED = {  # what takes the rules of other methods, and whose
     "ada_kv": "snapkv tova h2o keydiff expected_attention",
     "pyramid_kv": "snapkv",
-    "eviction": "snapkv tova h2o keydiff",
-    "block_maps": "skip_softmax vertical_slash flex_prefill xattention",
+    "rules": "ada_kv snapkv tova h2o keydiff skip_softmax vertical_slash flex_prefill xattention",
 }
 
 
