@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ...answer import Worded, doc, record
+from ...commands.quality import Generate
 from ...errors import BadSetting
 from ...models import Model
 from ...seam.cache import sees_all
@@ -13,13 +14,12 @@ from ...timing import check_model_memory, processor
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..speed.launch import first_difference
-from ..text.held_out import check_range
 from ..text.text import token_table
-from .prompt import TAIL, pieces, prompt
 from .reading import readings
-from .writing import Written, ends, write
+from .writing import TAIL, Written, ends, pieces, prompt, write
 
-MAX_NEW, MAX_METHODS = 256, 2
+MAX_METHODS = 2
+OWN_KERNEL = "each method's own kernel where it has one"
 TRACED = 8192  # tokens of a prompt up to which the answer is read again to see what it read
 USUAL = {"name": "snapkv", "settings": {"ratio": 0.75}}
 
@@ -67,34 +67,23 @@ class Generated(Worded):
     lost: np.ndarray | None = doc("float16: all that it would have given to what it did not read", default=None)
 
 
-def generate(
-    model: str = "demo",
-    text: str = "",
-    methods: list[dict] | None = None,
-    question: str = "",
-    new_tokens: int = 48,
-    length: int | None = None,
-    known: bool = True,
-    chat: bool = True,
-    *,
-    context: Context,
-) -> Generated:
+def generate(request: Generate, *, context: Context) -> Generated:
     """The most likely `new_tokens` after a text and a `question`, dense and under each of at most two `methods`.
 
     The prompt is the first `length` tokens of the text (as many as fit unless given), then the question, inside the
     tokenizer's chat template where `chat` and it has one. Methods that drop keys, or read blocks of a prompt, decide
     once: with the question in sight where it is `known`, else when the text has been read. SnapKV at a quarter of the
-    keys unless methods are prompted. Tokens are shown as they are made. Errors: BadSetting, BadText, TooLarge.
+    keys unless methods are named. Tokens are shown as they are made. Errors: BadSetting, BadText, TooLarge.
     """
-    check_range("The number of new tokens", new_tokens, 2, MAX_NEW)
-    sparse = [spec for spec in ([USUAL] if methods is None else methods) if spec.get("name") != "dense"]
+    new_tokens = request.new_tokens
+    sparse = [spec for spec in ([USUAL] if request.methods is None else request.methods) if spec.get("name") != "dense"]
     if len(sparse) > MAX_METHODS:
         raise BadSetting(f"{len(sparse)} methods were asked for: choose at most {MAX_METHODS} beside dense.")
-    lm = context.model(model)
-    prompted = prompt(context, lm, text, question, length, lm.max_positions - new_tokens, chat)
+    lm = context.model(request.model)
+    prompted = prompt(context, lm, request, lm.max_positions - new_tokens)
     sides = candidates(context, lm, [{"name": "dense"}, *sparse], FAMILIES)
     check_model_memory(lm, len(prompted.ids), new_tokens, 1)
-    cut = len(prompted.ids) if known else prompted.cut
+    cut = len(prompted.ids) if request.known else prompted.cut
     written, read, shown = [], [], Shown(context, lm, [side.label for side in sides], new_tokens)
     traced = len(prompted.ids) <= TRACED
     for index, side in enumerate(sides):
@@ -105,8 +94,8 @@ def generate(
             context.progress((index + 0.8) / len(sides), f"{side.label}: what it read")
             read.append(readings(lm, side.method, prompted.ids, cut, answer.tokens))
     rows = [_row(lm, side, answer, written[0]) for side, answer in zip(sides, written, strict=True)]
-    about = {"question": question or None, "known": known, "new_tokens": new_tokens, "chat": prompted.templated}
-    about |= {"processor": processor(str(lm.device)), "kernel": "each method's own kernel where it has one"}
+    about = {"question": request.question or None, "known": request.known, "new_tokens": new_tokens}
+    about |= {"chat": prompted.templated, "processor": processor(str(lm.device))}
     return Generated(
         rows=rows,
         prompt_tokens=len(prompted.ids),
@@ -118,12 +107,12 @@ def generate(
         kv_heads=lm.num_kv_heads,
         windows=_windows(lm),
         sentence=_sentence(rows),
-        notes=_notes(prompted.reading.notes, rows, traced, bool(question) and not known),
+        notes=_notes(prompted.reading.notes, rows, traced, bool(request.question) and not request.known),
         tokens=token_table(prompted.reading),
         answers=_answers(lm, prompted.ids, written),
         kept=np.stack([np.packbits(answer.kept_keys) for answer in written]),
         **_stacked(read),
-        protocol=protocol("generate", lm, text, len(prompted.ids), **about),
+        protocol=protocol("generate", lm, request.text, len(prompted.ids), **about, kernel=OWN_KERNEL),
     )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.commands.quality import Generate
 from analysis.corpus import sample_texts
 from analysis.studies.context import Context
 from analysis.studies.generate.generate import generate
@@ -41,6 +42,7 @@ def test_it_is_said_where_dense_attention_is_wrong_too(dense, other, kind):
 @pytest.mark.parametrize("title, question", EXAMPLES)
 def test_the_bundled_model_answers_every_example_right(store, title, question):
     (text,) = (text for name, text in sample_texts().values() if name.startswith(title))
-    made = generate("demo", store.put_text(text, title), [], question, 8, context=Context(store))
+    request = Generate(text=store.put_text(text, title), methods=[], question=question, new_tokens=8)
+    made = generate(request, context=Context(store))
     prompt = "".join(made.tables["tokens"]["piece"])
     assert made.numbers["rows"][0]["text"].strip().startswith(stated(prompt, question))

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.commands.quality import Generate
 from analysis.corpus import partial_bytes
 from analysis.errors import BadSetting, TooLarge
 from analysis.models import load_model
 from analysis.studies.generate.generate import generate
-from analysis.studies.generate.prompt import pieces, prompt
+from analysis.studies.generate.writing import pieces, prompt
 from tests.made.evaluating import TEXT
 
 SNAPKV = {"name": "snapkv", "settings": {"ratio": 0.75, "window": 4}}
@@ -23,7 +24,8 @@ def ask(context, home):
         key, shown = context.add_text("a text", text), []
         context.show, context.at = shown.append, lambda fraction, stage: None
         given = {"length": 40, "new_tokens": NEW} | arguments
-        return generate(str(home / "tiny"), key, methods, **given, context=context), shown
+        request = Generate(model=str(home / "tiny"), text=key, methods=methods, **given)
+        return generate(request, context=context), shown
 
     return run
 
@@ -109,12 +111,12 @@ def test_the_chat_template_stands_around_text_and_question(context, home):
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     key = context.add_text("a text", TEXT)
-    made = prompt(context, lm, key, "who sat?", 12, 60, True)
+    made = prompt(context, lm, Generate(text=key, question="who sat?", length=12, chat=True), 60)
     assert made.reading.text.startswith("<user> the cat") and made.reading.text.endswith("\n\nwho sat?\n<assistant>")
     assert made.ids[0] == lm.tokenizer.bos_token_id and (made.ids == lm.tokenizer.bos_token_id).sum() == 1
     inside = "".join(made.reading.tokens.pieces[made.reading.tokens.begin : made.cut])
     assert inside.lstrip("▁").startswith("<user> the cat") and "who" not in inside and made.templated
-    plain = prompt(context, lm, key, "who sat?", 12, 60, False)
+    plain = prompt(context, lm, Generate(text=key, question="who sat?", length=12, chat=False), 60)
     assert plain.reading.text.endswith("\n\nwho sat?") and not plain.templated
 
 
