@@ -1,33 +1,21 @@
 """The methods by name. Adding one: a file here, a line in METHODS, a hand-worked test, a README row."""
 
-from .ada_kv import AdaKV
-from .base import Method
+from .base import Dense, Method
+from .block_sparse import FlexPrefill, SkipSoftmax, VerticalSlash, XAttention
 from .bucket_routing import BucketRouting
 from .csa import CSA
-from .dense import Dense
 from .duo_attention import DuoAttention
+from .eviction import H2O, TOVA, AdaKV, KeyDiff, PyramidKV, SnapKV
 from .expected_attention import ExpectedAttention
-from .flex_prefill import FlexPrefill
-from .focal import Focal
-from .focal_learned import FocalLearned
+from .focal import Focal, FocalLearned
 from .focus import Focus
-from .h2o import H2O
-from .keydiff import KeyDiff
-from .longformer import Longformer
 from .magicpig import MagicPIG
-from .oracle_topk import OracleTopK
-from .oracle_topp import OracleTopP
+from .oracle import OracleTopK, OracleTopP
 from .performer import Performer
-from .pyramid_kv import PyramidKV
 from .quest import Quest
 from .routing_transformer import RoutingTransformer
-from .skip_softmax import SkipSoftmax
-from .snapkv import SnapKV
 from .sparq import SparQ
-from .streaming_llm import StreamingLLM
-from .tova import TOVA
-from .vertical_slash import VerticalSlash
-from .xattention import XAttention
+from .windows import Longformer, StreamingLLM
 
 METHODS: dict[str, type[Method]] = {  # the first four are those a page compares at first
     "dense": Dense,

@@ -118,6 +118,19 @@ class Method(Hooks):
         }
 
 
+@dataclass
+class Dense(Method):
+    """Each token reads all tokens before it, as the stock model does.
+
+    It runs through the same code as every other method and gives the stock model's logits, which the parity badge
+    shows. What another method changes therefore comes from that method alone.
+    """
+
+    title = "Dense"
+    paper = "Vaswani et al., 2017"
+    dense = True
+
+
 def read_all(call: Call) -> Attended:
     """Every key up to the query by torch's own kernel, with gradients: for methods that only change the queries."""
     length = call.query.shape[2]

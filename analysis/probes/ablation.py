@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..errors import BadSetting
-from ..methods.dense import Dense
+from ..methods.base import Dense
 from ..metrics.quality import divergence
 from ..seam.attention import apply
 from ..seam.layers import decoder_layers

@@ -59,32 +59,75 @@ class TokenMemory:
         return layer in self._rows
 
 
+class InOrder:
+    """Keys and values of a layer in the order of the text, in buffers with room: a step copies the new token alone."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Begin with keys and values [B, G, T, D]."""
+        self.buffers = Growing(keys), Growing(values)
+
+    @property
+    def rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values [B, G, T, D]."""
+        return self.buffers[0].rows, self.buffers[1].rows
+
+    length = property(lambda self: self.buffers[0].length)
+    nbytes = property(lambda self: sum(buffer.nbytes for buffer in self.buffers))
+    read_bytes = property(lambda self: sum(rows.nbytes for rows in self.rows))
+
+    def put(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Append keys and values [B, G, n, D]."""
+        for buffer, new in zip(self.buffers, (keys, values), strict=True):
+            buffer.put(new)
+
+
+class ByGroup:
+    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, members: torch.Tensor, window: int, n_sink: int):
+        self.texts = [
+            GroupMajor(*row, window, n_sink) for row in zip(keys.split(1), values.split(1), members, strict=True)
+        ]
+        self.window, self.n_sink, self.coming = window, n_sink, members
+
+    length = property(lambda self: self.texts[0].length)
+    nbytes = property(lambda self: sum(text.nbytes for text in self.texts))
+    read_bytes = property(lambda self: sum(text.read_bytes for text in self.texts))
+
+    def put(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Append one token: keys and values [B, G, 1, D]."""
+        for text, *row in zip(self.texts, _each(keys), _each(values), self.coming[:, 0], strict=True):
+            text.put(*row)
+
+
 class GrowingLayer(CacheLayerMixin):
-    """Keys and values of one layer in buffers with room: a step copies the new token, not the past."""
+    """One layer of a KV cache. `update` returns all keys and values while they lie in order, else the new ones.
+
+    `held` has `length`, `nbytes`, `read_bytes` of a step, and `put`.
+    """
 
     supports_early_init = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._kept: tuple[Growing, Growing] | None = None
+        self.held: InOrder | ByGroup | Ragged | None = None
+        self.peak = 0  # bytes that were held at once while the order changed
 
     def lazy_initialization(self, key_states, value_states) -> None:
         """Begin with keys and values [B, G, T, D]."""
-        self._kept = Growing(_own(key_states)), Growing(_own(value_states))
-        self.is_initialized = True
+        self.held, self.is_initialized = InOrder(_own(key_states), _own(value_states)), True
 
     def update(self, key_states, value_states, *args, **kwargs):
-        """Append keys and values [B, G, n, D]; returns all of them."""
-        if self._kept is None:
+        """Append keys and values [B, G, n, D]."""
+        if self.held is None:
             self.lazy_initialization(key_states, value_states)
         else:
-            for buffer, new in zip(self._kept, (key_states, value_states), strict=True):
-                buffer.put(new)
-        return tuple(buffer.rows for buffer in self._kept)
+            self.held.put(key_states, value_states)
+        return self.held.rows if isinstance(self.held, InOrder) else (key_states, value_states)
 
     def get_seq_length(self) -> int:
-        """Tokens held."""
-        return 0 if self._kept is None else self._kept[0].length
+        """Tokens of the text so far."""
+        return 0 if self.held is None else self.held.length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that a mask must cover, and the place of the first."""
@@ -98,151 +141,88 @@ class GrowingLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget everything."""
-        self._kept, self.is_initialized = None, False
+        self.held, self.is_initialized, self.peak = None, False, 0
 
     def reorder_cache(self, beam_idx) -> None:
         """Refused: beams need their own order of texts."""
         raise AnalysisError("Beam search is not supported with this KV cache: use greedy decoding or sampling.")
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, free room included."""
-        return sum(buffer.nbytes for buffer in self._kept or ())
-
-    @property
-    def most_bytes(self) -> int:
-        """The most bytes that were held at once since the text began."""
-        return self.nbytes
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of keys and values that a step reads."""
-        return sum(buffer.rows.nbytes for buffer in self._kept or ())
-
 
 class GroupedLayer(GrowingLayer):
-    """Keys and values of one layer sorted by group, once `sort` was called; a growing layer before.
+    """Sorted by group once `sort` was called: `attend` then computes what a step reads. The seam sets `coming`, the
+    memberships of the tokens that are about to come, [B, n, K]."""
 
-    Sorted, `update` hands back the new token only, and `attend` computes what it reads. The seam sets `coming`, the
-    memberships of the tokens that are about to come, [B, n, K].
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.coming: torch.Tensor | None = None
-        self._texts: list[GroupMajor] | None = None
+    coming: torch.Tensor | None = None
 
     @property
     def is_sorted(self) -> bool:
         """Whether the layer is sorted by group now."""
-        return self._texts is not None
+        return isinstance(self.held, ByGroup)
 
     def sort(self, members: torch.Tensor, window: int, n_sink: int) -> None:
-        """File all tokens by group: members bool [B, T, K]. Nothing is done where that is so already."""
-        if self.is_sorted and (self._texts[0].window, self._texts[0].n_sink) == (window, n_sink):
-            return
-        keys, values = (x.split(1) for x in self.restore())
-        rows = zip(keys, values, members, strict=True)
-        self._texts, self._kept = [GroupMajor(*row, window, n_sink) for row in rows], None
+        """Sort tokens by group: members bool [B, T, K]. Idempotent."""
+        if not self.is_sorted or (self.held.window, self.held.n_sink) != (window, n_sink):
+            self.held = ByGroup(*self.restore(), members, window, n_sink)
 
     def restore(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Back to the order of the text; returns all keys and values [B, G, T, D]."""
         if self.is_sorted:
-            keys, values = zip(*(text.in_order() for text in self._texts), strict=True)
-            self._kept, self._texts = (Growing(torch.cat(keys)), Growing(torch.cat(values))), None
-        return tuple(buffer.rows for buffer in self._kept)
+            keys, values = zip(*(text.in_order() for text in self.held.texts), strict=True)
+            self.held = InOrder(torch.cat(keys), torch.cat(values))
+        return self.held.rows
 
     def update(self, key_states, value_states, *args, **kwargs):
-        """Append keys and values [B, G, n, D]; returns all of them, or the new ones of a layer that stays sorted."""
-        if self.is_sorted and key_states.shape[2] != 1:
-            self.restore()
-        if not self.is_sorted:
-            return super().update(key_states, value_states)
-        for text, *row in zip(self._texts, _each(key_states), _each(value_states), self.coming[:, 0], strict=True):
-            text.put(*row)
-        return key_states, value_states
+        """As of any layer here; several tokens at once bring back the order of the text."""
+        if self.is_sorted:
+            self.held.coming = self.coming
+            if key_states.shape[2] != 1:
+                self.restore()
+        return super().update(key_states, value_states)
 
     def attend(self, query: torch.Tensor, scale: float) -> torch.Tensor:
         """What the last token reads: query [B, H, 1, D] -> [B, H, 1, D]."""
-        read = [text.attend(q, scale) for text, q in zip(self._texts, _each(query), strict=True)]
+        read = [text.attend(q, scale) for text, q in zip(self.held.texts, _each(query), strict=True)]
         return torch.cat(read) if read[1:] else read[0]
-
-    def get_seq_length(self) -> int:
-        return self._texts[0].length if self.is_sorted else super().get_seq_length()
-
-    def reset(self) -> None:
-        super().reset()
-        self._texts = None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(text.nbytes for text in self._texts) if self.is_sorted else super().nbytes
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of keys and values that the last step read."""
-        return sum(text.read_bytes for text in self._texts) if self.is_sorted else super().read_bytes
 
 
 class CompactLayer(GrowingLayer):
-    """Keys and values of one layer of which `compact` drops some for good, of each head others; a growing layer before.
-
-    Compacted, `update` hands back the new tokens only, and `attend` computes what they read. Places and lengths stay
-    those of the whole text.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.held: Ragged | None = None
-        self._most = 0  # bytes held when keys were dropped, with the copy of those that stay
+    """Once `compact` dropped keys for good, of each head others, `attend` of `held` computes what new tokens read."""
 
     @property
     def is_compact(self) -> bool:
         """Whether keys were dropped."""
-        return self.held is not None
+        return isinstance(self.held, Ragged)
 
     def compact(self, kept: torch.Tensor) -> None:
         """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
-        before = self.nbytes
-        self.held = Ragged(*(buffer.rows for buffer in self._kept), kept)
-        self._most = before + self.held.nbytes
-        self._kept = None
-
-    def update(self, key_states, value_states, *args, **kwargs):
-        """Append keys and values [B, G, n, D]; returns all of them, or the new ones of a compacted layer."""
-        if not self.is_compact:
-            return super().update(key_states, value_states)
-        self.held.put(key_states, value_states)
-        return key_states, value_states
-
-    def get_seq_length(self) -> int:
-        return self.held.length if self.is_compact else super().get_seq_length()
-
-    def reset(self) -> None:
-        super().reset()
-        self.held, self._most = None, 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.held.nbytes if self.is_compact else super().nbytes
-
-    @property
-    def most_bytes(self) -> int:
-        return max(self._most, self.nbytes)
-
-    @property
-    def read_bytes(self) -> int:
-        return self.held.read_bytes if self.is_compact else super().read_bytes
+        before = self.held
+        self.held = Ragged(*before.rows, kept)
+        self.peak = before.nbytes + self.held.nbytes  # the copy stands beside what it is made of
 
 
 class GrowingCache(Cache):
-    """Dense, but no step copies the past: the fastest cache for dense attention that runs any model as it is."""
+    """Dense, but no step copies the past: the fastest cache for dense attention that runs any model as it is.
 
-    kept = GrowingLayer  # in the place of a layer that keeps the whole past; others are those that transformers takes
+    Layers with a sliding window stay those of transformers.
+    """
+
+    layer_kind = GrowingLayer  # in the place of a layer that keeps the whole past
 
     def __init__(self, config):
         layers_of_model = DynamicCache(config=config).layers
-        super().__init__(layers=[self.kept() if type(layer) is DynamicLayer else layer for layer in layers_of_model])
+        super().__init__(layers=[self.layer_kind() if type(one) is DynamicLayer else one for one in layers_of_model])
+
+
+class GroupedCache(GrowingCache):
+    """A group-major KV cache, inside `apply(..., kernels=True)`: a layer is sorted once its method read a prompt."""
+
+    layer_kind = GroupedLayer
+
+
+class CompactCache(GrowingCache):
+    """A KV cache whose layers a method compacts once they hold a prompt, inside `apply(..., kernels=True)`."""
+
+    layer_kind = CompactLayer
 
 
 def sees_all(config, layers: int) -> list[bool]:
@@ -251,31 +231,9 @@ def sees_all(config, layers: int) -> list[bool]:
     return [type(layer) is DynamicLayer for layer in cache_layers] if cache_layers else [True] * layers
 
 
-class GroupedCache(GrowingCache):
-    """A group-major KV cache, for `as_past`, inside `apply(..., kernels=True)`.
-
-    A layer is sorted once its method attended to a prompt; layers with a sliding window stay as they are.
-    """
-
-    kept = GroupedLayer
-
-
-class CompactCache(GrowingCache):
-    """A KV cache whose layers a method compacts once they hold the prompt, inside `apply(..., kernels=True)`."""
-
-    kept = CompactLayer
-
-
 def cache_bytes(cache: Cache) -> tuple[int, int]:
     """(bytes held, bytes of keys and values that a step reads) of a KV cache."""
-    total = read = 0
-    for layer in cache.layers:
-        if isinstance(layer, GrowingLayer):
-            total, read = total + layer.nbytes, read + layer.read_bytes
-        else:
-            size = layer.keys.nbytes + layer.values.nbytes
-            total, read = total + size, read + size
-    return total, read
+    return sum(_size(layer)[0] for layer in cache.layers), sum(_size(layer)[1] for layer in cache.layers)
 
 
 def most_bytes(cache: Cache) -> int:
@@ -283,9 +241,8 @@ def most_bytes(cache: Cache) -> int:
     before the next one is read."""
     below = peak = 0
     for layer in cache.layers:
-        is_ours = isinstance(layer, GrowingLayer)
-        size = layer.nbytes if is_ours else layer.keys.nbytes + layer.values.nbytes
-        peak, below = max(peak, below + (layer.most_bytes if is_ours else size)), below + size
+        held, _ = _size(layer)
+        peak, below = max(peak, below + max(held, getattr(layer, "peak", 0))), below + held
     return peak
 
 
@@ -293,11 +250,19 @@ def keys_held(cache: Cache) -> float:
     """Keys that a key-value head holds, the mean over texts, heads and layers."""
     counts = []
     for layer in cache.layers:
-        if isinstance(layer, CompactLayer) and layer.is_compact:
-            counts.append(float(layer.held.counts.mean()))
+        if isinstance(layer, GrowingLayer):
+            compact = isinstance(layer.held, Ragged)
+            counts.append(float(layer.held.counts.mean()) if compact else layer.get_seq_length())
         else:
-            counts.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
+            counts.append(layer.keys.shape[-2])
     return sum(counts) / len(counts)
+
+
+def _size(layer: CacheLayerMixin) -> tuple[int, int]:
+    """Bytes held, and bytes that a step reads."""
+    if isinstance(layer, GrowingLayer):
+        return (layer.held.nbytes, layer.held.read_bytes) if layer.held else (0, 0)
+    return (layer.keys.nbytes + layer.values.nbytes,) * 2
 
 
 def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -326,16 +291,13 @@ def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
 def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
     """Raise BadModel where a layer hands over other than one key for each of the text's `tokens` so far: the places of
     queries and keys would be guessed. A static cache may hand over more, a sliding one and our own fewer."""
-    is_ours = isinstance(held, GroupedLayer | CompactLayer)
-    if keys > tokens and not isinstance(held, StaticLayer):
+    more = keys > tokens and not isinstance(held, StaticLayer)
+    may_drop = (GroupedLayer, CompactLayer, DynamicSlidingWindowLayer, StaticLayer)
+    if more or (keys < tokens and not isinstance(held, may_drop)):
+        why = "and its KV cache does not say where they belong" if more else "so others were dropped from its KV cache"
         raise BadModel(
-            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, and its KV cache does not say where "
-            "they belong: choose another model, or another KV cache."
-        )
-    if keys < tokens and not (is_ours or isinstance(held, DynamicSlidingWindowLayer | StaticLayer)):
-        raise BadModel(
-            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, so others were dropped from its KV "
-            "cache: choose another KV cache."
+            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, {why}: choose another model, or "
+            "another KV cache."
         )
 
 
@@ -346,23 +308,17 @@ def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Ca
     """
 
     def checked(*args, **kwargs):
-        configs = (*args, kwargs.get("generation_config"))
-        config = next(
-            (config_given for config_given in configs if isinstance(config_given, GenerationConfig)),
-            lm.generation_config,
-        )
+        configs = [config for config in (*args, *kwargs.values()) if isinstance(config, GenerationConfig)]
+        config = configs[0] if configs else lm.generation_config
         beams = kwargs.get("num_beams") or config.num_beams or 1
         if beams > 1:
             raise AnalysisError(
                 f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling."
             )
-        other_caches = [kwargs.get(name, getattr(config, name, None)) for name in OTHER_CACHES]
-        chosen = any(isinstance(value, Cache) for value in kwargs.values()) or any(
-            value is not None for value in other_caches
-        )
+        chosen = any(isinstance(value, Cache) for value in kwargs.values())
+        chosen |= any(kwargs.get(name, getattr(config, name, None)) is not None for name in OTHER_CACHES)
         if not chosen and kwargs.get("use_cache", config.use_cache) is not False:
-            cache = own_cache()
-            if cache is not None:
+            if (cache := own_cache()) is not None:
                 kwargs |= as_past(lm, cache)
         return generate(*args, **kwargs)
 

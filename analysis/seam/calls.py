@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import BadSetting
 from ..kernels import Plan
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
@@ -34,6 +35,19 @@ class Prompt:
         query, key = at_least_float32(query), at_least_float32(key)
         tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
         return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
+
+
+def states_alone(queries: Tensor, keys: Tensor, values: Tensor, scoring: Scoring | None) -> Prompt:
+    """States without a layer, as a method sees those of one. Errors: BadSetting for shapes that do not fit."""
+    fits = queries.shape[0] == keys.shape[0] and queries.shape[2:] == keys.shape[2:] and keys.shape == values.shape
+    if not fits or queries.shape[1] % keys.shape[1]:
+        raise BadSetting(
+            f"Queries {list(queries.shape)}, keys {list(keys.shape)} and values {list(values.shape)} do not belong "
+            "together: [B, H, L, D] and twice [B, G, L, D] are needed, G a divisor of H."
+        )
+    first = torch.zeros(len(queries), dtype=torch.long, device=queries.device)
+    exact = at_least_float32(queries), at_least_float32(keys)
+    return Prompt(0, *exact, values, first, None, None, scoring or Scoring.plain(queries))
 
 
 @dataclass(frozen=True)

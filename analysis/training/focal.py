@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import AnalysisError, BadSetting
-from ..methods.focal_learned import DENSE, FocalLearned, FocalWeights
+from ..methods.focal import DENSE, FocalLearned, FocalWeights
 from ..metrics.quality import perplexity
 from ..seam.attention import apply
 from .focus import _frozen

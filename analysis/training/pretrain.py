@@ -24,7 +24,7 @@ from .. import methods
 from ..errors import BadSetting
 from ..files import append, write_text
 from ..groups.router import FocusRouter
-from ..methods.focal_learned import FocalWeights
+from ..methods.focal import FocalWeights
 from ..seam.attention import apply
 from .checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from .mixture import plan

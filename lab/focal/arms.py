@@ -19,7 +19,7 @@ from analysis.corpus import text_hash, token_stream
 from analysis.files import clear, read_json, write_json, write_whole
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.focal_learned import FocalWeights
+from analysis.methods.focal import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
 from analysis.seam.attention import apply

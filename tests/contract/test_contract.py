@@ -9,7 +9,7 @@ from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.focal_learned import FocalWeights
+from analysis.methods.focal import FocalWeights
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply
 from tests.conftest import all_of_them

@@ -246,12 +246,8 @@ def test_libraries_stay_in_their_rooms(library):
                 )
 
 
-SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting", "blockwise")}  # what methods are made of
-COMPOSED = {  # what takes the rules of other methods, and whose
-    "ada_kv": "snapkv tova h2o keydiff expected_attention",
-    "pyramid_kv": "snapkv",
-    "rules": "ada_kv snapkv tova h2o keydiff skip_softmax vertical_slash flex_prefill xattention",
-}
+SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting")}  # what methods are made of
+COMPOSED = {"eviction": "expected_attention"}  # Ada-KV takes the scores of other methods
 
 
 def test_a_method_never_imports_another_method_but_those_that_are_made_of_others():

@@ -10,7 +10,7 @@ import analysis
 from analysis.errors import BadSetting
 from analysis.kernels import block_maps, blocks as module
 from analysis.kernels.blocks import block_attention, block_mask
-from analysis.methods.rules import block_map
+from analysis.methods.block_sparse import block_map
 
 KINDS = ("skip_softmax", "vertical_slash", "flex_prefill", "xattention")
 

@@ -6,7 +6,7 @@ import torch
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.rules import block_map
+from analysis.methods.block_sparse import block_map
 from analysis.seam.attention import apply, ran
 from tests.made.tiny import left_padded, tiny, token_ids
 

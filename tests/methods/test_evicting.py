@@ -9,12 +9,11 @@ import torch
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
-from analysis.methods.ada_kv import RULES
 from analysis.methods.base import Method
 from analysis.methods.duo_attention import heads_of_file
 from analysis.methods.evicting import attention_weights, evict
+from analysis.methods.eviction import RULES, eviction_scores
 from analysis.methods.expected_attention import mean_rotation
-from analysis.methods.rules import eviction_scores
 from analysis.models import load_model
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran

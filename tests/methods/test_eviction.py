@@ -9,10 +9,8 @@ import analysis
 from analysis.errors import BadSetting
 from analysis.kernels.scoring import Scoring
 from analysis.methods.evicting import evict
+from analysis.methods.eviction import H2O, eviction_scores, falling_budget
 from analysis.methods.expected_attention import expected_scores
-from analysis.methods.h2o import H2O
-from analysis.methods.pyramid_kv import falling_budget
-from analysis.methods.rules import eviction_scores
 
 KINDS = ("snapkv", "tova", "h2o", "keydiff")
 

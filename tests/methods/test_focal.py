@@ -9,7 +9,7 @@ import torch
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.focal_learned import DENSE, FocalWeights, _Clip
+from analysis.methods.focal import DENSE, FocalWeights, _Clip
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.seam.attention import Block, apply

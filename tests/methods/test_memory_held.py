@@ -92,5 +92,5 @@ def test_a_view_of_something_larger_is_not_kept_alive():
     with torch.no_grad():
         lm(token_ids(1, 32), **as_past(lm, cache), use_cache=True)
     for layer in cache.layers:
-        for buffer in layer._kept:
+        for buffer in layer.held.buffers:
             assert isinstance(buffer, Growing) and buffer.rows.untyped_storage().nbytes() == buffer.rows.nbytes

@@ -208,6 +208,6 @@ def test_what_it_cannot_run_on_is_refused():
         ROUTING(centroids(layers=2)).check(lm)
     with pytest.raises(BadSetting, match="window of Routing Transformer is 0 and must lie between"):
         ROUTING(centroids(), window=0)
-    with pytest.raises(BadSetting, match="rotary is 'half' and must be one of kept, undone"):
+    with pytest.raises(BadSetting, match="rotary of Routing Transformer is .half. and must"):
         ROUTING(centroids(), rotary="half")
     assert ROUTING(centroids()).clusters == C, "what was fitted"

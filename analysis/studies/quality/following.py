@@ -11,7 +11,7 @@ from ...commands.quality import Continuation, Search
 from ...errors import BadSetting
 from ...kernels.parts import now
 from ...methods.base import Method
-from ...methods.blockwise import Blockwise
+from ...methods.block_sparse import Blockwise
 from ...models import Model
 from ...seam.arguments import as_past
 from ...seam.attention import apply

@@ -10,7 +10,7 @@ from ...errors import BadModel, BadSetting, NotFitted
 from ...fitted import Fitted
 from ...methods import METHODS
 from ...methods.base import Method
-from ...methods.focal_learned import FocalWeights
+from ...methods.focal import FocalWeights
 from ...models import Model
 from ...runs.search import USUAL
 from ..budgets.policies import facts as policy_facts, named

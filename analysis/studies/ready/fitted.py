@@ -13,7 +13,7 @@ from ...corpus import FITTED_ON, fitting_samples, text_hash, token_stream
 from ...errors import BadSetting, BadText, NotFitted
 from ...fitted import FOLDER, Fitted
 from ...methods import METHODS
-from ...methods.focal_learned import FocalWeights
+from ...methods.focal import FocalWeights
 from ...models import Model
 from ...training.focal import SHARE, FocalTraining, train_temperatures
 from ..context import Context, check_seed, protocol

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import BadSetting, NotFitted
-from analysis.methods.focal_learned import FocalWeights
+from analysis.methods.focal import FocalWeights
 from analysis.studies import STUDIES
 from analysis.studies.ready.fitted import fit_method
 from tests.made.evaluating import TEXT

@@ -1,11 +1,13 @@
-"""Oracle top-k: the best keys of every query, chosen after all of them were scored."""
+"""The ceilings: the best keys of every query, chosen after all of them were scored."""
 
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..declaration import field
+from ..kernels.rank import top_p
 from ..seam.calls import Block
 from .base import Method
 
@@ -49,3 +51,26 @@ class OracleTopK(Method):
         low, high = int(count.min()), int(count.max())  # only the ranks between them have to be sorted
         last = scores.topk(high, sorted=False).values.topk(high - low + 1, largest=False).values
         return last.gather(-1, (high - count).expand(*scores.shape[:-1], 1))
+
+
+@dataclass
+class OracleTopP(Method):
+    """Each query of each head keeps its best keys, as many as hold the share `p` of its attention, and drops the rest.
+
+    Beside *Oracle top-k* it is the second ceiling: a query whose attention is spread reads many keys, a sharp one few.
+    It must score all keys to find them, so it is never a faster model itself.
+    """
+
+    title = "Oracle top-p"
+    paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
+    ceiling = True
+    reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
+
+    p: float = field(0.9, "share of a query's attention that is kept", low=0.01, high=1.0, step=0.01)
+
+    def mask(self, block: Block) -> Tensor | None:
+        if self.p == 1:
+            return None
+        scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
+        weights = torch.softmax(scores, -1).nan_to_num(0.0)
+        return weights >= top_p(weights, self.p)[1][..., None]
