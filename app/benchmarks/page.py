@@ -7,7 +7,7 @@ from analysis.claims import Comparison
 from analysis.commands import commandline
 from analysis.runs import Run
 from app import cached
-from app.quality.words import Asked
+from app.quality.asked import Asked
 from app.selection import state
 from app.selection.decide import BENCHMARK_ITEMS, BENCHMARK_SHOTS
 from app.ui import jobs, repeat, stored, tables, widgets

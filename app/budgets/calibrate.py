@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from analysis.runs import Run
+from analysis.commands.budgets import Calibrate, Calibrations
 from analysis.runs.brought import TEXTS
 from app import cached
-from app.budgets import charts, policy
+from app.budgets import budget_charts, policy
 from app.budgets.cap import caps
 from app.selection import state
 from app.selection.sparsify import SHARED_BY, SHARED_OUT
-from app.ui import asking, fields, jobs, tables, widgets
+from app.ui import asking, fields, jobs, plots, tables, widgets
 from app.ui.offers import Scope
 
 PAIR = {
@@ -30,81 +30,66 @@ def tab(policies: dict[str, dict]) -> None:
 
 
 def _form() -> None:
-    chosen = st.session_state
+    chosen, real = st.session_state, {"format": "%g", "width": 150}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.corpus("budget_texts", chosen["text"], ("Calibrate on", "Texts"), "The text in use", "calibration")
         fields.number("Tokens, each half", "budget_tokens", 64, 999_999, "calibration", width=140)
-        st.text_input(
-            "Name", key="budget_name", max_chars=32, width=130, on_change=_named, help=cached.glossary("policy")
-        )
+        look = {"max_chars": 32, "width": 130, "on_change": _named, "help": cached.glossary("policy")}
+        st.text_input("Name", key="budget_name", **look)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"format": "%g", "width": 150}
-        fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **look)
+        fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **real)
         fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
-        st.selectbox(
-            "Keys set by",
-            list(SHARED_OUT),
-            format_func=SHARED_OUT.get,
-            key="budget_by",
-            width=210,
-            help=cached.glossary("key budget"),
-        )
+        look = {"format_func": SHARED_OUT.get, "width": 210, "help": cached.glossary("key budget")}
+        st.selectbox("Keys set by", list(SHARED_OUT), key="budget_by", **look)
         if chosen["budget_by"] == "beta":
-            fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, **look)
+            fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, **real)
         elif chosen["budget_by"] == "total":
             fields.number("Keys", "budget_total", 1, 1 << 29, "key budget", width=120)
         else:
             term = "KV reads (% of causal)"
-            fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **look)
-        st.selectbox(
-            "Shared out by",
-            list(SHARED_BY),
-            format_func=SHARED_BY.get,
-            key="budget_shared",
-            width=210,
-            help=cached.glossary("keys shared out by ablation"),
-        )
+            fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **real)
+        help = cached.glossary("keys shared out by ablation")
+        look = {"format_func": SHARED_BY.get, "width": 210, "help": help}
+        st.selectbox("Shared out by", list(SHARED_BY), key="budget_shared", **look)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
         st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
 
 
-def arguments() -> dict:
-    """The arguments of `calibrate` for the present form."""
+def _request() -> Calibrate:
+    """What the form asks for."""
     chosen = st.session_state
-    args = {"model": chosen["model"], "name": chosen["budget_name"], "tokens": chosen["budget_tokens"]}
-    args |= {"mass": chosen["budget_mass"], "min_pos": chosen["budget_min_pos"], "floor": chosen["budget_floor"]}
-    args |= {"caps": caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []}
+    args = {"model": chosen["model"]}
+    args |= {name: chosen[f"budget_{name}"] for name in ("name", "tokens", "mass", "min_pos", "floor")}
     args |= {name: chosen[f"budget_{name}"] / 100 for name in ("tolerance", "tolerance_bin")}
+    args["caps"] = caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []
     if chosen["budget_shared"] != "ranks":
         args["shared"] = chosen["budget_shared"]
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
     corpus = chosen["budget_texts"] or chosen["text"]  # texts by their hashes, or the name of a folder
-    return args | ({"texts": corpus.split("+")} if TEXTS.fullmatch(corpus) else {"corpus": corpus})
+    return Calibrate(**args, **({"texts": corpus.split("+")} if TEXTS.fullmatch(corpus) else {"corpus": corpus}))
 
 
-def smaller(args: dict) -> list[Scope]:
+def smaller(request: Calibrate) -> list[Scope]:
     """The calibration with less to do."""
-    scopes, fewer = [], max(args["tokens"] // 4, 1024)
-    if fewer < args["tokens"]:
-        scopes.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / args["tokens"]))
-    if args["caps"]:
-        scopes.append(Scope("without the search for a cap", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
+    scopes, fewer = [], max(request.tokens // 4, 1024)
+    if fewer < request.tokens:
+        scopes.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / request.tokens))
+    if request.caps:
+        scopes.append(Scope("without the search for a cap", {"budget_sweep": False}, 1 / (1 + len(request.caps))))
     return scopes
 
 
 def _run() -> None:
-    args = arguments()
-    run = cached.store().find("calibrate", args)
-    label = "Calibrate it again" if run else "Calibrate"
+    request = _request()
+    run = cached.store().find(request)
     jobs.run_button(
-        label,
-        "calibrate",
-        args,
+        "Calibrate it again" if run else "Calibrate",
+        request,
         "budget_calibrate",
-        args["tokens"],
+        request.tokens,
         instead_of=run.id if run else None,
-        smaller=lambda: smaller(args),
+        smaller=lambda: smaller(request),
         type="primary",
     )
     widgets.prose(
@@ -117,32 +102,25 @@ def _run() -> None:
     widgets.prose(run.numbers["sentence"], "more")
     widgets.notes(run)
     widgets.source(run)
-    if args["name"] != st.session_state["budget_policy"]:
-        st.button(f"Use the policy {args['name']}", key="budget_use", on_click=policy.use, args=(args["name"],))
+    if request.name != st.session_state["budget_policy"]:
+        st.button(f"Use the policy {request.name}", key="budget_use", on_click=policy.use, args=(request.name,))
 
 
 def _bias(about: dict) -> None:
     """How early positions, which see few keys, pull the mean rank of the policy in use down."""
     st.subheader("Early positions pull the ranks down", anchor=False, help=cached.glossary("early-position bias"))
-    rows, bias = about.get("positions"), about.get("bias")
+    rows, bias, start = about.get("positions"), about.get("bias"), about.get("min_pos") or 0
     if not rows or not bias:
         widgets.prose("This policy stores no ranks by position: calibrate it here to see them.", "quiet")
         return
-    start = about.get("min_pos") or 0
-    sentence = (
-        f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention. Over the last "
+    counted = f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
+    widgets.prose(
+        f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention; over the last "
+        f"sixteenth of the window {bias['last_sixteenth']:,.0f}, because late tokens have more keys to read.{counted}",
+        "more",
     )
-    sentence += f"sixteenth of the window {bias['last_sixteenth']:,.0f} do, because late tokens have more keys to read."
-    sentence += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
-    widgets.prose(sentence, "more")
-    widgets.chart(
-        charts.ranks_by_position(rows, start),
-        {name: [row[name] for row in rows] for name in rows[0]},
-        title="Rank by position",
-        key="budget_bias",
-        alt="Mean top-p rank of all heads by position in the window, beside the keys that a position can see",
-        help=cached.glossary("early-position bias"),
-    )
+    figure = budget_charts.ranks_by_position(rows, start)
+    plots.draw(figure, rows, "Rank by position", "budget_bias", "early-position bias")
 
 
 def _two(policies: dict[str, dict]) -> None:
@@ -150,33 +128,23 @@ def _two(policies: dict[str, dict]) -> None:
     first = st.session_state["budget_policy"]
     names = [name for name in policies if name != first]
     if not names:
-        sentence = (
-            "Only one policy is stored. Calibrate another on other texts, under another name, to compare the two."
-        )
-        widgets.prose(sentence, "quiet")
+        widgets.prose("Only one policy is stored: calibrate another, under another name, to compare the two.", "quiet")
         return
     widgets.settled("budget_other", [None, *names], None)
     default = st.session_state["budget_other"] or names[0]
     second = fields.pick(st.selectbox, f"Beside {first}", names, "budget_other", default, width=240)
-    args = {"model": st.session_state["model"], "policy": first, "other": second}
-    run: Run = asking.ask("calibrations", args, "Comparing two calibrations")
+    request = Calibrations(model=st.session_state["model"], policy=first, other=second)
+    run = asking.ask(request, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")
     with st.grid(2, min_column_width=360, gap="medium"):
-        widgets.chart(
-            charts.two(table, (first, second)),
-            table,
-            title="Rank of every head",
-            key="budget_two",
-            alt="Rank of every head in both calibrations, with the line of equal ranks",
-            help=cached.glossary("agreement of calibrations"),
-        )
+        figure = budget_charts.two(table, (first, second))
+        plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
         with st.container():
             order = sorted(range(len(table["head"])), key=lambda row: -abs(table["change"][row]))
             values = {name: [table[name][row] for row in order] for name in PAIR}
             st.subheader("Heads that change most", anchor=False)
-            tables.table(PAIR, values, key="budget_pair", identity=f"{run.id}", label="Change per head", height=380)
-            widgets.numbers(values, "calibrations", "budget_pair_rows")
+            plots.listed(PAIR, values, "budget_pair", "Change per head", run.id, height=380)
 
 
 def _named() -> None:

@@ -2,17 +2,18 @@
 
 import streamlit as st
 
-from analysis.commands import request as requested
+from analysis.commands.budgets import TopkCost
+from analysis.commands.quality import Evaluate
 from analysis.runs import Run
 from analysis.runs.price import predicted
 from app import cached
 from app.budgets import policy
-from app.budgets.words import share, span
+from app.budgets.budget_words import share, span
 from app.selection import state
 from app.selection.decide import CONTEXTS, LOADED
-from app.ui import asking, jobs, tables, widgets
+from app.ui import asking, jobs, plots, tables, widgets
 from app.ui.spelled import size
-from app.worth import charts as worth_charts, tables as worth
+from app.worth import shape_costs, worth_charts
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
 GUESS = 20.0  # seconds, until something was timed here
@@ -24,7 +25,7 @@ COLUMNS = {
     "topk_ms": tables.Column("top-k, ms", "number", 3),
     "masked_ms": tables.Column("masked, ms", "number", 3, help=cached.glossary("masked reference")),
     "times": tables.Column("top-k, times dense (slowest to fastest round)"),
-    "faster": tables.Column("times faster than masked", "number", 1),
+    "faster_than_masked": tables.Column("times faster than masked", "number", 1),
 }
 CANNOT = (
     "Top-k cannot beat dense attention while all scores are computed: to find the largest scores, every query is "
@@ -45,49 +46,37 @@ def tab(run: Run, policies: dict[str, dict]) -> None:
 def _times() -> None:
     st.subheader("Top-k against dense", anchor=False, help=cached.glossary("top-k attention"))
     card = asking.card(st.session_state["model"])
-    args = {"lengths": LENGTHS, "keys": KEYS, **{name: card[name] for name in ("heads", "head_dim", "kv_heads")}}
-    args |= {"repeats": ROUNDS, "seed": 0}
-    run = cached.store().find("topk-cost", args)
+    shape = {name: card[name] for name in ("heads", "head_dim", "kv_heads")}
+    request = TopkCost(lengths=LENGTHS, keys=KEYS, **shape, repeats=ROUNDS, seed=0)
+    run = cached.store().find(request)
     if run is None:
-        widgets.prose(
-            f"Not timed on this machine yet. The button times {card['heads']} heads of size {card['head_dim']} with "
-            f"{KEYS} keys kept, dense and top-k in turns.",
-            "quiet",
-        )
-        price = predicted(cached.store(), requested("topk-cost", args), 1, guess=lambda _: GUESS)
-        jobs.run_button("Time it here", "topk-cost", args, "budget_time", price=price)
+        widgets.prose("Not timed on this machine yet. The button times dense and top-k in turns.", "quiet")
+        price = predicted(cached.store(), request, 1, guess=lambda _: GUESS)
+        jobs.run_button("Time it here", request, "budget_time", price=price)
         return
     widgets.prose(run.numbers["sentence"], "more")
-    rows = run.numbers["rows"]
-    values = {
-        "what": [WORDS[row["what"]] for row in rows],
-        "times": [f"{r['times_dense']:.2f} ({r['times_dense_low']:.2f} to {r['times_dense_high']:.2f})" for r in rows],
-        "faster": [row["faster_than_masked"] for row in rows],
-    } | {name: [row[name] for row in rows] for name in ("length", "dense_ms", "topk_ms", "masked_ms")}
-    values = {name: values[name] for name in COLUMNS}
-    tables.table(COLUMNS, values, key="budget_times", identity=run.id, label="Times", height=210)
-    widgets.numbers(values, "topk-cost", "budget_times_rows")
+    rows = [
+        row
+        | {"what": WORDS[row["what"]]}
+        | {"times": f"{row['times_dense']:.2f} ({row['times_dense_low']:.2f} to {row['times_dense_high']:.2f})"}
+        for row in run.numbers["rows"]
+    ]
+    plots.listed(COLUMNS, rows, "budget_times", "Times", run.id, height=210)
     about = run.protocol
-    widgets.prose(
-        f"Measured: medians of {about['repeats']} rounds, {about['dtype']} on "
-        f"{about.get('processor', about['device'])}, {about['threads']} threads; dense by {rows[0]['dense_kernel']}.",
-        "quiet",
-    )
+    where = f"{about['dtype']} on {about.get('processor', about['device'])}, {about['threads']} threads"
+    rounds = f"Measured: medians of {about['repeats']} rounds, {where}"
+    widgets.prose(f"{rounds}; dense by {rows[0]['dense_kernel']}.", "quiet")
     widgets.source(run)
 
 
 def _memory(run: Run, policies: dict[str, dict]) -> None:
-    numbers = run.numbers
+    numbers, dtype = run.numbers, run.protocol["dtype"]
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
-    dense, evicted, dtype = numbers["kv_bytes"], numbers["kv_bytes_evicted"], run.protocol["dtype"]
+    dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
+    held = f"{share(evicted / dense)} of it"
     facts = (
         (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
-        (
-            f"Held under eviction, {dtype}, at most",
-            size(evicted),
-            f"{share(evicted / dense)} of it",
-            cached.glossary("eviction"),
-        ),
+        (f"Held under eviction, {dtype}, at most", size(evicted), held, cached.glossary("eviction")),
     )
     with st.container(horizontal=True, gap="large", vertical_alignment="center"):
         widgets.metrics(facts)
@@ -95,20 +84,16 @@ def _memory(run: Run, policies: dict[str, dict]) -> None:
     widgets.prose(EVICTION, "quiet")
     if policy.refused(policies):
         return
-    methods = [
-        {"name": "csa", "policy": policy.recipe(), "settings": {"eviction": way}} for way in ("never", "at the budget")
-    ]
-    args = state.study_args(st.session_state, methods=methods, window=None, seed=0)
-    measured = cached.store().find("evaluate", args)
+    ways = ({"eviction": way} for way in ("never", "at the budget"))
+    methods = [{"name": "csa", "policy": policy.recipe(), "settings": way} for way in ways]
+    request = Evaluate(**state.study_args(st.session_state, methods=methods, window=None, seed=0))
+    measured = cached.store().find(request)
     if measured is None:
-        jobs.run_button("Measure what eviction does to this text", "evaluate", args, "budget_evict")
+        jobs.run_button("Measure what eviction does to this text", request, "budget_evict")
         return
-    kept_all, gone = (
-        span({"difference": row["difference"], "low": row["difference_low"], "high": row["difference_high"]})
-        for row in measured.numbers["rows"]
-    )
+    whole, gone = (span(row, "difference_") for row in measured.numbers["rows"])
     widgets.prose(
-        f"On this text perplexity changes by {kept_all} against dense when nothing is evicted, and by {gone} when keys "
+        f"On this text perplexity changes by {whole} against dense when nothing is evicted, and by {gone} when keys "
         "are (masked passes; no kernel evicts).",
         "more",
     )
@@ -117,15 +102,9 @@ def _memory(run: Run, policies: dict[str, dict]) -> None:
 
 def _share() -> None:
     chosen = st.session_state
-    run = worth.ask(worth.arguments(LOADED, chosen["keep"], chosen["counted"]))
+    run = shape_costs.ask(shape_costs.request(LOADED, chosen["keep"], chosen["counted"]))
     rows, longest = cached.columns(run, "rows"), run.numbers["shape"]["max_positions"]
-    context = min(CONTEXTS, key=lambda size: abs(size - (longest or 1024)))
-    widgets.chart(
-        worth_charts.shares(rows, 1, context, longest),
-        rows,
-        title="Attention's share of the work",
-        key="budget_worth",
-        alt="Attention's share of the arithmetic of a prefill and of the bytes of a step, by context",
-        help=cached.glossary("attention's share"),
-    )
+    context = min(CONTEXTS, key=lambda tokens: abs(tokens - (longest or 1024)))
+    figure = worth_charts.shares(rows, 1, context, longest)
+    plots.draw(figure, rows, "Attention's share of the work", "budget_worth", "attention's share")
     st.page_link("views/is_it_worth_it.py", label="More on the page Is it worth it?", icon=":material/arrow_forward:")

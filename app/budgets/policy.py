@@ -6,12 +6,13 @@ from io import BytesIO
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from analysis.commands.budgets import Budgets, ImportPolicy
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
 from analysis.runs.stored import POLICY_FORMAT, policies, study_folders
 from app import cached, topbar
-from app.budgets import edits as budgets_edits, words
+from app.budgets import budget_words, edits as by_word
 from app.selection import state
 from app.ui import asking, jobs, take, widgets
 
@@ -28,17 +29,20 @@ def known() -> dict[str, dict]:
     return policies([folder.parent for folder in folders])
 
 
+# --- the policy in use ------------------------------------------------------------------------------------------------
+
+
 def edits() -> list[dict]:
     """The changes by hand in the URL; what is none is dropped and said."""
     try:
-        return budgets_edits.parse(st.session_state["budget_edits"])
+        return by_word.parse(st.session_state["budget_edits"])
     except ValueError:
         widgets.settled("budget_edits", [None], None)
         return []
 
 
 def recipe(changes: list[dict] | None = None) -> dict:
-    """The policy in use as the verbs take it: its name, changes by hand and cap."""
+    """The policy in use as the commands take it: its name, changes by hand and cap."""
     chosen, changes = st.session_state, edits() if changes is None else changes
     policy, way = {"name": chosen["budget_policy"]}, chosen["budget_way"]
     if way != "stored":
@@ -48,14 +52,13 @@ def recipe(changes: list[dict] | None = None) -> dict:
     return policy | ({"cap": chosen["budget_cap"]} if chosen["budget_cap"] else {})
 
 
-def arguments(policy: dict) -> dict:
-    """The arguments of `budgets`."""
-    return {"model": st.session_state["model"], "policy": policy, "window": None}
+def _request(policy: dict) -> Budgets:
+    return Budgets(model=st.session_state["model"], policy=policy, window=None)
 
 
 def ask(policy: dict) -> Run:
     """The map of a policy, with what it reads."""
-    return asking.ask("budgets", arguments(policy), "Sharing out the keys")
+    return asking.ask(_request(policy), "Sharing out the keys")
 
 
 def in_use() -> Run:
@@ -83,6 +86,56 @@ def start_over() -> None:
     state.choose(st.session_state, budget_edits=None, budget_cap=None, budget_way="stored", budget_size=1.0)
 
 
+def use(name: str) -> None:
+    """Another policy: changes by hand and marks of the old one mean nothing in it."""
+    start_over()
+    state.choose(st.session_state, budget_policy=name, budget_token=None, job=None)
+
+
+def change(added: dict | None) -> None:
+    """Apply one more change by hand, or undo the last one; a change that cannot be leaves all as it was."""
+    with widgets.attempt("budget_trouble"):
+        changes = [*edits(), added] if added else edits()[:-1]
+        word = by_word.spell(changes)
+        if word and len(word) > by_word.MOST:
+            raise BadSetting("These are more changes than a link can hold: start over, or scale whole layers.")
+        request = _request(recipe(changes))
+        cached.jobs().request(request.verb, request.spelled, timeout=cached.PATIENCE)
+        state.choose(st.session_state, budget_edits=word)
+
+
+def refused(stored: dict[str, dict]) -> bool:
+    """Whether the policy in use cannot be measured on the text in use; then the reason and a text that it can be."""
+    about, texts = stored.get(st.session_state["budget_policy"], {}), cached.texts()
+    reason = budget_words.measured_on(texts, st.session_state["text"], about)
+    if reason is None:
+        return False
+    st.info(widgets.plain(reason))
+    other = next((key for key in texts if budget_words.measured_on(texts, key, about) is None), None)
+    if other is not None:
+        label = f"Take “{widgets.plain(texts[other])}” instead"
+        st.button(label, key="budget_other_text", on_click=_choose_text, args=(other,))
+    return True
+
+
+def _choose_text(key: str) -> None:
+    state.choose(st.session_state, text=key, budget_token=None)
+
+
+def take_new() -> None:
+    """Once, when a calibration that this page waited for is done: the policy that it made is the one in use."""
+    job = jobs.current()
+    if job is None or (job.verb, job.state) != ("calibrate", "done"):
+        return
+    if st.session_state.get("budget_calibrated") != job.id:
+        st.session_state["budget_calibrated"] = job.id
+        start_over()
+        state.choose(st.session_state, budget_policy=job.args["name"], budget_token=None)
+
+
+# --- its row, and its file --------------------------------------------------------------------------------------------
+
+
 def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
     """Which policy, and its file; returns where the button that downloads it goes."""
     chosen = st.session_state
@@ -93,15 +146,14 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
     names = [DEFAULT, *(name for name in stored if name != DEFAULT)]
     widgets.settled("budget_policy", names, DEFAULT)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.session_state["budget_policy_pick"] = st.session_state["budget_policy"]
-        st.selectbox(
-            "Policy", names, key="budget_policy_pick", width=200, on_change=_picked, help=cached.glossary("policy")
-        )
+        chosen["budget_policy_pick"] = chosen["budget_policy"]
+        look = {"on_change": lambda: use(chosen["budget_policy_pick"]), "help": cached.glossary("policy")}
+        st.selectbox("Policy", names, key="budget_policy_pick", width=200, **look)
         slot = st.container(horizontal=True, width="content", vertical_alignment="bottom", gap="small")
-        if limits().allows("import-policy"):
+        if limits().allows(ImportPolicy.verb):
             with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
                 _upload()
-        widgets.prose(words.made(stored.get(st.session_state["budget_policy"], {})), "quiet")
+        widgets.prose(budget_words.made(stored.get(chosen["budget_policy"], {})), "quiet")
     widgets.trouble("budget_upload_trouble")
     return slot
 
@@ -125,22 +177,10 @@ def download(run: Run) -> None:
     take.offer({"Calibrated Sparse Attention": (run, {"name": "csa", "policy": run.request["policy"]})}, "budget")
 
 
-def _picked() -> None:
-    use(st.session_state["budget_policy_pick"])
-
-
-def use(name: str) -> None:
-    """Another policy: changes by hand and marks of the old one mean nothing in it."""
-    start_over()
-    state.choose(st.session_state, budget_policy=name, budget_token=None, job=None)
-
-
 def _upload() -> None:
-    nonce = st.session_state.setdefault("budget_nonce", 0)
-    st.text_input(
-        "Store it as", key="budget_upload_name", value="uploaded", max_chars=32, help="Lower-case letters, digits, -."
-    )
-    key = f"budget_upload_{nonce}"
+    key = f"budget_upload_{st.session_state.setdefault('budget_nonce', 0)}"
+    help = "Lower-case letters, digits, -."
+    st.text_input("Store it as", key="budget_upload_name", value="uploaded", max_chars=32, help=help)
     st.file_uploader("A policy, JSON", key=key, type=["json"], on_change=_uploaded, args=(key,))
     widgets.prose("It is checked against the model in use before it is stored.", "quiet")
 
@@ -152,17 +192,18 @@ def _uploaded(key: str) -> None:
     data, name = file.getvalue(), (st.session_state.get("budget_upload_name") or "uploaded").strip()
     topbar.release(file)
     with widgets.attempt("budget_upload_trouble"):
-        _take(data, name)
+        bring(data, name)
     st.session_state["budget_nonce"] += 1
 
 
-def _take(data: bytes, name: str) -> None:
+def bring(data: bytes, name: str) -> None:
+    """Store an uploaded policy under a name and use it. Errors: BadSetting."""
     if name == DEFAULT:
         raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
-    args = {"model": st.session_state["model"], "name": name, "policy": read_json(data)}
-    stored = cached.jobs().request("import-policy", args, timeout=cached.PATIENCE)
-    for note in stored.numbers.get("notes", []):  # what moved to the trash
-        st.toast(widgets.plain(note), duration="long")
+    request = ImportPolicy(model=st.session_state["model"], name=name, policy=read_json(data))
+    stored = cached.jobs().request(request.verb, request.spelled, timeout=cached.PATIENCE)
+    for moved in stored.numbers.get("notes", []):  # what went to the trash
+        st.toast(widgets.plain(moved), duration="long")
     use(name)
 
 
@@ -181,45 +222,5 @@ def read_json(data: bytes) -> dict | list:
     raise BadSetting(f"The file holds no policy: {A_POLICY}.")
 
 
-def _no_number(word: str):
+def _no_number(word: str) -> None:
     raise ValueError(word)
-
-
-def change(added: dict | None) -> None:
-    """Apply one more change by hand, or undo the last one; a change that cannot be leaves all as it was."""
-    with widgets.attempt("budget_trouble"):
-        changes = [*edits(), added] if added else edits()[:-1]
-        word = budgets_edits.spell(changes)
-        if word and len(word) > budgets_edits.MOST:
-            raise BadSetting("These are more changes than a link can hold: start over, or scale whole layers.")
-        cached.jobs().request("budgets", arguments(recipe(changes)), timeout=cached.PATIENCE)
-        state.choose(st.session_state, budget_edits=word)
-
-
-def refused(stored: dict[str, dict]) -> bool:
-    """Whether the policy in use cannot be measured on the text in use; then the reason and a text that it can be."""
-    about = stored.get(st.session_state["budget_policy"], {})
-    texts = cached.texts()
-    reason = words.measured_on(texts, st.session_state["text"], about)
-    if reason is None:
-        return False
-    st.info(widgets.plain(reason))
-    alternative = next((key for key in texts if words.measured_on(texts, key, about) is None), None)
-    if alternative is not None:
-        st.button(
-            f"Take “{widgets.plain(texts[alternative])}” instead",
-            key="budget_other_text",
-            on_click=lambda: state.choose(st.session_state, text=alternative, budget_token=None),
-        )
-    return True
-
-
-def take_new() -> None:
-    """Once, when a calibration that this page waited for is done: the policy that it made is the one in use."""
-    job = jobs.current()
-    if job is None or (job.verb, job.state) != ("calibrate", "done"):
-        return
-    if st.session_state.get("budget_calibrated") != job.id:
-        st.session_state["budget_calibrated"] = job.id
-        start_over()
-        state.choose(st.session_state, budget_policy=job.args["name"], budget_token=None)

@@ -2,14 +2,15 @@
 
 import streamlit as st
 
+from analysis.commands.budgets import LostKeys, ReadsText
 from analysis.runs import Run
 from app import cached
-from app.budgets import charts, policy as budgets
-from app.budgets.words import ALLOWED, bins as listed, positions, share, shared, signed, span
-from app.quality import text as quality_text
+from app.budgets import budget_charts, policy as budgets
+from app.budgets.budget_words import ALLOWED, positions, share, shared, signed, span
+from app.quality import painted_change
 from app.selection import state
 from app.selection.sparsify import BUDGET_BARS, READ_SHARES
-from app.ui import asking, fields, jobs, painted, tables, widgets
+from app.ui import asking, fields, jobs, painted, plots, tables, widgets
 
 NO_CAP = 1 << 20
 KEYS = {
@@ -21,22 +22,22 @@ KEYS = {
 }
 
 
-def arguments() -> dict:
-    """The arguments of `reads-text` for the text and policy in use."""
+def _request() -> ReadsText:
+    """The text and policy in use."""
     chosen = st.session_state
     settings = {"policy": chosen["budget_policy"], "shares": list(READ_SHARES), "window": None, "seed": 0}
-    return state.study_args(chosen, **settings)
+    return ReadsText(**state.study_args(chosen, **settings))
 
 
 def found() -> Run | None:
     """The stored measurement of this text, or None."""
-    return cached.store().find("reads-text", arguments())
+    return cached.store().find(_request())
 
 
-def example() -> Run | None:
+def _example() -> Run | None:
     """The same of another text, to look at until this one is measured, or None where none is."""
-    request = arguments() | {"long_text": "windows"}
-    candidates = (cached.store().find("reads-text", request | {"text": key}) for key in cached.texts())
+    request = _request().but(long_text="windows")
+    candidates = (cached.store().find(request.but(text=key)) for key in cached.texts())
     return next((run for run in candidates if run is not None), None)
 
 
@@ -44,15 +45,18 @@ def tab(stored: dict[str, dict]) -> None:
     """The slider and what it shows, or the job that measures this text."""
     refused = budgets.refused(stored)
     run = None if refused else found()
-    drawn = run or example()
-    _about_text(drawn)
+    drawn = run or _example()
+    text = drawn.request["text"] if drawn else st.session_state["text"]
+    if st.session_state.setdefault("budget_text_seen", text) != text:
+        st.session_state["budget_text_seen"] = text
+        state.choose(st.session_state, budget_token=None)  # a marked token means nothing in another text
     if run is None and not refused:
         widgets.prose(
             f"The text is read {len(READ_SHARES)} times with fewer and fewer keys, shared out by the ranks of the "
             "policy. After that a slider shows every step at once.",
             "more",
         )
-        jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
+        jobs.run_button("Measure this text", _request(), "budget_reads_run", type="primary")
     if drawn is None:
         return
     if run is None:
@@ -63,75 +67,35 @@ def tab(stored: dict[str, dict]) -> None:
     fields.alone(_live, drawn)
 
 
-def _about_text(drawn: Run | None) -> None:
-    """A marked token belongs to the text that is shown; of another one it means nothing."""
-    chosen, text = st.session_state, drawn.request["text"] if drawn else st.session_state["text"]
-    if chosen.setdefault("budget_text_seen", text) != text:
-        chosen["budget_text_seen"] = text
-        state.choose(chosen, budget_token=None)
-
-
 def _live(run: Run) -> None:
     chosen, rows = st.session_state, run.numbers["rows"]
-    st.select_slider(
-        "Share of the causal pairs that is read",
-        READ_SHARES,
-        key="budget_reads",
-        format_func=share,
-        help=cached.glossary("KV reads (% of causal)"),
-        on_change=_moved,
-    )
-    look = {"format_func": BUDGET_BARS.get, "required": True, "label_visibility": "collapsed"}
+    look = {"format_func": share, "help": cached.glossary("KV reads (% of causal)"), "on_change": _to_the_worst}
+    st.select_slider("Share of the causal pairs that is read", READ_SHARES, key="budget_reads", **look)
     place = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
     row = rows[place]
     _figures(row)
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
-            change = chosen["budget_bins"] == "change"
-            ends = charts.ends_of(rows)
-            widgets.chart(
-                charts.by_position(row, ends, ALLOWED) if change else charts.perplexity(row),
-                listed(row_columns(row["bins"])),
-                title=f"By position, reading {share(row['share'])}",
-                key="budget_positions",
-                alt="Change of perplexity, or perplexity, by position in the window",
-                help=cached.glossary("worst position bin"),
-            )
+            figure = budget_charts.perplexity(row)
+            if chosen["budget_bins"] == "change":
+                figure = budget_charts.by_position(row, budget_charts.ends_of(rows), ALLOWED)
+            title = f"By position, reading {share(row['share'])}"
+            plots.draw(figure, row["bins"], title, "budget_positions", "worst position bin")
+            look = {"format_func": BUDGET_BARS.get, "required": True, "label_visibility": "collapsed"}
             st.segmented_control("Bars", list(BUDGET_BARS), key="budget_bins", **look)
-        widgets.chart(
-            charts.by_reads(rows, row["share"]),
-            by_share(rows),
-            title="Mean, last and worst positions",
-            key="budget_shares",
-            alt="Change of perplexity against the share of reads, for all, the last and the worst positions",
-            help=cached.glossary("worst position bin"),
-        )
+        figure = budget_charts.by_reads(rows, row["share"])
+        plots.draw(figure, rows, "Mean, last and worst positions", "budget_shares", "worst position bin")
     cells = row["bins"]
-    units = f"; {row['state']}"
-    st.caption(
-        f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each{units}. Dotted: {share(ALLOWED)} either "
-        "way. Keys are shared out by rank, without a cap."
-    )
+    stretches = f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each; {row['state']}"
+    st.caption(f"{stretches}. Dotted: {share(ALLOWED)} either way. Keys are shared out by rank, without a cap.")
     _text(run, place)
     widgets.notes(run)
     widgets.source(run)
 
 
-def _moved() -> None:
+def _to_the_worst() -> None:
     """The mark goes back to the worst token."""
     state.choose(st.session_state, budget_token=None)
-
-
-def row_columns(rows: list[dict]) -> dict:
-    """Rows as columns."""
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def by_share(rows: list[dict]) -> dict:
-    """The numbers behind the chart over the reads."""
-    names = ("share", "reads_causal", "reads_full", "perplexity", "difference", "low", "high", "worst_bin_difference")
-    columns = {name: [row[name] for row in rows] for name in names}
-    return columns | {"last_bin_difference": [row["bins"][-1]["difference"] for row in rows]}
 
 
 def _figures(row: dict) -> None:
@@ -150,38 +114,28 @@ def _figures(row: dict) -> None:
 
 def _text(run: Run, place: int) -> None:
     tokens, lost = cached.columns(run, "tokens"), run.numbers["lost"][place]
-    places, apart, dense = (
-        cached.array(run, "position"),
-        cached.array(run, "difference")[place],
-        cached.array(run, "loss"),
-    )
-    size = len(tokens["piece"])
-    change, loss = [None] * size, [None] * size
-    for position, difference, base in zip(places.tolist(), apart.tolist(), dense.tolist(), strict=True):
-        change[position], loss[position] = difference, base + difference
-    widgets.settled("budget_token", [None, *(i for i in range(size) if change[i] is not None)], None)
+    apart = cached.array(run, "difference")[place]
+    now, size = cached.array(run, "loss") + apart, len(tokens["piece"])
+    change, loss = painted_change.placed(cached.array(run, "position").tolist(), size, apart.tolist(), now.tolist())
+    widgets.settled("budget_token", [None, *(token for token in range(size) if change[token] is not None)], None)
     st.subheader("Which words break", anchor=False, help=cached.glossary("change of loss"))
-    keys = None
-    if st.session_state["budget_token"] is not None:
+    token, keys = st.session_state["budget_token"], None
+    if token is not None:
         with widgets.guarded():
-            lost_run = _ask(run, place)
+            lost_run = asking.ask(_lost_keys(run, place, token), "Looking up the keys it lost")
             lost, keys = lost_run.numbers, cached.columns(lost_run, "keys")
     if lost is None:
         widgets.prose("No token is less likely than under dense attention.", "more")
     else:
-        worst = st.session_state["budget_token"] is None
-        widgets.prose(f"{'The worst token: ' if worst else ''}{lost['sentence']}", "more")
-        if lost["key"]:
-            key, predicts = lost["key"], lost["piece"].strip() or "white space"
+        widgets.prose(f"{'The worst token: ' if token is None else ''}{lost['sentence']}", "more")
+        if key := lost["key"]:
+            predicts = lost["piece"].strip() or "white space"
             notes = f"dropped by {key['heads']} heads", f"predicts {predicts!r}"
             painted.contexts(tokens, lost["query"], key["position"], notes=notes, around=30)
         if keys and keys["position"]:
-            label = "The keys it lost, most attention first"
-            tables.table(
-                KEYS, keys, key="budget_keys_lost", identity=f"{run.id}.{lost['position']}", label=label, height=220
-            )
-            widgets.numbers(keys, "lost-keys", "budget_keys_rows")
-    quality_text.show(
+            label, identity = "The keys it lost, most attention first", f"{run.id}.{lost['position']}"
+            plots.listed(KEYS, keys, "budget_keys_lost", label, identity, height=220)
+    painted_change.show(
         tokens,
         change,
         loss,
@@ -195,9 +149,7 @@ def _text(run: Run, place: int) -> None:
     )
 
 
-def _ask(run: Run, place: int) -> Run:
+def _lost_keys(run: Run, place: int, token: int) -> LostKeys:
     policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
-    args = {name: run.request[name] for name in ("model", "text", "long_text")}
-    args |= {"policy": policy, "cap": NO_CAP, "position": st.session_state["budget_token"]}
-    args |= {"window": run.numbers["window"], "top": 20}
-    return asking.ask("lost-keys", args, "Looking up the keys it lost")
+    about = {name: run.request[name] for name in ("model", "text", "long_text")}
+    return LostKeys(**about, policy=policy, cap=NO_CAP, position=token, window=run.numbers["window"], top=20)

@@ -1,68 +1,45 @@
-"""The map of all heads and the finder: which head to look at."""
+"""The map of all heads and the finder: which head to look at; how exact the scores are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from zlib import crc32
 
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.heads import charts
-from app.heads.words import LETTERS, STATISTICS, letters, ranked
+from app.heads import head_charts
+from app.heads.head_statistics import LETTERS, STATISTICS, Names, cells_of, letters, ranked
 from app.selection import state
 from app.selection.look import FINDERS
-from app.ui import asking, fields, painted, tables, widgets
+from app.ui import fields, painted, plots, tables, widgets
 
-Names = Mapping[tuple[int, int], Sequence[str]]  # (layer, head) -> its names
 CHANCE = "chance level (uniform reading)"
-
-
-def statistics(tokens: int) -> Run:
-    """The statistics of every head on the chosen text, with or without the first token."""
-    args = state.study_args(st.session_state, without_first=st.session_state["without_first"])
-    return asking.ask("statistics", args, "Reading the text with every head", tokens)
+WIDE = 0.01  # of a weight: more than this is no rounding any more
+TERM = "numerics of the scores"
+NUMERICS = {
+    "layer": tables.Column("layer", "whole"),
+    "largest_score": tables.Column("largest score", "number", 1, help=cached.glossary(TERM)),
+    "difference": tables.Column("float32 against float64", "number", words="difference_words"),
+    "own_difference": tables.Column("own type against float64", "number", words="own_difference_words"),
+}
 
 
 def so_far(table: dict) -> None:
     """The map while the text is read: the heads of the layers that are done."""
-    about = STATISTICS[st.session_state["statistic"]]
-    values = table[st.session_state["statistic"]]
+    name = st.session_state["statistic"]
+    about = STATISTICS[name]
     drawn = crc32(repr(table).encode())  # a second window changes the numbers of layers that were drawn before
-    widgets.chart(
-        charts.heads(table, values, about, -1, -1),
-        table,
-        title=f"{about.title.split(',')[0]} of every head, so far",
-        key=f"heads_so_far_{drawn}",
-        alt=f"{about.title} in the layers that are read so far",
-    )
+    figure = head_charts.statistic_map(table, table[name], about, (-1, -1))
+    plots.draw(figure, table, f"{about.short} of every head, so far", f"heads_so_far_{drawn}")
 
 
 def controls() -> None:
     """What is looked at on the map."""
+    titles = {name: about.title for name, about in STATISTICS.items()}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.selectbox(
-            "Statistic",
-            list(STATISTICS),
-            format_func=lambda name: STATISTICS[name].title,
-            key="statistic",
-            width=250,
-        )
-        st.toggle(
-            "Leave out the first token",
-            key="without_first",
-            help=cached.glossary("without the first token"),
-        )
-
-
-def chosen_head(table: dict, listed: Sequence[int]) -> tuple[int, int]:
-    """(layer, head) in use: the shared selection, else the first head of the finder."""
-    for name in ("layer", "head"):
-        widgets.settled(name, [None, *sorted(set(table[name]))], None)
-    layer, head = st.session_state["layer"], st.session_state["head"]
-    cells = [(table["layer"][row], table["head"][row]) for row in listed or [0]]
-    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
-    cell_chosen = (fitting or cells)[0]
-    return cell_chosen[0] if layer is None else layer, cell_chosen[1] if head is None else head
+        st.selectbox("Statistic", list(titles), format_func=titles.get, key="statistic", width=250)
+        help = cached.glossary("without the first token")
+        st.toggle("Leave out the first token", key="without_first", help=help)
 
 
 def choose(layer: int, head: int) -> None:
@@ -73,41 +50,33 @@ def choose(layer: int, head: int) -> None:
 def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
     """The map beside the finder, with the `names` of heads that are known; returns the (layer, head) in use."""
     name = st.session_state["statistic"]
-    about, values = STATISTICS[name], table[name]
-    order = st.session_state["order"] or about.first
-    order_of_heads = ranked(values, order, len(values))
-    layer, head = chosen_head(table, order_of_heads)
+    order = st.session_state["order"] or STATISTICS[name].first
+    listed = ranked(table[name], order)
+    now = _chosen_head(table, listed)
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
-            st.segmented_control(
-                "Shown as",
-                ["map", "scatter"],
-                key="heads_shown",
-                format_func=str.capitalize,
-                required=True,
-                label_visibility="collapsed",
-            )
+            look = {"format_func": str.capitalize, "required": True, "label_visibility": "collapsed"}
+            st.segmented_control("Shown as", ["map", "scatter"], key="heads_shown", **look)
             if st.session_state["heads_shown"] == "scatter":
-                _scatter(table, name, (layer, head), names)
+                _scatter(table, name, now, names)
             else:
-                _map(table, name, (layer, head), names)
+                figure = head_charts.statistic_map(table, table[name], STATISTICS[name], now, names)
+                _clicked(figure, table, "heads_map", f"{STATISTICS[name].short} of every head", name)
             st.caption("Click a head to choose it." + _sink(run) + _letters(names))
         with st.container():
-            _finder(run, table, name, order, order_of_heads, (layer, head), names)
-    return layer, head
+            _finder(run, table, name, order, listed, now, names)
+    return now
 
 
-def _map(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
-    """Layer x head, one statistic in colour."""
-    about = STATISTICS[name]
-    _drawn(
-        charts.heads(table, table[name], about, *now, names),
-        table,
-        "heads_map",
-        about.title.split(",")[0] + " of every head",
-        f"{about.title} in every layer and head, the chosen head framed",
-        about.help,
-    )
+def _chosen_head(table: dict, listed: Sequence[int]) -> tuple[int, int]:
+    """(layer, head) in use: the shared selection, else the first head of the finder."""
+    for name in ("layer", "head"):
+        widgets.settled(name, [None, *sorted(set(table[name]))], None)
+    layer, head = st.session_state["layer"], st.session_state["head"]
+    cells = [(table["layer"][row], table["head"][row]) for row in listed or [0]]
+    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
+    first = (fitting or cells)[0]
+    return first[0] if layer is None else layer, first[1] if head is None else head
 
 
 def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
@@ -117,19 +86,13 @@ def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None
         st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=205)
         st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=205)
     across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
-    _drawn(
-        charts.scatter(table, across, name, colour, now, names),
-        table,
-        "heads_scatter",
-        f"{titles[name].split(',')[0]} against {titles[across].split(',')[0].lower()}",
-        f"{titles[name]} of every head against {titles[across]}, {titles[colour]} in colour",
-        STATISTICS[across].help,
-    )
+    title = f"{STATISTICS[name].short} against {STATISTICS[across].short.lower()}"
+    _clicked(head_charts.scatter(table, across, name, colour, now, names), table, "heads_scatter", title, across)
 
 
-def _drawn(figure: dict, table: dict, key: str, title: str, alt: str, help: str) -> None:
+def _clicked(figure: dict, table: dict, key: str, title: str, statistic: str) -> None:
     """A chart of all heads; a click chooses one."""
-    points = widgets.chart(figure, table, title=title, key=key, alt=alt, help=help, select="points")
+    points = plots.draw(figure, table, title, key, STATISTICS[statistic].term, select="points")
     if cell := widgets.new_cell(points, key):
         choose(*cell)
         st.rerun()
@@ -148,57 +111,83 @@ def _letters(names: Names) -> str:
 
 
 def _finder(
-    run: Run, table: dict, name: str, order: str, order_of_heads: list[int], now: tuple[int, int], names: Names
+    run: Run, table: dict, name: str, order: str, ranking: list[int], now: tuple[int, int], names: Names
 ) -> None:
     about, chance = STATISTICS[name], cached.columns(run, "chance")
-    st.subheader(f"Heads with the {order} values", anchor=False, help=about.help)
-    widgets.prose(about.help, "quiet")
+    st.subheader(f"Heads with the {order} values", anchor=False, help=cached.glossary(about.term))
+    widgets.prose(cached.glossary(about.term), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look = {"label_visibility": "collapsed", "required": True}
         fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
-    listed = order_of_heads[: st.session_state["finder"]]
+    listed = ranking[: st.session_state["finder"]]
     even = dict(zip(chance["layer"], chance[name], strict=True))
-    values = {
-        "layer": [table["layer"][row] for row in listed],
-        "head": [table["head"][row] for row in listed],
-        "label": [table["label"][row] for row in listed],
-        "name": [", ".join(names.get((table["layer"][row], table["head"][row]), ())) for row in listed],
-        "value": [table[name][row] for row in listed],
-        "chance": [even[table["layer"][row]] for row in listed],
-    }
+    values = {column: [table[column][row] for row in listed] for column in ("layer", "head", "label", name)}
+    values["chance"] = [even[layer] for layer in values["layer"]]
+    cells = cells_of(values)
     columns = {
         "layer": tables.Column("layer", "whole"),
         "head": tables.Column("head", "whole"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
-        "value": about.column(),
+        name: about.column,
         "chance": tables.Column("all alike", about.kind, about.digits, help=cached.glossary(CHANCE)),
-        **({"name": tables.Column("name", help=cached.glossary("name of a head"))} if names else {}),
     }
-    rows = list(zip(values["layer"], values["head"], strict=True))
-    tables.table(
-        columns,
-        values,
-        key="heads_finder",
-        identity=f"{run.id}.{name}.{order}.{len(listed)}",
-        label="Heads by this statistic; choose one to look at it",
-        selected=rows.index(now) if now in rows else None,
-        on_row=lambda: choose(*(painted.picked("heads_finder", rows) or now)),
-        height=330,
+    if names:
+        values["name"] = [", ".join(names.get(cell, ())) for cell in cells]
+        columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
+    head_table(
+        columns, values, "heads_finder", "Heads by this statistic", f"{run.id}.{name}.{order}.{len(listed)}", now
     )
-    widgets.numbers(values, f"finder-{name}", "heads_finder_numbers")
+
+
+def head_table(
+    columns: dict[str, tables.Column], table: dict, key: str, label: str, identity: str, now: tuple[int, int] | None
+) -> None:
+    """A table of heads in which a row chooses its head; that of the head `now` in use is marked."""
+    cells = cells_of(table)
+
+    def on_row() -> None:
+        if cell := painted.picked(key, cells):
+            choose(*cell)
+
+    selected = cells.index(now) if now in cells else None
+    label = f"{label}; choose one to look at it"
+    plots.listed(columns, table, key, label, identity, selected=selected, on_row=on_row, height=330)
 
 
 def step_buttons(table: dict, layer: int, head: int) -> None:
     """Previous and next head, layer by layer, with a key for each."""
-    cells = sorted(zip(table["layer"], table["head"], strict=True))
+    cells = sorted(cells_of(table))
     place = cells.index((layer, head))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for label, key, icon, step in (
-            ("Previous head", "P", ":material/arrow_back:", -1),
-            ("Next head", "N", ":material/arrow_forward:", 1),
-        ):
+        for way, icon, step in (("previous", "back", -1), ("next", "forward", 1)):
             wanted = cells[(place + step) % len(cells)]
-            name = f"heads_{'next' if step > 0 else 'previous'}"
-            st.button(label, key=name, icon=icon, shortcut=key, on_click=choose, args=wanted)
+            look = {"icon": f":material/arrow_{icon}:", "shortcut": way[0].upper()}
+            st.button(f"{way.capitalize()} head", key=f"heads_{way}", on_click=choose, args=wanted, **look)
         widgets.prose(f"head {place + 1:,} of {len(cells):,}", "quiet")
+
+
+def numerics_badge(run: Run) -> None:
+    """How large and how exact the scores are, in the worst layer."""
+    precision = run.numbers["numerics"]
+    wide = precision["own_difference"] > WIDE
+    label = f"scores up to {precision['largest_score']:,.1f}, weights within {precision['difference']:.0e} of float64"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(label, icon=":material/calculate:", color="orange" if wide else "green", help=cached.glossary(TERM))
+    if wide:
+        widgets.prose(
+            f"In {precision['dtype']}, the model's own type, a weight would be off by up to "
+            f"{precision['own_difference']:.1%}: its scores are computed in float32 here.",
+            "note",
+        )
+
+
+def numerics(run: Run) -> None:
+    """The same of every layer, behind a fold."""
+    values = cached.columns(run, "numerics")
+    words = {f"{name}_words": [f"{value:.1e}" for value in values[name]] for name in ("difference", "own_difference")}
+    with st.expander("Numerics, layer by layer", icon=":material/calculate:"):
+        table = plots.columns(values, *NUMERICS) | words
+        plots.listed(NUMERICS, table, "heads_numerics", "Scores of every layer", run.id, height=260)
+        queries = run.numbers["numerics"]["queries"]
+        widgets.prose(f"Largest over {queries} queries of each window, all heads.", "quiet")

@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.probes.words import title
 from app.quality import cards
-from app.quality.words import Asked
+from app.quality.asked import Asked
 from app.selection import state
 from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_TASKS, PROBE_WAYS
 from app.ui import asking, widgets

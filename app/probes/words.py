@@ -2,8 +2,8 @@
 
 from analysis.commands import commandline
 from analysis.corpus import sample_texts, text_hash
-from app.quality import words as quality_words
-from app.quality.words import Asked
+from app.quality import asked as by_method
+from app.quality.asked import Asked
 from app.selection.decide import PROBE_TASKS
 
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
@@ -52,7 +52,5 @@ def command(args: dict, choices: list[Asked]) -> str:
 
 def changed(choices: list[Asked]) -> str:
     """The settings that came from the page on quality, in words; empty without any."""
-    changes = [
-        f"{choice.about['title']}: {quality_words.changes(choice).lower()}" for choice in choices if choice.changed
-    ]
+    changes = [f"{choice.about['title']}: {by_method.changes(choice).lower()}" for choice in choices if choice.changed]
     return "; ".join(changes)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.quality import words
-from app.quality.words import Asked
+from app.quality.asked import Asked, field_help, field_name, look, spaced
 from app.selection import state
 from app.ui import widgets
 
 AT_FIRST = 3  # methods that are shown when nothing was chosen
 WIDE = 128  # a whole number with a wider range moves in powers of two
-BOUNDS = {"top": "groups"}  # a field that something of the router bounds
+PRICES = {"refit": "calibration", "retrain": "training"}
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,11 @@ class Picker:
         )
         return chosen_methods
 
-    def all_of_them(self, label: str, chosen_methods: dict[str, dict[str, str]]) -> None:
+    def all_of_them(self, chosen_methods: dict[str, dict[str, str]]) -> None:
         """A button that takes every method, those of `chosen_methods` with their settings."""
         everything = {name: chosen_methods.get(name, {}) for name in self.offered}
-        key = f"{self.control}_all"
-        st.button(label, key=key, on_click=self.keep, args=(everything,), disabled=chosen_methods == everything)
+        look = {"on_click": self.keep, "args": (everything,), "disabled": chosen_methods == everything}
+        st.button(f"All {len(everything)}", key=f"{self.control}_all", **look)
 
     def _picked(self) -> None:
         chosen_methods, picked = self.chosen(), st.session_state[f"{self.control}_pick"]
@@ -87,67 +86,78 @@ def cards(
     picker: Picker, described: dict, chosen_methods: dict, router: dict, tokens: int, equal: bool = False
 ) -> list[Asked]:
     """One card of controls for each method of `chosen_methods`, as `choose` of the `picker` returns them; `tokens`
-    are read at
-    once; `equal`: a budget sets what counts keys. Returns what is asked for; the URL's word keeps what was not refused.
-    """
+    are read at once; `equal`: a budget sets what counts keys. Returns what is asked for; the URL's word keeps what was
+    not refused."""
     choices = []
     for name in [name for name in picker.offered if name in chosen_methods][: picker.most]:
         with st.container(border=True, key=f"{picker.control}_card_{name}"):
-            choices.append(_card(picker, name, described[name], chosen_methods[name], router, tokens, equal))
+            fields = _fields(described[name], router)
+            choice, refused = _asked(picker, name, described[name], fields, chosen_methods[name], router)
+            _heading(picker, choice)
+            for field in refused:
+                label, raw = field_name(field).split(",")[0].lower(), chosen_methods[name][field][:40]
+                st.caption(widgets.plain(f"The link's {label} “{raw}” is not available here; it was dropped."))
+            by_budget = (choice.about["budget"], *choice.about["competing"]) if equal else ()
+            with st.grid(3, min_column_width=120, gap="small"):
+                for field in fields.values():
+                    if field["name"] in by_budget:
+                        label = field_name(field["name"]).split(",")[0]
+                        st.caption(f"{label}: set by the budget", help=field_help(field))
+                    else:
+                        _control(picker, choice, field, tokens)
+            choices.append(choice)
     changed = {choice.name: {field: str(value) for field, value in choice.changed.items()} for choice in choices}
     if chosen_methods != chosen_methods | changed:
         picker.keep(chosen_methods | changed)
     return choices
 
 
-def _card(picker: Picker, name: str, about: dict, raw_settings: dict, router: dict, tokens: int, equal: bool) -> Asked:
-    routed = about["needs"] == "router"
+def _fields(about: dict, router: dict) -> dict[str, dict]:
+    """field -> its description; no token can be in more groups than the router has."""
     fields = {field["name"]: dict(field) for field in about["fields"]}
-    for field, of_router in BOUNDS.items() if routed else ():
-        if field in fields and router.get(of_router):
-            fields[field]["high"] = min(fields[field]["high"], router[of_router])
+    if about["needs"] == "router" and "top" in fields and router.get("groups"):
+        fields["top"]["high"] = min(fields["top"]["high"], router["groups"])
+    return fields
+
+
+def _asked(
+    picker: Picker, name: str, about: dict, fields: dict, raw_settings: dict, router: dict
+) -> tuple[Asked, list[str]]:
+    """The method as the URL's word has it, and the fields whose text was refused."""
+    routed = about["needs"] == "router"
     defaults = {field: fields[field]["default"] for field in fields}
     defaults |= {field: router[field] for field in fields if routed and field in router}
     changed, refused = read(fields, raw_settings, defaults)
-    choice = Asked(name, about, router["name"] if routed else None, defaults, changed, picker.offered.index(name))
+    made_by = router["name"] if routed else None
+    return Asked(name, about, made_by, defaults, changed, picker.offered.index(name)), refused
+
+
+def _heading(picker: Picker, choice: Asked) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        colour, sign = words.look(choice.place)
-        title = html.escape(about["title"])
-        st.html(f'<b style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {title}</b>')
-        with st.popover("What is it?", type="tertiary", key=f"{picker.control}_what_{name}"):
-            st.markdown(about["doc"])
-            st.caption(widgets.plain(about["paper"]))
-        if changed:
-            key = f"{picker.control}_reset_{name}"
-            st.button("Reset", key=key, on_click=picker.reset, args=(name,), type="tertiary")
-    for field in refused:
-        label = words.field(field).split(",")[0].lower()
-        st.caption(
-            widgets.plain(f"The link's {label} “{raw_settings[field][:40]}” is not available here; it was dropped.")
-        )
-    with st.grid(3, min_column_width=120, gap="small"):
-        for field in fields.values():
-            if equal and field["name"] in (about["budget"], *about["competing"]):
-                st.caption(
-                    f"{words.field(field['name']).split(',')[0]}: set by the budget", help=words.field_help(field)
-                )
-                continue
-            _control(picker, name, field, choice.settings[field["name"]], defaults[field["name"]], tokens)
-    return choice
+        colour, sign = look(choice.place)
+        words = f'<span style="color:{colour}">{sign}</span> {html.escape(choice.title)}'
+        st.html(f'<b style="white-space:nowrap">{words}</b>')
+        with st.popover("What is it?", type="tertiary", key=f"{picker.control}_what_{choice.name}"):
+            st.markdown(choice.about["doc"])
+            st.caption(widgets.plain(choice.about["paper"]))
+        if choice.changed:
+            key = f"{picker.control}_reset_{choice.name}"
+            st.button("Reset", key=key, on_click=picker.reset, args=(choice.name,), type="tertiary")
 
 
-def _control(picker: Picker, method: str, field: dict, value: object, default: object, tokens: int) -> None:
-    label, help = words.field(field["name"]), words.field_help(field)
+def _control(picker: Picker, choice: Asked, field: dict, tokens: int) -> None:
+    name, label, help = field["name"], field_name(field["name"]), field_help(field)
+    value, default = choice.settings[name], choice.defaults[name]
     if field["price"] != "live":
-        st.caption(f"{label}: {value} (needs {words.PRICES[field['price']]} to change)", help=help)
+        st.caption(f"{label}: {value} (needs {PRICES[field['price']]} to change)", help=help)
         return
-    key = f"{picker.control}.{method}.{field['name']}"
+    key = f"{picker.control}.{choice.name}.{name}"
     st.session_state[key] = value
-    look = {"key": key, "help": help, "on_change": picker.moved, "args": (method, field["name"], key, default)}
+    look = {"key": key, "help": help, "on_change": picker.moved, "args": (choice.name, name, key, default)}
     low, high = field["low"], field["high"]
     if field["options"]:
         leaks = dict.fromkeys(field["future"], " (reads the future)")
-        spelled = {option: words.spaced(option) + leaks.get(option, "") for option in field["options"]}
+        spelled = {option: spaced(option) + leaks.get(option, "") for option in field["options"]}
         st.selectbox(label, list(spelled), format_func=spelled.get, **look)
     elif field["type"] == "int" and high - low > WIDE:
         far = min(high, max(tokens, low + 1))

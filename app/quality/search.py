@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.commands.quality import Search
 from app import cached
-from app.quality import charts
-from app.quality.words import Asked
+from app.quality import quality_charts
+from app.quality.asked import Asked
 from app.selection.decide import MAY_LOSE
-from app.ui import jobs, widgets
+from app.ui import jobs, plots, widgets
 
 CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
 STEPS, PASSES = 7, 2.5  # settings of a method; stretches that each reads in the mean, of the first two on
@@ -27,70 +28,51 @@ def section(saves: str, choices: Sequence[Asked], prefix: int, tokens: int, cont
     """The control, the button with its price, and what was found, for the page's prompts of `prefix` tokens. Methods
     that save reads have none: their stretches have 1,024 tokens, fewer where the text has few `tokens` or the model
     reads few at once."""
-    choices = [
-        choice for choice in choices if saves != "reads" or (choice.about["budget"] and not choice.about["ceiling"])
-    ]
+    if saves == "reads":
+        choices = [choice for choice in choices if choice.about["budget"] and not choice.about["ceiling"]]
     if not choices:
         return
     prefix = prefix or fitting(min(FIRST, context - AFTER), tokens)
     st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
-    shortest_prompt, why = shortest(saves, choices)
-    stretch = max(prefix, shortest_prompt) + AFTER
-    if tokens < FEWEST * stretch:
-        widgets.prose(
-            f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens: choose a "
-            f"longer text{', or a shorter prompt above' * (prefix > shortest_prompt > 0)}.{why}",
-            "quiet",
-        )
-        return
-    if prefix < shortest_prompt:
-        widgets.prose(f"A search needs prompts of {shortest_prompt:,} tokens: choose a longer one above.{why}", "quiet")
+    if lacking := _lacking(saves, choices, prefix, tokens):
+        widgets.prose(lacking, "quiet")
         return
     look = {"format_func": "less than {}%".format, "required": True}
     st.segmented_control("Perplexity may rise by", MAY_LOSE, key="quality_lose", **look)
-    args = request(saves, choices, prefix)
+    request = _request(saves, choices, prefix)
     passes = PASSES + SETTLING * (saves == "reads")
     work = int(len(choices) * STEPS * passes + CUTS) * (prefix + AFTER)
-    jobs.run_button("Search for a setting", "search", args, "quality_search", work)
-    run = cached.store().find("search", args)
+    jobs.run_button("Search for a setting", request, "quality_search", work)
+    run = cached.store().find(request)
     if run is None:
         widgets.prose(
-            f"Every chosen method is tried at {STEPS} settings on a little of this text; the better half goes on to "
-            f"more of it, in {_stretches(saves, prefix)}. Half of the text chooses, the other half judges "
-            "the winner. It goes on where it was stopped.",
+            f"Every chosen method is tried at {STEPS} settings on stretches of {prefix + AFTER:,} tokens. Half of the "
+            "text chooses, the other half judges the winner. It goes on where it was stopped.",
             "more",
         )
         return
     numbers = run.numbers
     widgets.prose(numbers["sentence"])
     widgets.source(run)
-    rows = numbers["rows"]
-    widgets.chart(
-        charts.searched(rows, numbers["frontier"], numbers["lose"], WHAT[saves]),
-        {name: [row[name] for row in rows] for name in ("label", "budget", "difference", "stretches", "left")},
-        title="What was tried",
-        key="quality_searched",
-        alt="Change of perplexity against the budget of every setting that was tried, the frontier as a line",
-        help=cached.glossary("quality against speed"),
-    )
+    figure = quality_charts.searched(numbers["rows"], numbers["frontier"], numbers["lose"], WHAT[saves])
+    plots.draw(figure, numbers["rows"], "What was tried", "quality_searched", "quality against speed")
     st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
 
 
-def shortest(saves: str, choices: Sequence[Asked]) -> tuple[int, str]:
-    """(tokens of the shortest prompt in which these methods differ, why): what they always keep or read is a part of
-    it. Of methods that save reads it is what is searched for."""
+def _lacking(saves: str, choices: Sequence[Asked], prefix: int, tokens: int) -> str:
+    """Why the text or the prompt is too short for a search, or nothing. What a method always keeps or reads is a part
+    of the shortest prompt in which different methods differ; of methods that save reads it is searched for."""
     name, times = LEAST_OF.get(saves, ("", 0))
-    size, title = max((choice.settings.get(name, 0), choice.about["title"]) for choice in choices)
-    tokens = times * size
-    why = (
-        f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, different methods read the same."
-    )
-    return tokens, why if tokens else ""
-
-
-def _stretches(saves: str, prefix: int) -> str:
-    sentence = f"stretches of {prefix + AFTER:,} tokens"
-    return sentence if saves == "reads" else f"{sentence}, the prompt of {prefix:,} chosen above and {AFTER} after it"
+    size, title = max((choice.settings.get(name, 0), choice.title) for choice in choices)
+    shortest = times * size
+    differ = f"all methods read the same in prompts of fewer than {times} {name}s of {title}, {size:,} tokens each"
+    why = f" But {differ}." if shortest else ""
+    stretch = max(prefix, shortest) + AFTER
+    if tokens < FEWEST * stretch:
+        other = ", or a shorter prompt above" if prefix > shortest > 0 else ""
+        needs = f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens"
+        return f"{needs}: choose a longer text{other}.{why}"
+    return f"A search needs prompts of {shortest:,} tokens: choose a longer one above.{why}" * (prefix < shortest)
 
 
 def fitting(prefix: int, tokens: int) -> int:
@@ -100,9 +82,8 @@ def fitting(prefix: int, tokens: int) -> int:
     return prefix
 
 
-def request(saves: str, choices: Sequence[Asked], prefix: int) -> dict:
-    """The arguments of `search` for the methods that are chosen."""
+def _request(saves: str, choices: Sequence[Asked], prefix: int) -> Search:
     chosen = st.session_state
-    args = {"model": chosen["model"], "texts": [chosen["text"]], "saves": saves, "prefix": prefix}
-    args |= {"methods": [choice.spec for choice in choices], "lose": chosen["quality_lose"] / 100}
-    return args | {"continuation": AFTER, "cuts": CUTS, "seed": 0}
+    about = {"model": chosen["model"], "texts": [chosen["text"]], "methods": [choice.spec for choice in choices]}
+    lose = chosen["quality_lose"] / 100
+    return Search(**about, saves=saves, prefix=prefix, lose=lose, continuation=AFTER, cuts=CUTS, seed=0)

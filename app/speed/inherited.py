@@ -5,13 +5,10 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.speed import shown
-from app.ui import widgets
 
 FIELDS = {"top": "speed_top", "window": "speed_window", "n_sink": "speed_sinks"}  # a setting of Focus -> its control
 ASKED = FIELDS | {"length": "speed_prompt", "new_tokens": "speed_new", "repeats": "speed_rounds"}
-NAMES = {"top": "groups per token", "window": "window", "n_sink": "sinks", "length": "prompt"}
-NAMES |= {"new_tokens": "new tokens", "repeats": "rounds"}
+NAMES = ("groups per token", "window", "sinks", "prompt", "new tokens", "rounds")  # of `ASKED`, in words
 
 
 def settings() -> dict[str, int]:
@@ -30,22 +27,14 @@ def launches() -> list[Run]:
     return [run for run in cached.store().list("launch") if wanted.items() <= run.request.items()]
 
 
-def latest() -> None:
-    """The latest launch, where it had other settings than those chosen now, with a button that takes them."""
-    run = next(iter(launches()), None)
-    if run is None:
-        return
-    settings_words = ", ".join(
-        f"{NAMES[name]} {run.request[name]:,}" for name in ASKED if run.request.get(name) is not None
-    )
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge("latest launch", icon=":material/history:", color="gray")
-        widgets.prose(f"With other settings than those above: {settings_words or 'as the groups were made'}.", "quiet")
-        st.button("Take its settings", key="speed_take", on_click=_take, args=(run.request,), type="tertiary")
-    shown.launched(run)
+def in_words(run: Run) -> str:
+    """The settings of a launch that were chosen."""
+    named = zip(NAMES, map(run.request.get, ASKED), strict=True)
+    return ", ".join(f"{name} {value:,}" for name, value in named if value is not None) or "as the groups were made"
 
 
-def _take(request: dict) -> None:
+def take(request: dict) -> None:
+    """A callback: the page gets the settings of a launch."""
     values = {control: request.get(name) for name, control in ASKED.items()}
     usual = {control: state.CONTROLS[control].default for control in values}
     state.choose(st.session_state, **{name: usual[name] if value is None else value for name, value in values.items()})

@@ -4,12 +4,12 @@ import streamlit as st
 
 from analysis.declaration import in_address as to_url
 from app import cached
-from app.budgets import charts as budgets
-from app.budgets.words import share
-from app.heads import text as heads_text
+from app.budgets import budget_charts
+from app.budgets.budget_words import share
+from app.heads import painted_weights
 from app.selection import state
 from app.selection.look import TOUR_STEPS
-from app.temperature import charts as temperature
+from app.temperature import temperature_charts
 from app.tour import words
 from app.tour.story import STORY
 from app.ui import asking, charts, classroom, painted, widgets
@@ -83,8 +83,8 @@ def _head(run, tokens: dict) -> None:
     card = asking.card("demo")
     facts = tokens["piece"][query].strip(), tokens["word"][query], *(numbers[name] for name in ("layer", "head"))
     _said(words.head(*facts, card["layers"] * card["heads"], float(row[best]), query - best))
-    weights = heads_text.spread(row, numbers["offset"], query, len(tokens["piece"]))
-    paint, palette = heads_text.by_weight(weights)
+    weights = painted_weights.spread(row, numbers["offset"], query, len(tokens["piece"]))
+    paint, palette = painted_weights.by_weight(weights)
     painted.painted(
         tokens,
         paint,
@@ -123,7 +123,7 @@ def _sharpen(run, tokens: dict) -> None:
     table["piece"] = table["word"]
     strongest = sorted(range(len(table["key"])), key=lambda row: -max(table["before"][row], table["after"][row]))[:KEYS]
     widgets.chart(
-        charts.larger(temperature.query(table, strongest, STORY.t), classroom.TYPE),
+        charts.larger(temperature_charts.query(table, strongest, STORY.t), classroom.TYPE),
         {name: [table[name][row] for row in strongest] for name in ("position", "word", "before", "after")},
         title="The tokens it reads most",
         key="tour_sharpen",
@@ -136,7 +136,7 @@ def _cut(run, tokens: dict) -> None:
     row = next(row for row in rows if row["share"] == STORY.share)
     _said(words.cut(row["share"], row["difference"], row["worst_bin_difference"]))
     widgets.chart(
-        charts.larger(budgets.by_reads(rows, row["share"]), classroom.TYPE),
+        charts.larger(budget_charts.by_reads(rows, row["share"]), classroom.TYPE),
         {
             name: [budget[name] for budget in rows]
             for name in ("share", "difference", "low", "high", "worst_bin_difference")

@@ -1,6 +1,6 @@
 """What each step of the tour says: one sentence, computed from the example that it shows."""
 
-from app.budgets.words import share as spelled, signed
+from app.budgets.budget_words import share as spelled, signed
 
 
 def token(size: int, far: int) -> str:

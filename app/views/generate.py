@@ -1,6 +1,6 @@
 """Generate: what does the model still answer when it reads or keeps less?"""
 
-from app.generate import page
+from app.generate import generate_page
 from app.ui import widgets
 
 widgets.header(
@@ -8,4 +8,4 @@ widgets.header(
     "Dense attention beside up to two methods, token by token: what each writes, how long it takes, and which keys its "
     "KV cache still holds",
 )
-page.page()
+generate_page.page()

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.budgets import allocation, by_hand, calibrate, cap, cost, policy, query, reads, words
+from app.budgets import budget_words, calibrate, cap, cost, evidence, keys_per_head, policy, reads
 from app.selection import state
 from app.selection.sparsify import BUDGET_TABS
 from app.ui import widgets
@@ -25,21 +25,21 @@ if chosen["budget_policy"] not in stored:  # the first time, asking for it has m
     stored = policy.known()
 about = stored.get(chosen["budget_policy"], {})
 with answer:
-    widgets.prose(words.needs(cached.columns(run, "cells"), about))
+    widgets.prose(budget_words.needs(cached.columns(run, "cells"), about))
     measured = reads.found()
     if measured is not None:
-        widgets.prose(words.breaks(measured.numbers["rows"]), "more")
+        widgets.prose(budget_words.breaks(measured.numbers["rows"]), "more")
 with slot:
     policy.download(run)
 tabs(
     "budgets",
     BUDGET_TABS,
     {
-        "map": lambda: by_hand.tab(run, stored),
+        "map": lambda: keys_per_head.tab(run, stored),
         "reads": lambda: reads.tab(stored),
         "cap": lambda: cap.tab(stored),
         "calibrate": lambda: calibrate.tab(stored),
         "cost": lambda: cost.tab(run, stored),
     },
 )
-drawer("budgets_evidence", lambda: widgets.each(cap.study, allocation.show, query.study))
+drawer("budgets_evidence", lambda: widgets.each(evidence.corpora, evidence.allocation, evidence.query))

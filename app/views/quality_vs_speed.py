@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app.quality import study as equal, tab as quality, words
+from app import cached
+from app.quality import evidence, prompts, reads
 from app.selection import state
 from app.selection.controls import named
+from app.selection.decide import EQUAL_SHARES, SAVES
 from app.ui import fields, widgets
 from app.ui.tabs import drawer
 
@@ -18,12 +20,33 @@ if chosen["tab"] == "equal":
     state.choose(chosen, quality_evidence=True, tab="quality")
 
 
+SUBTITLES = {  # by what the methods save
+    "reads": "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
+    "speed against the fastest dense path here",
+    "memory": "Rules that drop keys once a prompt is read, such as SnapKV and Ada-KV: quality of what follows on this "
+    "text; the KV cache that is held",
+    "prefill": "Methods that read some blocks of a prompt, such as XAttention and FlexPrefill: quality of what follows "
+    "on this text; time of the prompt",
+}
+
+
 def live() -> None:
-    """What the page is about, what the controls answer, and the studies of what the methods save."""
-    widgets.header("What does reading less cost, and what does it gain?", words.SUBTITLES[chosen["quality_saves"]])
+    """What the page is about, what the methods save, a budget for all of them, and the studies of that family."""
+    saves = chosen["quality_saves"]
+    widgets.header("What does reading less cost, and what does it gain?", SUBTITLES[saves])
     with widgets.guarded():
-        quality.page()
-    drawer("quality_evidence", equal.show, ["equal_panel"])
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+            look = {"format_func": SAVES.get, "required": True}
+            st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
+            look = {"format_func": "{}%".format, "help": cached.glossary("equal reads")}
+            st.segmented_control("Same budget for all", EQUAL_SHARES, key="quality_equal", **look)
+        percent = chosen["quality_equal"]
+        share = None if percent is None else percent / 100
+        if saves == "reads":
+            reads.tab(share)
+        else:
+            prompts.tab(saves, share)
+    drawer("quality_evidence", evidence.show, ["equal_panel"])
 
 
 fields.alone(live)

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from app.selection.sparsify import SOFTMAX, TEMPERATURE_TABS
-from app.temperature import live, paper, quality, trained
-from app.ui import asking, widgets
+from app.temperature import evidence, sharpened
+from app.ui import asking
 from app.ui.reading import reading
 from app.ui.tabs import drawer, tabs
 
@@ -20,14 +20,10 @@ tabs(
     "temperature_tab",
     TEMPERATURE_TABS,
     {
-        "token": lambda: live.one_token(tokens),
-        "heads": lambda: live.every_head(tokens),
-        "text": lambda: quality.perplexity(asking.card(st.session_state["model"])["layers"], len(tokens["piece"])),
+        "token": lambda: sharpened.one_token(tokens),
+        "heads": lambda: sharpened.every_head(tokens),
+        "text": lambda: sharpened.perplexity(asking.card(st.session_state["model"])["layers"], len(tokens["piece"])),
     },
     {"heads": ["sharpness"], "text": ["by_layer"]},
 )
-drawer(
-    "temperature_evidence",
-    lambda: widgets.each(quality.study, trained.show, paper.show),
-    ["trained_with"],
-)
+drawer("temperature_evidence", evidence.show, ["trained_with"])

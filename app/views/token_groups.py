@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.groups import beside as groups_beside, map as groups
+from app.groups import compared, group_contents
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
 from app.ui import charts, jobs, kept_text, painted, tables, take, widgets
@@ -44,7 +44,7 @@ with st.grid(2, min_column_width=420, gap="large"):
             title=GROUP_MEASURES[measure],
             key="groups_layers",
             alt="One value for every layer, beside its controls",
-            help=cached.glossary(groups.TERMS[measure]),
+            help=cached.glossary(group_contents.TERMS[measure]),
         )
         measures = list(GROUP_MEASURES)
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
@@ -54,8 +54,8 @@ take.offer({"Focus": (run, {"name": "focus", "router": run.request["router"]})},
 widgets.notes(run)
 st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
 tables.table(
-    groups.COLUMNS,
-    groups.contents(here, words),
+    group_contents.COLUMNS,
+    group_contents.contents(here, words),
     key="groups_table",
     identity=f"{run.id}.{layer}",
     label="Groups of this layer; choose one to isolate it below",
@@ -67,7 +67,9 @@ st.caption(
     f"Labels by {run.numbers['labels_by']}. Click a row to isolate its group; a second click or Esc releases it."
 )
 if chosen is not None:
-    groups.marking_words(rows_of(words, group=chosen), f"{chosen} ({labels[chosen]})", f"{run.id}.{layer}.{chosen}")
+    group_contents.marking_words(
+        rows_of(words, group=chosen), f"{chosen} ({labels[chosen]})", f"{run.id}.{layer}.{chosen}"
+    )
 
 st.subheader("The text by group", anchor=False, help=cached.glossary("learned group"))
 
@@ -102,7 +104,7 @@ stored = cached.store().find("umap", wanted) if view == "UMAP" else None
 if view == "UMAP" and stored is None:
     jobs.run_button("Compute the UMAP of this layer", "umap", wanted, "groups_umap", len(group))
 else:
-    groups.vectors(run, stored, layer, group, tokens, labels, chosen)
+    group_contents.vectors(run, stored, layer, group, tokens, labels, chosen)
 
 shared = state.study_args(st.session_state, "router")
 controls = st.expander(
@@ -113,7 +115,7 @@ controls = st.expander(
 )
 if controls.open:
     with controls, widgets.guarded():
-        groups_beside.controls(shared, len(group))
+        compared.controls(shared, len(group))
 beside = st.expander(
     "Beside another router",
     icon=":material/compare_arrows:",
@@ -123,6 +125,6 @@ beside = st.expander(
 )
 if beside.open:
     with beside, widgets.guarded():
-        groups_beside.another(shared, layer, labels, len(group))
+        compared.another(shared, layer, labels, len(group))
 with st.expander("Fit another router without training", icon=":material/tune:"):
-    groups.fit_panel(run.protocol.get("tokens"))
+    group_contents.fit_panel(run.protocol.get("tokens"))

@@ -1,7 +1,7 @@
 """Train a router: does a router learn groups that stay balanced, causal and useful?"""
 
 from app.selection.evidence import TRAIN_TABS
-from app.training import ablations, balance, causality, collapse, form
+from app.training import router_evidence, train
 from app.ui import asking, widgets
 from app.ui.tabs import tabs
 
@@ -11,6 +11,6 @@ widgets.header(
 )
 asking.settle_router()
 with widgets.guarded():
-    widgets.prose(form.answer())
-rooms = {"train": form, "collapse": collapse, "balance": balance, "causality": causality, "ablations": ablations}
-tabs("evidence", TRAIN_TABS, {name: room.tab for name, room in rooms.items()})
+    widgets.prose(train.answer())
+rooms = {name: getattr(router_evidence, name) for name in TRAIN_TABS if name != "train"}
+tabs("evidence", TRAIN_TABS, {"train": train.tab} | rooms)

@@ -1,0 +1,168 @@
+"""Figures of KV budgets: maps of keys, change by reads and by position, ranks by position, two calibrations."""
+
+import math
+from collections.abc import Sequence
+
+from app.budgets.budget_words import share, signed
+from app.ui.charts import CHANCE, HERE, RANDOM, bars, figure, level, line, marks, style, upright
+from app.ui.head_map import head_map
+from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, bounds, columns, curve
+
+NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
+CHOSEN, BAD = "#E0592A", "#D55E00"
+SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
+LOG = {"type": "log", "tickformat": ",~g"}
+WRITTEN = 200  # cells of a map that have their number written in them at most
+PAIRED = ("low", "high")  # columns of the ends of a paired change
+
+
+def keys_map(table: dict, column: str, ends: tuple[float, float], chosen: Sequence[int], fixed: Sequence = ()) -> dict:
+    """Layer x head map of keys on a log colour between `ends`, the `chosen` cells framed, those `fixed` by hand
+    underlined. A click selects a point whose customdata is [layer, head]."""
+    heads = list(zip(table["layer"], table["head"], strict=True))
+    keys, hand = table[column], list(fixed) or [False] * len(heads)
+    logs = [math.log10(max(value, 1)) for value in keys]
+    written, (low, high) = len(heads) <= WRITTEN, (math.log10(max(end, 1)) for end in ends)
+    ticks = [tick for power in range(7) for tick in (10**power, 3 * 10**power) if low <= math.log10(tick) <= high]
+    bar = {"thickness": 12, "title": {"text": "keys, log", "side": "right"}}
+    bar |= {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{tick:,}" for tick in ticks]}
+    # Where the numbers stand in the cells, the scale would only take their room.
+    cells = {"zmin": low, "zmax": max(high, low + 0.01), "showscale": not written, "colorbar": bar}
+    texts = [f"<u>{value:,.0f}</u>" if by else f"{value:,.0f}" for value, by in zip(keys, hand, strict=True)]
+    hover = [
+        f"layer {layer}, head {head}<br>{value:,.0f} keys{', set by hand' if by else ''}"
+        for (layer, head), value, by in zip(heads, keys, hand, strict=True)
+    ]
+    letters = ["#FFFFFF" if value < (low + high) / 2 else "#101010" for value in logs]
+    points = {"mode": "markers+text" if written else "markers", "text": texts, "hovertext": hover}
+    points |= {"textfont": {"size": 12, "color": letters}, "hovertemplate": "%{hovertext}<extra></extra>"}
+    by_head = dict(zip(heads, logs, strict=True))
+    return head_map(table, by_head, cells, points, [heads[cell] for cell in chosen], height=34)
+
+
+def by_reads(rows: Sequence[dict], chosen: float) -> dict:
+    """Change of perplexity against the share of the causal pairs that is read: all positions, the last ones, the worst
+    ones; reading less is to the right."""
+    rows = [row | {"last": row["bins"][-1]["difference"]} for row in rows]
+    looks = {
+        "difference": ("all positions", Look(HERE)),
+        "last": ("last positions", Look("#A07CC5", "dash", "diamond")),
+        "worst_bin_difference": ("worst positions", Look(BAD, "dot", "square")),
+    }
+    data = [
+        curve(name, rows, "share", column, look, f"{name}<br>%{{x:.0%}} of the reads: %{{y:+.1%}}")
+        for column, (name, look) in looks.items()
+    ]
+    axis = {"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(tick) for tick in NAMED]}
+    look = {"xaxis": axis, "yaxis": CHANGE, "shapes": [upright(chosen, CHOSEN, "solid", 2), level(0.0)]} | SLIDER
+    return figure(data, "share of the causal pairs that is read (log)", "change of perplexity", **look)
+
+
+def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
+    """Change of perplexity by position in the window with 95% intervals; the worst stretch stands out."""
+    cells = row["bins"]
+    worst = [place == row["worst_bin"] for place in range(len(cells))]
+    labels = [
+        f"{_stretch(cell)}<br>perplexity {cell['perplexity']:.2f}, dense {cell['perplexity_dense']:.2f}<br>"
+        f"{signed(cell['difference'])}"
+        for cell in cells
+    ]
+    pattern = {"shape": ["/" if is_worst else "" for is_worst in worst], "solidity": 0.3, "size": 6}
+    data = bars(
+        "",
+        _middles(cells),
+        columns(cells, "difference")["difference"],
+        [BAD if is_worst else HERE for is_worst in worst],
+        "%{text}",
+        marker={"pattern": pattern},
+        width=[0.86 * (cell["last"] - cell["first"]) for cell in cells],
+        error_y=bounds(cells, "difference", PAIRED, RANDOM),
+        text=labels,
+        textposition="none",
+    )
+    look = {"yaxis": CHANGE | {"range": list(ends)}, "shapes": _allowed(allowed)} | SLIDER
+    return figure([data], "position in the window (striped: the worst stretch)", "change of perplexity", **look)
+
+
+def perplexity(row: dict) -> dict:
+    """Perplexity by position in the window with 95% intervals, beside that of dense attention."""
+    cells = [cell | {"middle": middle} for cell, middle in zip(row["bins"], _middles(row["bins"]), strict=True)]
+    labels, hover = [_stretch(cell) for cell in cells], "<br>%{text}<br>perplexity %{y:.2f}"
+    ends = ("perplexity_low", "perplexity_high")
+    data = [
+        curve("now", cells, "middle", "perplexity", Look(BAD, "solid", "square"), f"now{hover}", ends, text=labels),
+        curve("dense", cells, "middle", "perplexity_dense", Look(HERE, "dash"), f"dense{hover}", text=labels),
+    ]
+    return figure(data, "position in the window", "perplexity", yaxis={"rangemode": "tozero"}, **SLIDER)
+
+
+def ends_of(rows: Sequence[dict]) -> tuple[float, float]:
+    """One range of changes by position that holds for all rows, so that a moved slider is seen."""
+    cells = [cell for row in rows for cell in row["bins"]]
+    low = min(min(cell["difference"], cell["low"] or 0.0) for cell in cells)
+    high = max(max(cell["difference"], cell["high"] or 0.0) for cell in cells)
+    room = 0.05 * (high - low or 1.0)
+    return low - room, high + room
+
+
+def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
+    """Change of perplexity by position under each cap, the chosen one thick."""
+    data = []
+    for place, row in enumerate(rows):
+        (colour, symbol), name = style(place), f"cap {row['cap']:,}"
+        hover, width = f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}", 4 if row["cap"] == chosen else 1.5
+        change = columns(row["bins"], "difference")["difference"]
+        data.append(line(name, _middles(row["bins"]), change, colour, "solid", symbol, hover, width))
+    look = {
+        "height": 400,
+        "yaxis": CHANGE,
+        "shapes": _allowed(allowed),
+        "margin": {"l": 70, "r": 16, "t": 30, "b": 100},
+    }
+    return figure(data, "position in the window, tokens", "change of perplexity", **look)
+
+
+def ranks_by_position(rows: Sequence[dict], min_pos: int) -> dict:
+    """Mean rank by position beside the keys that a position can see at all."""
+    hover, middles = "position %{x:,.0f}: %{y:,.0f} keys", _middles(rows)
+    ranks, most = columns(rows, "rank", "most").values()
+    data = [line("mean rank of all heads", middles, ranks, *Look(), hover)]
+    data.append(line("keys it can see", middles, most, RANDOM, "dot", None, hover))
+    layout = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
+    return figure(data, "position in the window, tokens", "keys (log)", yaxis=LOG, **layout)
+
+
+def two(table: dict, names: tuple[str, str]) -> dict:
+    """Rank of every head in two calibrations, with the line of equal ranks."""
+    ranks = [*table["rank"], *table["other"]]
+    ends = [min(ranks) * 0.9, max(ranks) * 1.1]
+    cells = zip(table["layer"], table["head"], table["change"], strict=True)
+    labels = [f"layer {layer}, head {head}: {signed(change)}" for layer, head, change in cells]
+    look, hover = {"color": HERE, "size": 9, "opacity": 0.8}, "%{text}<br>%{x:,.1f} and %{y:,.1f} keys"
+    data = [line("equal ranks", ends, ends, RANDOM, "dot", None)]
+    data.append(marks("a head", table["rank"], table["other"], hover, look, text=labels))
+    return figure(data, *(f"rank in {name}, keys" for name in names), height=380, xaxis=LOG, yaxis=LOG)
+
+
+def router(rows: Sequence[dict]) -> dict:
+    """Change of perplexity against dense under each cap: static budgets and those that a network predicts."""
+    data, arms = [], [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != "dense"]
+    for place, arm in enumerate(arms):
+        cells, (colour, symbol) = [row for row in rows if row["arm"] == arm], style(place)
+        look = Look(colour, DASHES[place % 4], symbol)
+        data.append(curve(arm, cells, "cap", "difference", look, f"{arm}<br>cap %{{x}}: %{{y:+.1%}}", PAIRED))
+    caps = sorted({row["cap"] for row in rows if row["cap"]})
+    axis = {"type": "log", "tickvals": caps, "ticktext": [f"{cap:,}" for cap in caps]}
+    return figure(data, "cap, keys (log)", "change of perplexity", height=380, xaxis=axis, yaxis=CHANGE)
+
+
+def _middles(cells: Sequence[dict]) -> list[float]:
+    return [(cell["first"] + cell["last"] - 1) / 2 for cell in cells]
+
+
+def _stretch(cell: dict) -> str:
+    return f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}"
+
+
+def _allowed(limit: float) -> list[dict]:
+    return [level(0.0), level(limit, CHANCE), level(-limit, CHANCE)]

@@ -1,0 +1,88 @@
+"""What the page Generate asks for: a question, methods, sizes; and the request that they make."""
+
+import streamlit as st
+
+from analysis.commands.quality import Generate
+from app import cached
+from app.quality.asked import Asked
+from app.quality.cards import Picker, cards
+from app.selection import state
+from app.ui import asking, fields, widgets
+
+MOST_NEW, MOST_METHODS = 256, 2
+EXAMPLES = tuple(  # (beginning of a sample's title, question behind it): those that the bundled model answers right
+    ("The Register", f"Who is the master of the {ship}? The master of the {ship} is")
+    for ship in ("Nightjar", "Sparrowhawk", "Windhover", "Wanderer")
+)
+FIRST = {  # beside model, text and question: what is asked for as long as nothing was chosen
+    "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],
+    **{"new_tokens": 48, "length": None, "known": True, "chat": True},
+}
+FAMILIES = ("memory", "prefill", "reads")  # in which order the methods are offered, by what they save
+KNOWN = (
+    "On: methods that drop keys know the question when they decide. Off: they decide when the text has been read, and "
+    "the question comes after, as it does in a conversation about one document."
+)
+
+
+def form(card: dict) -> list[Asked]:
+    """The controls; returns the methods that are asked for beside dense. The register opens with a question, as long as
+    nobody typed one."""
+    chosen, context = st.session_state, card["max_positions"]
+    usual = EXAMPLES[0][1] if chosen["text"] == cached.sample("register") else None
+    state.follow(chosen, "generate_question", [chosen["generate_question"] or usual], usual)
+    described = cached.catalogue()
+    by_family = lambda name: (FAMILIES.index(described[name]["saves"]), described[name]["title"])  # noqa: E731
+    picker = Picker("generate", tuple(sorted(set(described) - {"dense"}, key=by_family)), MOST_METHODS)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look = {"max_chars": 300, "placeholder": "empty: the text goes on"}
+        help = "Stands behind the text. Where the model has a chat template, both stand inside it."
+        st.text_input("Question behind the text", key="generate_question", help=help, **look)
+        _examples()
+    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": ""})
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        names = picker.choose(described, 330)
+        with st.popover("Settings", icon=":material/tune:", key="generate_settings", disabled=not names):
+            choices = cards(picker, described, names, router, context)
+        fields.number("New tokens", "generate_new", 2, MOST_NEW, width=130)
+        fields.number("Text, tokens", "generate_prompt", 2, context, placeholder="all that fit", width=140)
+    with st.container(horizontal=True, gap="small"):
+        look = {"disabled": not chosen["generate_question"], "help": KNOWN}
+        st.toggle("Question seen before keys are dropped", key="generate_known", **look)
+        st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
+    return choices
+
+
+def request(choices: list[Asked]) -> Generate:
+    """What the present choices ask for."""
+    chosen = st.session_state
+    args = {"model": chosen["model"], "text": chosen["text"], "methods": [choice.spec for choice in choices]}
+    question = (chosen["generate_question"] or "").strip()
+    sizes = {"new_tokens": chosen["generate_new"], "length": chosen["generate_prompt"]}
+    known = chosen["generate_known"] or not question
+    return Generate(**args, question=question, **sizes, known=known, chat=chosen["generate_chat"])
+
+
+def example() -> Generate:
+    """What the bundled answer was asked."""
+    return Generate(model="demo", text=cached.sample("register"), question=EXAMPLES[0][1], **FIRST)
+
+
+def tokens(asked: Generate) -> int:
+    """Tokens that a request reads and writes, which is what it costs."""
+    inspected = asking.inspected()
+    prompt = asked.length or min(inspected["tokens"], inspected["max_positions"] - asked.new_tokens)
+    return (1 + len(asked.methods)) * (2 * prompt + asked.new_tokens)  # the answer is read again, watched
+
+
+def _examples() -> None:
+    titles = dict(cached.samples())
+    with st.popover("Examples", icon=":material/auto_stories:", key="generate_examples"):
+        for place, (begin, question) in enumerate(EXAMPLES):
+            key = next(key for key, title in titles.items() if title.startswith(begin))
+            look = {"on_click": _take, "args": (key, question), "type": "tertiary"}
+            st.button(widgets.plain(f"{titles[key]}: {question}"), key=f"generate_example_{place}", **look)
+
+
+def _take(key: str, question: str) -> None:
+    state.choose(st.session_state, text=key, generate_question=question, generate_prompt=None, generate_at=None)

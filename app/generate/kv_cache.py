@@ -1,0 +1,257 @@
+"""What is still in the KV cache of an answer, painted on the text; what a new token read, and what it could not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import fields, painted, tables, widgets
+from app.ui.charts import GROUPS, RANDOM
+from app.ui.reading import rows_of
+
+SINKS, NEAR = 4, 64  # first tokens of a text, and last ones before the query, that are told apart from other kept keys
+KINDS = (  # what a key of one head is: (name, colour, line, per cent of the colour in the light and in the dark)
+    ("evicted: gone for good", RANDOM, "dotted", 34, 44),
+    (f"sink: the first {SINKS} tokens, held", GROUPS[5], "double", 30, 40),
+    (f"recent: the last {NEAR} tokens, held", GROUPS[2], "dashed", 22, 30),
+    ("held", GROUPS[0], "solid", 26, 36),
+    ("outside the layer's sliding window", RANDOM, "dashed", 14, 20),
+)
+EVICTED, SINK, RECENT, HELD, OUTSIDE = range(len(KINDS))
+SHARES = (0.0, 0.25, 0.5, 0.75, 0.9999)  # of the heads that hold a key, above which a class begins
+SPELLED = ("up to 25% of the heads hold it", "up to 50%", "up to 75%", "most heads", "every head")
+ROW = {
+    "position": tables.Column("token", "whole", help="its place in the prompt and the answer"),
+    "weight": tables.Column("attention", "share", full=1.0, help=cached.glossary("attention mass")),
+    "context": tables.Column("in its context", wrap=True, help="the token in brackets"),
+    "back": tables.Column("back", "whole", help=cached.glossary("distance")),
+}
+BEFORE = 6  # tokens of context in a row
+EVICTS = ("What it could not read", "could not read", "of its attention would have gone to keys that are gone.")
+SKIPS = ("What it passed over", "passed over", "of dense attention would have gone to keys it passes over.")
+GONE = {"memory": EVICTS, "reads": SKIPS, "prefill": SKIPS}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one looks: a layer and a query head, or None for all of them."""
+
+    layer: int | None
+    head: int | None
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one head."""
+        return self.layer is not None and self.head is not None
+
+    def row(self, layers: int, heads: int) -> int:
+        """Its row in the arrays of `generate`: all heads, then the layers, then the heads of each."""
+        if self.layer is None:
+            return 0
+        return 1 + self.layer if self.head is None else 1 + layers + self.layer * heads + self.head
+
+
+def shown(run: Run, prompt: dict) -> None:
+    """The painted text of one answer with its controls; `prompt`: its tokens."""
+    numbers, side, place = run.numbers, *_controls(run)
+    row, answer = numbers["rows"][side], rows_of(cached.columns(run, "answers"), side=side)
+    step = _step(len(answer["piece"]))
+    tokens = _joined(prompt, answer)
+    size, first = len(tokens["piece"]), len(prompt["piece"])
+    query = first + step - 1  # the token that was read when the new one was made
+    shares, passed = held(numbers, cached.array(run, "kept")[side], query, place)
+    classes, palette = paint(shares, passed, place, size)
+    reads = _reads(run, side, step, place) if numbers["traced"] else None
+    heads = 1 if place.single else numbers["kv_heads"] * (1 if place.layer is not None else numbers["layers"])
+    painted.painted(
+        tokens,
+        classes,
+        palette,
+        key="generate_text",
+        identity=f"{run.id}{run.created}.{side}.{step}.{place}",
+        place=f"{run.id}.{side}",
+        tips=[("KV cache", _tips(shares, passed, heads, size))],
+        legend=_legend(place, numbers["heads"] // numbers["kv_heads"]),
+        hint="Click a new token (they stand at the end) to see what it read.",
+        arcs=_arcs(tokens, first + step, reads, row) if reads else [],
+        locked=first + step,
+        on_token=lambda: _clicked(first, len(answer["piece"])),
+    )
+    if reads is None:
+        widgets.prose("The prompt is too long here to keep what each token read.", "note")
+        return
+    name, (title, _, _) = painted.visible(tokens["piece"][first + step]), GONE[row["saves"]]
+    with st.grid(2, min_column_width=420, gap="large"):
+        for kind, heading in (("read", f"What “{name}” read"), ("gone", title)):
+            with st.container():
+                st.markdown(f"**{widgets.plain(heading)}**")
+                if kind == "gone":
+                    widgets.prose(_missing(run, reads["lost"], row, step), "quiet")
+                if keys := reads[kind]:
+                    _keys(tokens, first + step, keys, f"generate_{kind}", f"{run.id}.{side}.{step}.{keys}")
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def _controls(run: Run) -> tuple[int, Place]:
+    """Which answer is painted, and which head."""
+    labels = dict(enumerate(row["label"] for row in run.numbers["rows"]))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        if st.session_state["generate_side"] not in labels:
+            state.choose(st.session_state, generate_side=max(labels))
+        now, look = st.session_state["generate_side"], {"format_func": labels.get, "required": True}
+        side = fields.pick(st.segmented_control, "Painted answer", list(labels), "generate_side", now, **look)
+        layer = _one_of("layer", run.numbers["layers"])
+        head = _one_of("head", run.numbers["heads"] if layer is not None else 0)
+    return side, Place(layer, head)
+
+
+def _one_of(axis: str, count: int) -> int | None:
+    """A layer or head to look at, None for all of them."""
+    name, chosen = f"generate_{axis}", st.session_state
+    if count:
+        widgets.settled(name, [None, *range(count)], None)
+    now = chosen[name] if count else None
+    chosen[f"{name}_pick"] = -1 if now is None else now  # a select box takes None for nothing chosen
+
+    def picked() -> None:
+        place = chosen[f"{name}_pick"]
+        state.choose(chosen, **{name: None if place < 0 else place})
+
+    look = {"format_func": lambda place: f"all {axis}s" if place < 0 else f"{axis} {place}", "on_change": picked}
+    st.selectbox(axis.capitalize(), range(-1, count), key=f"{name}_pick", width=140, disabled=not count, **look)
+    return now
+
+
+def _step(count: int) -> int:
+    """Which new token is looked at, from 0; the last one unless chosen."""
+    widgets.settled("generate_at", [None, *range(1, count + 1)], None)
+    now = st.session_state["generate_at"] or count
+    if count == 1:
+        return 0
+    st.session_state["generate_at_pick"] = now
+    look = {"key": "generate_at_pick", "on_change": fields.keep_pick, "args": ("generate_at",)}
+    st.slider("New token", 1, count, **look)
+    return now - 1
+
+
+def _clicked(first: int, count: int) -> None:
+    token = painted.clicked("generate_text", "token")
+    if token is not None and first <= token < first + count:
+        state.choose(st.session_state, generate_at=token - first + 1)
+
+
+# --- what the cache holds ---------------------------------------------------------------------------------------------
+
+
+def held(numbers: dict, bits: np.ndarray, query: int, place: Place) -> tuple[list[float], list[float]]:
+    """(share of the heads that hold each token up to `query`, share whose own sliding window has passed it), of
+    `query` + 1 tokens. `bits`: packed, of the keys that stayed of the prompt. The query holds itself."""
+    shape = numbers["layers"], numbers["kv_heads"], numbers["cut"]
+    alive = np.ones((*shape[:2], query + 1), bool)  # [L, G, tokens]
+    alive[:, :, : shape[2]] = np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape)
+    passed = np.zeros_like(alive)
+    for layer, window in enumerate(numbers["windows"]):
+        if window is not None:
+            passed[layer, :, : max(0, query + 1 - window)] = True
+    group = numbers["heads"] // numbers["kv_heads"]
+    layers = slice(None) if place.layer is None else slice(place.layer, place.layer + 1)
+    heads = slice(None) if place.head is None else slice(place.head // group, place.head // group + 1)
+    share, gone = (x[layers, heads].mean((0, 1)).tolist() for x in (alive & ~passed, passed))
+    return share, gone
+
+
+def paint(shares: Sequence[float], passed: Sequence[float], place: Place, size: int) -> tuple[list[int], list[dict]]:
+    """The class of each of `size` tokens, -1 beyond those that exist yet, and the palette."""
+    last, later = len(shares) - 1, [-1] * (size - len(shares))
+    if not place.single:
+        classes = [sum(share > low for low in SHARES) - 1 for share in shares]
+        return classes + later, painted.heat(classes, SPELLED)
+    classes = []
+    for token, (share, gone) in enumerate(zip(shares, passed, strict=True)):
+        kept = SINK if token < SINKS else RECENT if last - token < NEAR else HELD
+        classes.append(OUTSIDE if gone else kept if share else EVICTED)
+    palette = [
+        {"tag": "Aa", "name": name, "note": f"{classes.count(kind):,}", "line": line, "mix": light, "mix_dark": dark}
+        | dict.fromkeys(("light", "dark"), colour)
+        for kind, (name, colour, line, light, dark) in enumerate(KINDS)
+    ]
+    return classes + later, palette if any(passed) else palette[:OUTSIDE]
+
+
+def _tips(shares: Sequence[float], passed: Sequence[float], heads: int, size: int) -> list[str | None]:
+    """How many of so many key-value heads hold each token."""
+    tips: list[str | None] = [f"{round(share * heads):,} of {heads:,} heads hold it" for share in shares]
+    if heads == 1:
+        states = ("evicted", "held", "outside the window")
+        tips = [states[2 if gone else bool(share)] for share, gone in zip(shares, passed, strict=True)]
+    return tips + [None] * (size - len(tips))
+
+
+def _legend(place: Place, group: int) -> str:
+    if not place.single:
+        return "key-value heads that hold the token; unpainted: gone from all of them, or not written yet"
+    shared = f", which shares its keys with {group - 1} more" if group > 1 else ""
+    return f"head {place.head} of layer {place.layer}{shared}; unpainted: not written yet"
+
+
+def _joined(prompt: dict, answer: dict) -> dict:
+    """The tokens of a prompt and an answer as one table to paint."""
+    end, piece = prompt["end"][-1], list(answer["piece"])
+    columns = {"piece": prompt["piece"] + piece, "window": [0] * (len(prompt["piece"]) + len(piece))}
+    columns["word"] = prompt["word"] + [word.strip() for word in piece]
+    return columns | {name: prompt[name] + [end + char for char in answer[name]] for name in ("start", "end")}
+
+
+# --- what a new token read --------------------------------------------------------------------------------------------
+
+
+def _reads(run: Run, side: int, step: int, place: Place) -> dict:
+    """The keys of one new token: `read` and `gone` as [(place, weight)], and `lost`, the share that was gone."""
+    row = place.row(run.numbers["layers"], run.numbers["heads"])
+    reads: dict = {"lost": float(cached.array(run, "lost")[side, step, row])}
+    for kind in ("read", "gone"):
+        keys, weights = (cached.array(run, kind + name)[side, step, row] for name in ("", "_weight"))
+        reads[kind] = [(int(key), float(weight)) for key, weight in zip(keys, weights, strict=True) if key >= 0]
+    return reads
+
+
+def _arcs(tokens: dict, query: int, reads: dict, row: dict) -> list[dict]:
+    """An arc from the new token to each key that it read, and to each that it could not."""
+    arcs = []
+    for kind, words in (("read", "read"), ("gone", GONE[row["saves"]][1])):
+        for key, weight in reads[kind]:
+            label = f"{words} {painted.visible(tokens['piece'][key])!r}, {query - key:,} tokens back: {weight:.1%}"
+            arcs.append({"query": query, "key": key, "label": label, "mark": [query, key]})
+    return arcs
+
+
+def _missing(run: Run, lost: float, row: dict, step: int) -> str:
+    if row["method"] == "dense":
+        return "Dense attention reads every key."
+    if row["saves"] == "memory" and step == 0 and run.protocol["known"]:
+        return "The prompt's last token made this one, before keys were dropped: nothing was gone yet."
+    if lost < 0.0005:
+        return "Nothing that it would have read is missing here."
+    return f"{lost:.1%} {GONE[row['saves']][2]}"
+
+
+def _keys(tokens: dict, query: int, keys: list[tuple[int, float]], key: str, identity: str) -> None:
+    values = {
+        "position": [token for token, _ in keys],
+        "context": [_context(tokens["piece"], token) for token, _ in keys],
+        "back": [query - token for token, _ in keys],
+        "weight": [weight for _, weight in keys],
+    }
+    tables.table(ROW, values, key=key, identity=identity, label="Keys with the most attention", height=330)
+
+
+def _context(pieces: list[str], token: int) -> str:
+    before = "".join(pieces[max(0, token - BEFORE) : token])
+    after = "".join(pieces[token + 1 : token + 1 + BEFORE])
+    return f"{before}[{painted.visible(pieces[token])}]{after}".replace("\n", " ↵ ")

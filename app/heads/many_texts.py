@@ -1,0 +1,86 @@
+"""One head over many texts: how its statistic spreads beside this text, queries of every tenth, and its tokens."""
+
+import streamlit as st
+
+from analysis.commands.heads import HeadTexts
+from analysis.runs import Run
+from app import cached
+from app.heads import head_charts, one_head
+from app.heads.head_statistics import STATISTICS
+from app.ui import asking, fields, plots, tables, widgets
+from app.ui.reading import rows_of
+
+TOKENS = 16_384  # that are read of a corpus
+LETTERS = 3  # of a token, at least on average: what texts hold is priced before anybody counted
+TERM = "head over many texts"
+KINDS = {"query": "reads from", "key": "reads", "pair": "pairs"}
+STEPS = range(0, 101, 10)
+TENTHS = ["highest of all", *(f"{place} of 10" for place in range(1, 11))]
+TOKEN = {
+    "kind": tables.Column("kind"),
+    "query": tables.Column("query", "token"),
+    "key": tables.Column("key", "token"),
+    "count": tables.Column("times", "whole"),
+    "lift": tables.Column("lift", "number", 1, help=cached.glossary("lift of a token")),
+}
+
+
+def show(tokens: dict, layer: int, head: int) -> None:
+    """A head in a corpus, by the statistic in use, beside the window of the text in use."""
+    fields.corpus("heads_corpus", cached.corpus(), ("Texts from", "Texts"), "The bundled samples", "corpus")
+    corpus = st.session_state["heads_corpus"] or cached.corpus()
+    request = HeadTexts(model=st.session_state["model"], corpus=corpus)
+    run = asking.ask(request, "Reading the texts with every head", _tokens_of(corpus))
+    widgets.prose(run.numbers["sentence"], "more")
+    cell = {"layer": layer, "head": head}
+    _spread(run, one_head.ask(layer, head, *one_head.place(tokens)), cell)
+    _examples(run, cell)
+    st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
+    found = dict(rows_of(cached.columns(run, "tokens"), **cell))
+    found["kind"] = [KINDS[kind] for kind in found["kind"]]
+    label, identity = "Tokens and pairs that come more often than by chance", f"{run.id}.{layer}.{head}"
+    plots.listed(TOKEN, found, "heads_corpus_tokens", label, identity, height=330)
+    widgets.notes(run)
+
+
+def _tokens_of(corpus: str) -> int:
+    """About how many tokens are read: of a folder the most that can be."""
+    keys = corpus.split("+")
+    if not set(keys) <= set(cached.texts()):
+        return TOKENS
+    return min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)
+
+
+def _spread(run: Run, text_run: Run, cell: dict) -> None:
+    """The tenths of the statistic in the corpus and in this window."""
+    name = st.session_state["statistic"]
+    quantiles = rows_of(cached.columns(run, "spread"), **cell, statistic=name)
+    here = sorted(value for value in cached.columns(text_run, "queries")[name] if value is not None)
+    values = {"share": list(STEPS), "corpus": [quantiles[f"q{step}"][0] for step in STEPS]}
+    values["here"] = [here[round(step / 100 * (len(here) - 1))] if here else None for step in STEPS]
+    if values["corpus"][0] is None:
+        st.caption("No query of these texts has a number for this statistic.")
+        return
+    about = STATISTICS[name]
+    title = f"{about.short}, query by query"
+    plots.draw(head_charts.spread(values, about), values, title, "heads_corpus_spread", TERM)
+
+
+def _examples(run: Run, cell: dict) -> None:
+    """Queries of the corpus, the highest first, with what stands before them."""
+    st.subheader("Queries of every tenth", anchor=False, help=cached.glossary(TERM))
+    name, texts = st.session_state["statistic"], cached.columns(run, "texts")["begins"]
+    examples = dict(rows_of(cached.columns(run, "examples"), **cell, statistic=name))
+    examples["tenth"] = [TENTHS[decile] for decile in examples["decile"]]
+    examples["text"] = [f"{texts[text]} …" for text in examples["text"]]
+    columns = {
+        "tenth": tables.Column("tenth"),
+        "value": STATISTICS[name].column,
+        "before": tables.Column("what stands before", wrap=True),
+        "query": tables.Column("query", "token"),
+        "text": tables.Column("text"),
+        "position": tables.Column("token", "whole"),
+    }
+    identity = f"{run.id}.{name}.{cell['layer']}.{cell['head']}"
+    label = "Queries of the corpus by this statistic, the highest first"
+    plots.listed(columns, examples, "heads_corpus_examples", label, identity, height=420)

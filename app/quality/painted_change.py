@@ -1,0 +1,153 @@
+"""The text painted by what a method changes for each token, and the tokens that lose most."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import cached
+from app.quality.asked import Shown
+from app.selection import state
+from app.ui import painted, tables, widgets
+
+LEVELS = ((1.5, "1.5–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "over 8"))  # times less, or more, likely
+WORSE, BETTER = "#D55E00", "#1F78B4"
+MIXES = ((16, 22), (28, 34), (42, 48), (58, 62))  # per cent of the colour in the light and in the dark
+# The underline says the sign too; the second one is of the last level.
+WAYS = {"less": (WORSE, "solid", "double"), "more": (BETTER, "dotted", "dashed")}
+WORST, BEFORE = 20, 8  # rows of the table, tokens of context in a row
+GAVE = "probability of the true token under {}"
+COLUMNS = {
+    "position": tables.Column("token", "whole", help="its place in the text"),
+    "context": tables.Column("in its context", wrap=True, help="the word that was to be predicted stands at the end"),
+    "dense": tables.Column("dense gave it", "number", words="dense_words", help=GAVE.format("dense attention")),
+    "method": tables.Column("the method gave it", "number", words="method_words", help=GAVE.format("the method")),
+    "factor": tables.Column("times less likely", "number", 1, help=cached.glossary("change of loss")),
+}
+
+Losses = Sequence[float | None]  # of every token of the text, None where nothing is predicted
+
+
+def by_change(changes: Losses) -> tuple[list[int], list[dict]]:
+    """Paint for changes of loss in nats: a class per doubling of how much less (orange) or more (blue) likely the true
+    token became, the strongest loss first; what changed less than 1.5 times, or is not predicted, is unpainted (-1)."""
+    count, floors = len(LEVELS), [low for low, _ in LEVELS]
+    paint = []
+    for change in changes:
+        level = -1 if change is None else bisect_right(floors, math.exp(abs(change))) - 1
+        paint.append(-1 if level < 0 else count - 1 - level if change > 0 else count + level)
+    classes = [("less", level) for level in reversed(range(count))] + [("more", level) for level in range(count)]
+    palette = []
+    for place, (way, level) in enumerate(classes):
+        (colour, *lines), (light, dark) = WAYS[way], MIXES[level]
+        entry = {"tag": "Aa", "name": f"{LEVELS[level][1]} times {way} likely", "note": f"{paint.count(place):,}"}
+        entry |= {"light": colour, "dark": colour, "mix": light, "mix_dark": dark}
+        palette.append(entry | {"line": lines[level == count - 1]})
+    return paint, palette
+
+
+def text(results: Sequence[Shown], tokens: dict) -> None:
+    """The painted text of one method with its worst tokens; a row, or a click in the text, locks a token."""
+    by_name = {result.asked.name: result for result in results}
+    widgets.settled("quality_paint", list(by_name), next(iter(by_name)))
+    st.subheader("What it changes, token by token", anchor=False, help=cached.glossary("change of loss"))
+    titles = {name: result.title for name, result in by_name.items()}
+    label = "Painted: this method against dense"
+    look = {"format_func": titles.get, "required": True}
+    st.segmented_control(label, list(by_name), key="quality_paint", **look)
+    result = by_name[st.session_state["quality_paint"]]
+    table, size = cached.columns(result.run, "losses"), len(tokens["piece"])
+    change, loss = placed(table["position"], size, table["difference"], table["loss"])
+    widgets.settled("quality_token", [None, *range(size)], None)
+    locked = st.session_state["quality_token"]
+    _worst(result, tokens, change, loss, locked)
+    show(
+        tokens,
+        change,
+        loss,
+        f"{result.title} gave it",
+        key="quality_text",
+        identity=result.run.id + result.run.created,
+        place=f"{st.session_state['text']}.{result.run.numbers['window']}",
+        hint="Hover to see a token, click to mark it; a second click or Esc releases it.",
+        locked=locked,
+        on_token=lambda: state.choose(st.session_state, quality_token=painted.clicked("quality_text", "token")),
+    )
+
+
+def placed(positions: Sequence[int], size: int, *values: Sequence[float]) -> list[list[float | None]]:
+    """Values of predicted tokens at their places in a text of `size` tokens."""
+    columns: list[list[float | None]] = [[None] * size for _ in values]
+    for position, *cells in zip(positions, *values, strict=True):
+        for column, cell in zip(columns, cells, strict=True):
+            column[position] = cell
+    return columns
+
+
+def show(tokens: dict, change: Losses, loss: Losses, now: str, **look: object) -> None:
+    """The text painted by the change of each token's loss; `now` names what gave `loss`, and `look` goes to
+    `painted`."""
+    paint, palette = by_change(change)
+    tips = [
+        ("dense gave it", chances(loss, change)),
+        (now, chances(loss)),
+        ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
+    ]
+    legend = "the true token became … than under dense; unpainted: less than 1.5 times either way"
+    painted.painted(tokens, paint, palette, tips=tips, legend=legend, **look)
+
+
+def chances(losses: Losses, changes: Losses | None = None) -> list[str | None]:
+    """The probabilities of the true tokens, before changes of their losses where there are such, in words."""
+    words: list[str | None] = []
+    # One loop, without a call for each token: this runs for every token of the text at each move of a slider.
+    for loss, change in zip(losses, changes or [0.0] * len(losses), strict=True):
+        share = None if loss is None else math.exp((change or 0.0) - loss)
+        words.append(None if share is None else f"{share:.1%}" if share >= 0.001 else "under 0.1%")
+    return words
+
+
+def _worst(result: Shown, tokens: dict, change: Losses, loss: Losses, locked: int | None) -> None:
+    lost = sorted([(-apart, token) for token, apart in enumerate(change) if apart is not None and apart > 0])
+    worst = [token for _, token in lost[:WORST]]
+    if not worst:
+        widgets.prose(f"No token is less likely under {result.title} than under dense.", "more")
+        return
+    values = {
+        "position": worst,
+        "context": [_context(tokens, token) for token in worst],
+        "dense": [math.exp(change[token] - loss[token]) for token in worst],
+        "method": [math.exp(-loss[token]) for token in worst],
+        "factor": [math.exp(change[token]) for token in worst],
+        "dense_words": chances([loss[token] for token in worst], [change[token] for token in worst]),
+        "method_words": chances([loss[token] for token in worst]),
+    }
+    tables.table(
+        COLUMNS,
+        values,
+        key="quality_worst",
+        identity=result.run.id + result.run.created,
+        label="The tokens that lose most; choose one to go there",
+        selected=worst.index(locked) if locked in worst else None,
+        on_row=lambda: state.choose(st.session_state, quality_token=painted.picked("quality_worst", worst)),
+        release=True,
+        height=250,
+    )
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        st.caption(f"The {len(worst)} tokens that lose most. Click one, or use the arrow keys, to see its place below.")
+        predicted = [token for token, value in enumerate(loss) if value is not None]
+        columns = {"token": tokens["piece"], "loss": loss, "change against dense": change}
+        listed = {name: [column[token] for token in predicted] for name, column in columns.items()}
+        widgets.numbers({"position": predicted} | listed, "losses", "quality_losses")
+
+
+def _context(tokens: dict, token: int) -> str:
+    """The tokens before one of its window, and itself in brackets."""
+    first = token
+    while first > max(0, token - BEFORE) and tokens["window"][first - 1] == tokens["window"][token]:
+        first -= 1
+    before = "".join(tokens["piece"][first:token]).replace("\n", " ↵ ")
+    piece = tokens["piece"][token]
+    blank = piece[: len(piece) - len(piece.lstrip(" "))]
+    return f"{'… ' if first else ''}{before.lstrip()}{blank}[{painted.visible(piece[len(blank) :])}]"

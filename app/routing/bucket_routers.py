@@ -1,0 +1,75 @@
+"""Bucket routers: what each is called and looks like, and what the paper printed of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.ui import tables
+from app.ui.plots import Look
+
+
+@dataclass(frozen=True)
+class Router:
+    """How a router stands on a chart and in a table."""
+
+    title: str
+    about: str
+    look: Look
+
+
+ROUTERS = {
+    "oracle": Router("oracle", "the best that any choice could do", Look("#7F8A93", "dash", "star")),
+    "mlp": Router("Saap-style MLP", "two layers per head, trained", Look("#AA3377", "solid", "diamond")),
+    "mlp_squared": Router(
+        "Saap-style MLP, squared error", "the same, with the loss of GWR", Look("#C27AAE", "dash", "star-diamond")
+    ),
+    "linear_cross_entropy": Router(
+        "linear, cross-entropy",
+        "one matrix per head, with the loss of the MLP",
+        Look("#6E88D6", "dashdot", "diamond-open"),
+    ),
+    "gwr_linear": Router("GWR linear", "mass from the query by least squares", Look("#1483B0", "solid", "circle")),
+    "gwr_linear_intercept": Router(
+        "GWR linear with intercept", "the same, with a constant", Look("#239ABD", "dashdot", "circle-open")
+    ),
+    "static_prior": Router("static prior", "the same buckets for every query", Look("#AB880A", "dash", "square")),
+    "recency": Router("recency", "the buckets of the newest keys", Look("#5E9A6B", "dash", "triangle-up")),
+    "kmeans": Router("symmetric k-means", "the centroids nearest to the query", Look("#E0592A", "solid", "x")),
+    "gwr_geometric": Router("GWR geometric", "nearest after matching moments", Look("#C2506B", "dot", "pentagon")),
+    "whitening": Router("whitening only", "nearest after whitening both", Look("#7A6FD0", "dot", "hexagon")),
+    "random": Router("random", "drawn anew for each query", Look("#C94F4F", "dot", "cross")),
+}
+ABLATIONS = ("mlp_squared", "linear_cross_entropy")  # measured beside the others and not stored for use
+LEFT_OUT = 4  # first keys, where sinks are left out
+HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")  # of the paper's table 2, with two controls
+HEAD_COLUMNS = {  # of that table
+    "layer": tables.Column("layer", "whole"),
+    "head": tables.Column("head", "whole"),
+    **{kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD},
+    "gap_closure": tables.Column("gap closure", "share"),
+}
+PRINTED = {"Recall@32": "recall", "Selectivity@32": "selectivity", "Gap Closure": "closure"}  # columns of its table 1
+
+
+def fraction(cell: dict) -> float:
+    """A number of the paper as a share."""
+    return cell["value"] / 100 if cell["unit"] == "%" else cell["value"]
+
+
+def printed(paper: Sequence[dict], measure: str) -> list[dict]:
+    """The paper's cells for recall, selectivity or closure of one router, as shares: `router share value l`.
+
+    Recall at its budget of 32 stands in table 1 with more digits than in figure 2, which adds other budgets.
+    """
+    by_router: dict[tuple, dict] = {}
+    for cell in paper:
+        is_recall = cell["table"] == "figure 2" and cell["column"] != "Gap Closure"
+        kind = PRINTED.get(cell["column"]) if cell["table"] == "table 1" else "recall" if is_recall else None
+        if kind == measure and cell["router"] and isinstance(cell["value"], (int, float)):
+            by_router.setdefault((cell["router"], cell["l"]), cell | {"value": fraction(cell)})
+    return list(by_router.values())
+
+
+def printed_closure(paper: Sequence[dict]) -> list[dict]:
+    """Figure 2b of the paper, GWR linear: `router share value l`."""
+    cells = [cell for cell in paper if cell["table"] == "figure 2" and cell["column"] == "Gap Closure"]
+    return [cell | {"router": "gwr_linear", "value": fraction(cell)} for cell in cells]

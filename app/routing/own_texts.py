@@ -1,0 +1,158 @@
+"""Calibrating and testing routers on texts of the reader's own: several files at once, or one long text in parts; a
+form with its price, the job, and what it found."""
+
+import re
+from io import BytesIO
+
+import streamlit as st
+
+from analysis.commands.routing import Route
+from analysis.runs import Run
+from analysis.runs.brought import TEXTS
+from app import cached, topbar
+from app.routing import curves
+from app.routing.bucket_routers import HEAD_COLUMNS
+from app.selection import state
+from app.selection.sparsify import PARTITIONS, ROUTE_HEADS
+from app.ui import fields, jobs, plots, repeat, widgets
+from app.ui.offers import Scope
+
+PROMPTS = 12
+LEAST = 6  # texts: three calibrate and three test
+ALIKE = "Parts of one text are more alike than texts of several authors, so a router finds a little more in them."
+
+
+def show(card: dict) -> None:
+    """The form and its button, then the stored result of exactly this request."""
+    widgets.prose(
+        "The first half of the texts calibrates buckets and routers, the second half tests them. Each half needs at "
+        "least three texts, each longer than the minimum distance.",
+        "more",
+    )
+    length = min(card["max_positions"], 2048)
+    _texts()
+    _form(length)
+    settings, texts = _settings(length), _chosen_texts()
+    if texts is None:
+        widgets.prose(f"Choose at least {LEAST} texts above, upload several, or cut one long text into parts.", "note")
+    else:
+        request = Route(**texts, **settings)
+        stored = cached.store().find(request)
+        jobs.run_button(
+            "Calibrate and test again" if stored else "Calibrate and test",
+            request,
+            "route_run",
+            tokens=2 * PROMPTS * length,
+            instead_of=stored.id if stored else None,
+            smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * request.mlp,
+            type="secondary" if stored else "primary",
+        )
+        if stored is not None:
+            _result(stored)
+    command = Route(corpus="DIR", **settings).command_line()
+    repeat.drawer(command, more="With --store, this page shows these buckets, routers and curves from then on.")
+
+
+def _chosen_texts() -> dict | None:
+    """The texts, or the folder, as arguments of `route`; None while too few texts are chosen."""
+    corpus = st.session_state["route_corpus"] or ""
+    if TEXTS.fullmatch(corpus):
+        texts = corpus.split("+")
+        return {"texts": texts, "corpus": ""} if len(texts) >= LEAST else None
+    return {"texts": None, "corpus": corpus} if corpus else None
+
+
+def _settings(length: int) -> dict:
+    chosen = st.session_state
+    args = {"model": chosen["model"], "length": length, "prompts": PROMPTS}
+    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ",")}
+    args |= {"min_distance": chosen["route_distance"], "sinks": 4 * chosen["route_sinks"]}
+    return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
+
+
+def _form(length: int) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
+        st.number_input("Buckets (C)", 2, 1 << 16, key="route_buckets", help=cached.glossary("bucket of keys"), **look)
+        look = {"on_change": _heads, "help": "all, or layer:head with commas between, as in 2:0,4:3"}
+        st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
+        st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
+        st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
+        st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
+    widgets.prose("Minimum distance and sinks are those chosen above.", "quiet")
+
+
+def _heads() -> None:
+    """What names no heads becomes all of them."""
+    typed = st.session_state["route_heads"].replace(" ", "")
+    state.choose(st.session_state, route_heads=typed if re.fullmatch(ROUTE_HEADS, typed) else "all")
+
+
+def _result(run: Run) -> None:
+    widgets.source(run)
+    widgets.prose(run.numbers["sentence"])
+    widgets.prose(run.numbers["notes"], "quiet")
+    identity = f"{run.id}{run.created}"
+    curves.recall(run.numbers, "route_own", identity, paper=False)
+    for cell in run.numbers["cells"]:
+        if (name := cell["partition"]) != "raw keys":
+            numbers = {**cell, "buckets": run.numbers["buckets"]}
+            curves.table(numbers, [], f"route_{name}", identity, f"Buckets of {PARTITIONS[name]},")
+    heads = run.numbers["heads"]
+    st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
+    columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
+    plots.listed(columns, heads, "route_found_heads", "Heads", identity, height=300)
+
+
+# --- the texts --------------------------------------------------------------------------------------------------------
+
+
+def _texts() -> None:
+    """The choice among stored texts, a box for several files, and the text in use in parts."""
+    fields.corpus("route_corpus", "", ("Texts from", "Texts"), f"Choose at least {LEAST}", "corpus")
+    nonce = st.session_state.setdefault("route_nonce", 0)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.popover("Upload several texts", icon=":material/upload_file:", key=f"route_popover_{nonce}"):
+            name = f"route_upload_{nonce}"
+            look = {"accept_multiple_files": True, "on_change": _uploaded, "args": (name,), "help": topbar.FILES}
+            st.file_uploader(f"At least {LEAST} files", key=name, **look)
+        look = {"on_click": _cut, "icon": ":material/content_cut:", "help": ALIKE}
+        st.button(f"Cut the text in use into {LEAST} parts", key="route_cut", **look)
+    widgets.trouble("route_trouble")
+
+
+def _uploaded(name: str) -> None:
+    files = st.session_state.get(name) or []
+    with widgets.attempt("route_trouble"):
+        uploads = [(file.getvalue(), file.name) for file in files if isinstance(file, BytesIO)]
+        _take([topbar.bring(data, title) for data, title in uploads])
+    for file in files:
+        topbar.release(file)
+    st.session_state["route_nonce"] += 1  # a fresh, empty uploader
+
+
+def _cut() -> None:
+    name, text = cached.store().text(st.session_state["text"])
+    with widgets.attempt("route_trouble"):
+        pieces = enumerate(parts(text, LEAST), 1)
+        state.choose(st.session_state, route_corpus=None)
+        _take([topbar.bring(piece.encode(), f"{name}, part {number} of {LEAST}") for number, piece in pieces])
+
+
+def _take(keys: list[str]) -> None:
+    """Texts that came in are chosen, beside those that were."""
+    before = (st.session_state["route_corpus"] or "").split("+")
+    offered = cached.texts()
+    chosen = [key for key in dict.fromkeys([*before, *keys]) if key in offered]
+    state.choose(st.session_state, route_corpus="+".join(chosen[: fields.MOST_TEXTS]) or None)
+
+
+def parts(text: str, count: int) -> list[str]:
+    """A text in `count` parts of about the same length, cut where a line ends, or a word."""
+    ends = [0]
+    for part in range(1, count):
+        goal = len(text) * part // count
+        near = text.find("\n", goal, goal + len(text) // (4 * count))
+        space = re.compile(r"\s").search(text, goal)
+        ends.append(max(ends[-1], near + 1 if near >= 0 else space.end() if space else goal))
+    return [text[first:last] for first, last in zip(ends, [*ends[1:], len(text)], strict=True)]

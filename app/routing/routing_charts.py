@@ -1,0 +1,97 @@
+"""Figures of bucket routing: recall, selectivity and gap closure against the buckets visited, balance, one query."""
+
+import math
+from collections.abc import Sequence
+
+from app.routing.bucket_routers import ROUTERS
+from app.ui.charts import ASIDE, CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, marks, upright
+from app.ui.plots import AT_ONCE, columns, curve, interval
+
+TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+PRINTED = "printed in the paper"
+VISITED = "share of the buckets visited, l / C"
+
+
+def _axis(buckets: int, paper: Sequence[dict], high: float = 1.0) -> dict:
+    """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `high`."""
+    low = min([1 / buckets, *(cell["share"] for cell in paper)])
+    ticks = [n for n in TICKS if 0.99 * low <= 1 / n <= high]
+    names = [f"1/{n}" if n > 1 else "all" for n in ticks]
+    ends = [math.log10(0.85 * low), math.log10(1.07 * high)]
+    return {"type": "log", "tickvals": [1 / n for n in ticks], "ticktext": names, "range": ends}
+
+
+def by_buckets(
+    lines: dict[str, dict], rows: Sequence[dict], paper: Sequence[dict], measure: str, buckets: int, visited: float
+) -> dict:
+    """Figure 2a: `measure` (recall or selectivity) of every router against l / C. `lines`: router -> `l` and the
+    measure; `rows`: the same at the paper's budgets with intervals; `paper`: what it prints, as hollow marks."""
+    data = []
+    for kind, router in ROUTERS.items():
+        points = [row for row in rows if row["router"] == kind]
+        if not points:
+            continue
+        hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}"
+        if kind in lines:
+            visits = lines[kind]["l"]
+            table = {"share": [visit / buckets for visit in visits], measure: lines[kind][measure]}
+            look, details = router.look._replace(symbol=None), {"customdata": visits, "showlegend": False}
+            data.append(curve(router.title, table, "share", measure, look, hover, legendgroup=kind, **details))
+        details = {"customdata": columns(points, "l")["l"], "legendgroup": kind}
+        data.append(curve(router.title, points, "share", measure, router.look, hover, interval(measure), **details))
+    axes = {"xaxis": _axis(buckets, paper, 1.0 if lines else 1 / 8), "yaxis": SHARE}
+    shapes = [upright(visited / buckets, HERE, "solid")]
+    return figure(
+        data + _paper(paper, measure), VISITED, measure, height=430, shapes=shapes, **axes, **AT_ONCE, **ASIDE
+    )
+
+
+def _paper(cells: Sequence[dict], measure: str) -> list[dict]:
+    """Hollow marks in the colours of their routers, one legend entry for all."""
+    data: list[dict] = []
+    for cell in cells:
+        router = ROUTERS[cell["router"]]
+        hover = f"{PRINTED} (Qwen2.5-7B)<br>{router.title}, {cell['l']} of 1,024 buckets<br>{measure} %{{y:.1%}}"
+        marker = {"symbol": "circle-open", "size": 13, "color": router.look.colour, "line": {"width": 2}}
+        legend = {"legendgroup": PRINTED, "showlegend": not data}
+        data.append(marks(PRINTED, [cell["share"]], [cell["value"]], hover, marker, **legend))
+    return data
+
+
+def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
+    """Figure 2b: gap closure of every router, averaged one `way`, against l / C; outside of `span` (low, high) it is
+    cut off."""
+    data = []
+    for kind, router in ROUTERS.items():
+        points = [row | {"share": row["l"] / buckets} for row in rows if row["router"] == kind and row[way] is not None]
+        if kind in ("oracle", "random") or not points:
+            continue
+        hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
+        visits = columns(points, "l")["l"]
+        data.append(curve(router.title, points, "share", way, router.look, hover, interval(way), customdata=visits))
+    axes = {"xaxis": _axis(buckets, paper, 1 / 8), "yaxis": {"tickformat": ".0%", "range": list(span)}}
+    look = {"height": 440, "margin": {"l": 60, "r": 16, "t": 28, "b": 150}} | AT_ONCE
+    shapes = [upright(visited / buckets, HERE, "solid")]
+    return figure(data + _paper(paper, "closes"), VISITED, "gap closure", shapes=shapes, **axes, **look)
+
+
+def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: float) -> dict:
+    """The largest bucket of each layer, of the keys that calibrated and of those that test, with the even share."""
+    data, x = [], [f"{layer}" for layer in layers]
+    for (name, values), (colour, shape) in zip(sides.items(), ((RANDOM, "/"), (HERE, "")), strict=False):
+        data.append(bars(name, x, values, colour, f"layer %{{x}}<br>{name}: %{{y:.1%}} of the keys", shape))
+    data.append(line(f"even buckets (1/C = {even:.1%})", x, [even] * len(x), CHANCE, "dot", None))
+    return figure(data, "layer", "share of the keys in the largest bucket", xaxis=NAMES, yaxis=SHARE)
+
+
+def query(table: dict, visited: int) -> dict:
+    """The far attention in each bucket, in the router's order; those visited are full, the missed ones hatched."""
+    data = []
+    hover = "bucket %{customdata[0]}, place %{x}<br>%{y:.1%} of the far attention<br>%{customdata[1]:,} keys"
+    for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#C97A14", "/", False)):
+        rows = [row for row, rank in enumerate(table["rank"]) if (rank < visited) == inside]
+        x, y = [table["rank"][row] + 1 for row in rows], [table["mass"][row] for row in rows]
+        sizes = [[table["bucket"][row], table["keys"][row]] for row in rows]
+        data.append(bars(name, x, y, colour, hover, shape, customdata=sizes))
+    x = "buckets in the router's order, best first"
+    return figure(data, x, "share of the far attention", yaxis=SHARE, **AT_ONCE)

@@ -1,0 +1,157 @@
+"""What the page Speed asks for: requests, lengths as a reader types them, their price, and the bound on any gain."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from analysis.declaration.command import Command
+from analysis.commands.speed import Bench, Launch
+from analysis.errors import BadSetting
+from analysis.runs import Price
+from analysis.runs.price import predict
+from app import cached
+from app.selection.decide import DTYPES
+from app.speed import inherited
+from app.ui.offers import Scope
+
+MOST_LENGTHS, LONGEST = 12, 1 << 22
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+# Seconds per pair and head dimension, both sides, on two cores; bytes and operations a second. Only until something was
+# timed here.
+PAIR, MEMORY_SPEED, WORK_SPEED = 3e-11, 1e10, 5e10
+ALIKE = ("model", "what")  # arguments that past runs share with the one that is priced
+BESIDE = 128 << 20  # bytes: blocks of scores, and what libraries keep
+
+
+def lengths(words: str) -> list[int]:
+    """The lengths somebody typed, such as "1024, 16K", in order; BadSetting with one sentence for anything else."""
+    parsed = set()
+    for word in filter(None, re.split(r"[,;\s]+", words.strip())):
+        match = re.fullmatch(r"([1-9][0-9]{0,6})([KM]?)", word.upper())
+        if match is None:
+            raise BadSetting(
+                f"“{word[:20]}” is not a length: write whole numbers with a comma between them and none inside, such "
+                "as 1024, 4096, 16K."
+            )
+        parsed.add(int(match[1]) * UNITS[match[2]])
+    if not parsed or len(parsed) > MOST_LENGTHS or max(parsed) > LONGEST:
+        raise BadSetting(
+            f"{len(parsed)} lengths up to {max(parsed, default=0):,} tokens were asked for: give 1 to {MOST_LENGTHS} "
+            f"lengths of at most {LONGEST:,}."
+        )
+    return sorted(parsed)
+
+
+def launch() -> Launch:
+    """The launch of the present selection."""
+    chosen, changed = st.session_state, inherited.settings()
+    args = {name: chosen[name] for name in ("model", "text", "router")}
+    for field, control in inherited.FIELDS.items():
+        args[field] = changed.get(field) if chosen[control] is None else chosen[control]
+    sizes = {"new_tokens": chosen["speed_new"], "length": chosen["speed_prompt"]}
+    return Launch(**args, **sizes, repeats=chosen["speed_rounds"])
+
+
+def bench(card: dict | None, router: dict | None) -> Bench:
+    """The timing by length: of the shapes that were typed, or of a model (its card) with its router.
+
+    A router that is not used as it was made (another number of groups per token) has no real groups to time: then
+    they are drawn by chance, equally many.
+    """
+    chosen = st.session_state
+    args = {"what": chosen["speed_what"], "model": chosen["model"], "repeats": chosen["speed_rounds"]}
+    if card is None:
+        shape = {"heads": chosen["speed_heads"], "head_dim": chosen["speed_size"]}
+        shape |= {name: chosen[f"speed_{name}"] for name in ("groups", "batch", "dtype")}
+        usual, kind = {"top": 1, "window": 128}, chosen["speed_members"]
+    else:
+        shape = {name: card[name] for name in ("heads", "head_dim", "kv_heads")}
+        shape |= {"dtype": card["dtype"] if card["dtype"] in DTYPES else "float32", "groups": router["groups"]}
+        usual, kind = router, "router" if chosen["speed_top"] in (None, router["top"]) else "even"
+    shape |= {name: chosen[f"speed_{name}"] or usual[name] for name in ("top", "window")}
+    real = {name: chosen[name] for name in ("router", "text")}
+    if args["what"] == "inference":
+        return Bench(**args, **real, window=shape["window"], new_tokens=chosen["speed_new"])
+    if args["what"] == "decode":
+        shape.pop("batch", None)  # one sequence is timed
+    members = real if kind == "router" else {"skew": kind == "skewed"}
+    return Bench(**args, **members, **shape, lengths=lengths(chosen["speed_lengths"]))
+
+
+def command(request: Command) -> str:
+    """The command line that measures the same; a text is named by its place, and a router's groups are those of the
+    bundled story."""
+    return request.but(text="" if isinstance(request, Bench) else "TEXT").command_line()
+
+
+def even_bound(length: int, groups: int, top: int, window: int, phase: str = "attention") -> float:
+    """The most any exact kernel can gain if all groups were equally full by chance: causal pairs by pairs read, or (of
+    one token) keys in the cache by keys read."""
+    apart = 1.0  # chance that two tokens share no group
+    for membership in range(top):
+        apart *= max(groups - top - membership, 0) / (groups - membership)
+    near = min(window, length)
+    if phase == "decode":
+        return length / (near + (1 - apart) * (length - near))
+    all_pairs, local = length * (length + 1) / 2, near * (near + 1) / 2 + (length - near) * near
+    return all_pairs / (local + (1 - apart) * (all_pairs - local))
+
+
+def smaller(request: Launch | Bench) -> list[Scope]:
+    """A measurement with less to do: without its longest prompt, in fewer rounds."""
+    scopes, tried = [], sorted(request.lengths or []) if isinstance(request, Bench) else []
+    if fewer := tried[:-1]:
+        share = sum(length**2 for length in fewer) / sum(length**2 for length in tried)
+        scopes.append(Scope(f"up to {fewer[-1]:,} tokens", {"speed_lengths": ", ".join(map(str, fewer))}, share))
+    if request.repeats > 2:
+        scopes.append(Scope("2 rounds", {"speed_rounds": 2}, 6 / (4 + request.repeats)))
+    return scopes
+
+
+def bench_price(request: Bench, card: dict | None = None, lengths: Sequence[int] = ()) -> Price:
+    """What `bench` costs: every round runs both sides at every length. `lengths`: those of a whole model (its card)."""
+
+    def guess(args: dict, _: dict) -> float:
+        rounds, sizes = args["repeats"] + 4, args["lengths"] or lengths
+        if args["what"] == "inference":
+            return 5 + 2 * rounds * sum(_passes(card, length, args["new_tokens"]) for length in sizes)
+        wide = args["heads"] * args["head_dim"] * args["batch"]
+        if args["what"] == "decode":
+            return 2 + sum(wide * length * (3e-8 + rounds * 4 * 8 / MEMORY_SPEED) for length in sizes)
+        return 2 + PAIR * wide * rounds * sum(length * (length + 2048) for length in sizes)
+
+    if request.what == "inference":
+        return _price(request, guess, _held(card, max(lengths), request.new_tokens, 1))
+    states = 2 * (request.heads + (request.kv_heads or request.heads))
+    return _price(request, guess, 4 * 4 * request.batch * max(request.lengths) * request.head_dim * states)
+
+
+def launch_price(request: Launch, card: dict, tokens: int) -> Price:
+    """What launching costs: prompt and new tokens on both sides in every round, and attention at longer prompts."""
+
+    def guess(args: dict, about: dict) -> float:
+        return 10 + 2 * (args["repeats"] + 6) * _passes(card, about.get("tokens", tokens), args["new_tokens"])
+
+    return _price(request, guess, _held(card, tokens, request.new_tokens, request.top or 1))
+
+
+def _passes(card: dict, tokens: int, new: int) -> float:
+    step = card["weight_bytes"] / MEMORY_SPEED + 1e-3 * card["layers"]
+    return tokens * 2 * card["parameters"] / WORK_SPEED + new * step
+
+
+def _held(card: dict, tokens: int, new: int, top: int) -> float:
+    """Bytes that a whole model takes beside its weights: both KV caches and the states of a layer."""
+    of_token = 3 * card["layers"] * card["kv_heads"] * card["head_dim"] * (1 + top)
+    of_token += 16 * card["width"] + 6 * (card["heads"] + card["kv_heads"]) * card["head_dim"]
+    return BESIDE + (tokens + new) * of_token * (4 if card["dtype"] == "float32" else 2)
+
+
+def _price(request: Command, guess: Callable[[dict, dict], float], needed: float) -> Price:
+    """Seconds as `guess(arguments, protocol)` has them, corrected by how far it was off for what was timed here."""
+    args = request.arguments
+    past = [(run, type(request).defaults | run.request) for run in cached.store().list(request.verb, 20)]
+    alike = [(run, made) for run, made in past if all(made.get(name) == args.get(name) for name in ALIKE)]
+    seconds = [(run.seconds, guess(made, run.protocol)) for run, made in alike]
+    return predict(seconds, guess(args, {}), int(needed), float)

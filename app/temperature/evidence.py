@@ -1,0 +1,89 @@
+"""Stored studies of the softmax temperature, of models trained with one, and what the paper on Focal Attention prints
+beside what is measured here."""
+
+import streamlit as st
+
+from analysis import papers
+from app import cached
+from app.selection.sparsify import FOCAL_STUDIES
+from app.ui import plots, stored, study, tables, widgets
+
+PAPER = "focal_attention"
+TABLES = {
+    "table 1": "Trained from scratch: constant and learned temperature",
+    "table 2": "Adapted: trained further at a temperature",
+}
+
+
+def show() -> None:
+    """The studies, one under the other."""
+    widgets.each(_predictions, _trained, _printed)
+
+
+def _predictions() -> None:
+    """Every domain, by position and layer by layer."""
+    help = cached.glossary("perplexity against the temperature")
+    st.header("What it does to the predictions", anchor=False, help=help)
+    numbers = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
+    if numbers is not None:
+        study.drawn(numbers, "temperature_study", help)
+
+
+def _trained() -> None:
+    """Models that were trained with a softmax temperature: the stored studies of it, one at a time."""
+    help = cached.glossary("trained with a temperature")
+    st.header("Trained with it", anchor=False, help=help)
+    titles = {name: title for name, (_, title, _) in FOCAL_STUDIES.items()}
+    look = {"format_func": titles.get, "required": True, "label_visibility": "collapsed"}
+    st.segmented_control("Study", list(titles), key="trained_with", **look)
+    name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
+    widgets.prose(question, "quiet")
+    numbers = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
+    if numbers is not None:
+        study.drawn(numbers, "trained", help, name)
+
+
+def _printed() -> None:
+    """Tables 1 and 2 of the paper and the best temperatures of figure 8, each with what it was measured on."""
+    st.header("What the paper printed", anchor=False, help=cached.glossary("softmax temperature"))
+    widgets.prose(_best(), "more")
+    for name, title in TABLES.items():
+        cells, by_setting = papers.find(PAPER, name), {}
+        for cell in cells:
+            by_setting.setdefault(cell.row, {"setting": cell.row})[cell.column] = cell.value
+        titles = dict.fromkeys(cell.column for cell in cells)
+        columns = {"setting": tables.Column("setting")}
+        columns |= {column: tables.Column(f"{column}, %", "number") for column in titles}
+        st.subheader(f"{name.capitalize()}: {title.lower()}", anchor=False)
+        rows = list(by_setting.values())
+        plots.listed(columns, rows, f"paper_{name[-1]}", f"{name} of the paper", height=200)
+        facts = dict.fromkeys(cell.protocol for cell in cells if cell.protocol)
+        doubts = dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note)
+        widgets.prose(["; ".join(facts), *doubts], "quiet")
+    widgets.prose("Other models and text than ours; the bundled model is too small for these benchmarks.", "quiet")
+
+
+def _best() -> str:
+    """The best temperature of the paper, of the stored study by domain, and of the models trained from scratch."""
+    printed = papers.find(PAPER, "figure 8a")[0]
+    paper = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
+    by_domain: dict[str, dict] = {}
+    for row in sorted(_rows("temperature"), key=lambda row: row["perplexity"]):
+        if row["layer"] is None:
+            by_domain.setdefault(row["domain"], row)
+    here = ", ".join(f"{row['t']:g} on {name}" for name, row in by_domain.items())
+    sharpened = f"Here, sharpened without training, the lowest perplexity is at {here}"
+    told = f"{paper}, of models trained with it. {sharpened}." if here else f"{paper}; here it is not measured yet."
+    scratch = [row for row in _rows("focal-temperatures") if row["t"] and row["norm"] and not row["further"]]
+    if len(scratch) < 2:
+        return told
+    lowest = min(scratch, key=lambda row: row["loss"])["t"]
+    return (
+        f"{told} Of small models trained here from scratch, the one with t = {lowest:g} has the lowest loss; whether "
+        f"it beats dense training stands above, under “{FOCAL_STUDIES['temperatures'][1]}”."
+    )
+
+
+def _rows(name: str) -> list[dict]:
+    found = stored.study(name)
+    return found.rows if found else []

@@ -1,0 +1,241 @@
+"""The training tab: a form with its price, and what a training run or the router in use shows for itself."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from analysis.claims import Claim, Comparison, signed
+from analysis.commands.groups import TrainRouter
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.selection.evidence import BALANCES, GATES, PHASES, READINGS
+from app.training import training_charts, training_requests
+from app.ui import asking, chips, fields, jobs, plots, repeat, stored as stored_studies, tables, widgets
+
+DOMINANCE = "largest group's share (dominance)"
+ARMS = {
+    "before": "reads everything, before phase 2",
+    "dense": "reads everything",
+    "causal": "these groups, causal",
+    "literal": "these groups, literal (reads the future)",
+    "random": "random centroids",
+}
+COLUMNS = {
+    "reads": tables.Column("what the model reads"),
+    "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
+    "change": tables.Column("against reading everything"),
+}
+
+
+def facts_of(name: str) -> dict:
+    """What is known of a router: its card's facts, or of one that was made since, what its training run says."""
+    model = st.session_state["model"]
+    facts = next((made for made in asking.card(model)["routers"] if made["name"] == name), {"name": name})
+    for run in cached.store().list(TrainRouter.verb, 50):
+        is_same = run.request.get("model") == model and run.request.get("phase") == 1
+        if is_same and cached.router_name(run.request) == name:
+            sizes = {key: run.request[key] for key in ("groups", "top", "steps", "window")}
+            return facts | sizes | run.numbers | {"kind": "trained", "name": name}
+    return facts
+
+
+def answer() -> str:
+    """What the router in use has learned: the computed sentence that leads."""
+    facts = facts_of(st.session_state["router"])
+    name, shares, gain = facts["name"], facts.get("dominance") or [], facts.get("gain_over_random") or {}
+    if facts.get("kind") != "trained":
+        return f"The router {name} was fitted without training: train one here, and see whether its groups say more."
+    sentence = f"The router {name} learned for {facts.get('steps', 0):,} steps"
+    if gain.get("mean") is not None:
+        against_random = Comparison.of(gain, "mean", "", versus="random centroids")
+        claim = Claim(against_random, lower="worse", higher="better").text()
+        sentence += f"; on text it never saw, its groups are {claim}"
+    if shares and facts.get("groups"):
+        evenly = f"(even groups {1 / facts['groups']:.1%})"
+        sentence += f", and the largest group of any layer holds {max(shares):.1%} {evenly}"
+    return f"{sentence}."
+
+
+def tab() -> None:
+    """The form with its price and button, and beside it the run it asked for, or the router in use."""
+    with st.grid(2, min_column_width=400, gap="large"):
+        with st.container():
+            _form()
+            request = training_requests.request()
+            stored = cached.store().find(request)
+            with widgets.guarded():
+                _button(request, stored)
+        with st.container():
+            _pictures(request, stored)
+    facts = stored.numbers if stored else facts_of(st.session_state["router"])
+    if stored or (facts.get("kind") == "trained" and facts.get("perplexity_dense")):
+        _perplexities(facts, stored.id if stored else facts["name"])
+    if stored is not None:
+        _use(stored)
+    if cost := stored_studies.study("step-cost"):
+        processor = cost.numbers["protocol"].get("processor", "this machine")
+        widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
+    repeat.drawer(request.but(corpus="DIR").command_line())
+
+
+def _button(request: TrainRouter, stored: Run | None) -> None:
+    jobs.run_button(
+        "Train it again" if stored else "Train",
+        request,
+        "train_run",
+        price=training_requests.price(request, asking.card(request.model)),
+        instead_of=stored.id if stored else None,
+        smaller=lambda: training_requests.smaller(request),
+        type="secondary" if stored else "primary",
+    )
+    router = cached.router_name(request.spelled)
+    made = f"This makes the router {router}; the model stays as it is."
+    if request.phase == 2:
+        copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
+        made = f"This trains a copy of the model together with the router {router}, under the name {copy}."
+    widgets.prose(f"{made} A stopped training keeps its steps: train again with the same settings.", "quiet")
+
+
+# --- the form ---------------------------------------------------------------------------------------------------------
+
+
+def _form() -> None:
+    help = cached.glossary("phase 1 and phase 2")
+    look = {"format_func": PHASES.get, "required": True, "help": help}
+    st.segmented_control("Phase", list(PHASES), key="train_phase", **look)
+    first = st.session_state["train_phase"] == 1
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        named = "Learn from", "Texts to learn from"
+        fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
+        if first:
+            fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
+            fields.number("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)
+        fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
+        if first:
+            help = "Added to the router's name, so that it replaces no other. Letters and digits."
+            st.text_input("Name", key="train_label", max_chars=16, width=130, on_change=_named, help=help)
+    with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
+        _more(first)
+
+
+def _more(first: bool) -> None:
+    _whole("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step")
+    _real("Learning rate, router", "train_rate", "learning rate")
+    if first:
+        _whole("Window, tokens", "train_window", 1, 1024, "sliding window")
+        _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink")
+        st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
+        st.selectbox("Balance", BALANCES, key="train_balance", help=cached.glossary("Sinkhorn normalisation"))
+        _real("Temperature", "train_temperature", "temperature (router)")
+        _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations")
+        _whole("Size of routing vectors", "train_size", 1, 1024, "router")
+    else:
+        _real("Learning rate, model", "train_base_rate", "learning rate")
+    readings = list(READINGS[:2] if first else READINGS)
+    widgets.settled("train_reading", readings, "soft")
+    look = {"help": cached.glossary("gate"), "format_func": lambda name: name.replace("_", " ")}
+    st.selectbox("Reads through", readings, key="train_reading", **look)
+    _whole("Seed", "train_seed", 0, 9999, "protocol")
+
+
+def _named() -> None:
+    """A name that no file can have is made one."""
+    label = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
+    state.choose(st.session_state, train_label=label[:16] or state.CONTROLS["train_label"].default)
+
+
+def _whole(label: str, name: str, low: int, high: int, term: str) -> None:
+    fields.number(label, name, low, high, term, width="stretch")
+
+
+def _real(label: str, name: str, term: str) -> None:
+    """A number that the training itself judges, so that it can say what is wrong with it."""
+    st.number_input(label, 0.0, None, key=name, step=None, format="%g", help=cached.glossary(term))
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+def _pictures(request: TrainRouter, stored: Run | None) -> None:
+    """The training that runs or was stopped, then what is there: the run of the form, or the router in use."""
+    job = jobs.current()
+    if job and (job.verb, job.args) == (request.verb, request.spelled) and job.state != "done":
+        with widgets.guarded():
+            grows = st.fragment(_so_far, run_every=2) if job.state in jobs.WAITING else _so_far
+            grows(job.id, request.steps)
+    if stored is not None:
+        _training(stored)
+    else:
+        _router(facts_of(st.session_state["router"]))
+
+
+def _so_far(job_id: str, steps: int) -> None:
+    """The loss of a training of so many `steps` that has not ended, or was stopped before its end."""
+    log = cached.jobs().curve(job_id)
+    if not log or len(log["step"]) < 2:
+        st.caption("The curve begins with the second step.")
+        return
+    plots.draw(training_charts.losses(log, steps), log, "Loss so far", "train_growing", "soft and hard loss")
+
+
+def _training(run: Run) -> None:
+    """The pictures of a finished training: its loss, and the shares by layer over the steps."""
+    log, looks = cached.columns(run, "log"), cached.columns(run, "shares")
+    widgets.source(run)
+    plots.draw(training_charts.losses(log), log, "Loss", "train_loss", "soft and hard loss")
+    figure = training_charts.shares(looks, 1 / run.request["groups"])
+    plots.draw(figure, looks, "Largest group by layer", "train_shares", DOMINANCE)
+    _, stay = training_charts.defined(log["step"], log.get("stability", []))
+    kept_group = f"; {stay[-1]:.0%} of the tokens kept their group since the check before" if stay else ""
+    ends = f"from {log['loss'][0]:.2f} to {log['loss'][-1]:.2f} nats per token"
+    widgets.prose(f"The soft loss went {ends} in {len(log['loss']):,} steps{kept_group}.", "more")
+
+
+def _use(run: Run) -> None:
+    """The way to use what a training made."""
+    name, copy = cached.router_name(run.request), f"finetuned/{Path(run.numbers['path']).name}"
+    if run.request["phase"] == 2:
+        st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
+    elif name != st.session_state["router"]:
+        st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
+
+
+def _router(facts: dict) -> None:
+    """The router in use, when nothing was trained with the present form: what its own training left behind."""
+    if facts.get("kind") != "trained":
+        return
+    about = facts.get("training") or {}
+    words = [f"{facts.get('steps', 0):,} steps", f"learned from {facts.get('corpus', 'texts of this machine')}"]
+    words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        look = {"icon": ":material/auto_stories:", "color": "gray", "help": cached.glossary("trained router")}
+        st.badge("finished training", **look)
+        widgets.prose(" · ".join([f"The router in use: {facts['name']}", *words]), "quiet")
+    if points := facts.get("hard_losses"):
+        rows = [{"step": step, "hard loss": loss} for step, loss in points]
+        figure = training_charts.hard_losses(points)
+        plots.draw(figure, rows, "Loss with hard groups", "router_loss", "soft and hard loss")
+    if facts.get("dominance") and facts.get("groups"):
+        rows = [{"layer": layer, "largest group's share": share} for layer, share in enumerate(facts["dominance"])]
+        figure = training_charts.by_layer(facts["dominance"], 1 / facts["groups"])
+        plots.draw(figure, rows, "Largest group by layer", "router_shares", DOMINANCE)
+
+
+def _perplexities(numbers: dict, identity: str) -> None:
+    st.subheader("On text it never saw", anchor=False, help=cached.glossary("perplexity"))
+    rows, dense = [], numbers["perplexity_dense"]
+    for arm, label in ARMS.items():
+        if value := numbers.get(f"perplexity_{arm}"):
+            change = "–" if arm == "dense" else f"{value / dense - 1:+.1%}"
+            rows.append({"reads": label, "perplexity": value, "change": change})
+    plots.listed(COLUMNS, rows, "train_table", "Perplexities", identity, height=280)
+    if gain := numbers.get("gain_over_random"):
+        interval = Comparison.of(gain, "mean", "").interval
+        span = f"{interval}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
+        if "state" in gain:  # older routers have none
+            span = f"{gain['state']}, {interval.removeprefix('95% interval ')}"
+        widgets.prose(
+            f"Gain of its causal groups over random centroids: {signed(gain['mean'])} nats per token ({span}).",
+            "quiet",
+        )

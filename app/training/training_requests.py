@@ -1,0 +1,66 @@
+"""What the training form asks for, its price, and less of it."""
+
+import re
+
+import streamlit as st
+
+from analysis.commands.groups import TrainRouter
+from analysis.runs import Price
+from analysis.runs.price import predict
+from app import cached
+from app.ui.offers import Scope
+
+NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-([a-z0-9]{1,16}))?")
+FIELDS = {  # argument of the command -> control
+    "steps": "train_steps",
+    "window": "train_window",
+    "n_sink": "train_sinks",
+    "rate": "train_rate",
+    "tokens_per_step": "train_tokens",
+    "seed": "train_seed",
+    "phase": "train_phase",
+    "base_rate": "train_base_rate",
+    "reading": "train_reading",
+    "gate": "train_gate",
+    "balance": "train_balance",
+    "temperature": "train_temperature",
+    "iterations": "train_iterations",
+    "d_s": "train_size",
+}
+OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")  # a router that is there has these
+WORK, MEMORY = 3e10, 128 << 20  # operations a second and bytes held besides, until something was trained here
+
+
+def request() -> TrainRouter:
+    """What the form asks for. Phase 2 goes on with the router in use, as it is."""
+    chosen = st.session_state
+    # What is learned from: the hashes of stored texts, at first the samples, or the name of a folder.
+    args = {"model": chosen["model"], "corpus": chosen["train_corpus"] or cached.corpus()}
+    args |= {name: chosen[control] for name, control in FIELDS.items()}
+    if chosen["train_phase"] == 1:
+        return TrainRouter(**args, **{name: chosen[f"train_{name}"] for name in ("groups", "top", "label")})
+    match = NAME.fullmatch(chosen["router"])
+    groups, top, label = (int(match[1]), int(match[2]), match[3] or "") if match else (8, 1, "")
+    kept = {name: value for name, value in args.items() if name not in OWN}
+    return TrainRouter(**kept, groups=groups, top=top, label=label)
+
+
+def smaller(asked: TrainRouter) -> list[Scope]:
+    """The training with less to do."""
+    fewer = asked.steps // 4
+    return [Scope(f"{fewer:,} steps", {"train_steps": fewer}, 0.25)] if fewer >= 10 else []
+
+
+def price(asked: TrainRouter, card: dict) -> Price:
+    """What a training costs: its steps, and measuring four ways of reading afterwards; corrected by past ones here."""
+    needed = MEMORY + 4 * 40 * 1024 * card["layers"] * card["width"]
+    needed += (20 if asked.phase == 2 else 0) * card["parameters"]
+    runs = [run for run in cached.store().list(asked.verb, 20) if run.request.get("model") == asked.model]
+    past = [(run.seconds, _guess(run.request, card)) for run in runs if run.request.get("phase") == asked.phase]
+    return predict(past, _guess(asked.spelled, card), needed, float)
+
+
+def _guess(args: dict, card: dict) -> float:
+    learned = args["steps"] * args["tokens_per_step"] * (8 if args["phase"] == 2 else 6)
+    measured = 2 * (5 * 16 * 1024 + args["steps"] / 100 * 8 * 1024)
+    return 5 + card["parameters"] * (learned + measured) / WORK
