@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from analysis.declaration.command import Command
 from analysis.commands.speed import Bench, Launch
+from analysis.declaration.command import Command
 from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict

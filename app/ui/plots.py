@@ -32,9 +32,9 @@ def columns(table: Table, *names: str) -> dict[str, Sequence]:
     """The columns of these names; without names all that hold no lists or records. A value that a row lacks is None."""
     if isinstance(table, Mapping):
         return {name: table[name] for name in names or table}
-    names = names or tuple(table[0] if table else ())
-    listed = {name: [row.get(name) for row in table] for name in names}
-    return {name: cells for name, cells in listed.items() if not any(isinstance(cell, (list, dict)) for cell in cells)}
+    first = table[0] if table else {}
+    wanted = names or [name for name, cell in first.items() if not isinstance(cell, (list, dict))]
+    return {name: [row.get(name) for row in table] for name in wanted}
 
 
 def bounds(table: Table, key: str, ends: tuple[str, str], colour: str) -> dict:

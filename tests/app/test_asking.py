@@ -4,7 +4,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.commands.groups import Pairs
 from analysis.commands.text import Start
-from app.heads.words import STATISTICS
+from app.heads.head_statistics import STATISTICS
 from tests.made.in_process import PATIENCE, opened
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget, edited, reads
 from analysis.runs import Result
-from app.budgets import by_hand as budgets_map
+from app.budgets.keys_per_head import SWEEP
 from app.selection.sparsify import READ_SHARES
 from tests.app.heads.test_heads import figures, opened
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
@@ -238,7 +238,7 @@ def measure_reads(client):
 
 
 def sweep(client, policy: dict, caps: list[int]):
-    measure(client, "cap-sweep", texts=[key(client)], policy=policy, caps=caps, **budgets_map.SWEEP)
+    measure(client, "cap-sweep", texts=[key(client)], policy=policy, caps=caps, **SWEEP)
 
 
 def metrics(app) -> dict[str, str]:

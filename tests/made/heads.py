@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs import Result
-from app.heads.words import LETTERS
+from app.heads.head_statistics import LETTERS
 from app.selection.look import STATISTICS
 from tests.made.results import CONTEXT, HEADS, LAYERS, protocol, tokens
 

@@ -158,13 +158,13 @@ def test_an_uploaded_policy_is_stored_or_refused(client, monkeypatch):
     monkeypatch.setattr(budgets.state, "choose", lambda session, **values: held.update(values))
     held |= {"model": "demo", "budget_upload_trouble": None}
     with widgets.attempt("budget_upload_trouble"):
-        budgets._take(b"[1, 2, 3]", "mine")
+        budgets.bring(b"[1, 2, 3]", "mine")
     assert "made for 2 heads" in str(held["budget_upload_trouble"]) and "budget_policy" not in held
     with widgets.attempt("budget_upload_trouble"):
-        budgets._take(json.dumps([3] * 7).encode(), "policy")
+        budgets.bring(json.dumps([3] * 7).encode(), "policy")
     assert "is the name of the first policy" in str(held["budget_upload_trouble"])
     with widgets.attempt("budget_upload_trouble"):
-        budgets._take(json.dumps({"policy": [3] * 7, "x": 1}).encode(), "mine")
+        budgets.bring(json.dumps({"policy": [3] * 7, "x": 1}).encode(), "mine")
     assert held["budget_upload_trouble"] is None and held["budget_policy"] == "mine"
     assert client.store.list("import-policy")[0].request["policy"] == {"policy": [3] * 7}
 

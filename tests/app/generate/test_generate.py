@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 from analysis.runs import Price, Result
 from analysis.studies.start.examples import generated as opens_with
 from app import cached
-from app.generate import form, held
-from app.generate.held import Place
+from app.generate import generate_form, kv_cache
+from app.generate.kv_cache import Place
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part, put
 from tests.made.results import CONTEXT, HEADS, LAYERS, FakeJobs, protocol, status, tokens
 
@@ -106,7 +106,7 @@ def test_what_takes_long_waits_for_the_button_beside_the_example(client: FakeJob
     app = opened(text=text)
     assert "0123456789ab" not in client.states and "Example meanwhile" in markup(app) and not app.error
     assert part(app, "contexts")["panels"] and part(app, "painted")
-    assert form.example() == stored_request(cached.sample("register"))
+    assert generate_form.example().spelled == stored_request(cached.sample("register"))
 
 
 def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: FakeJobs):
@@ -146,8 +146,9 @@ def test_answers_stand_side_by_side_with_times_bytes_and_the_first_difference(st
 def test_the_text_is_painted_by_what_the_cache_holds_and_a_new_token_tells_what_was_gone(stored):
     app = opened(generate_layer=0, generate_head=1, generate_at=3)
     shown = part(app, "painted")
-    assert shown["paint"][: held.SINKS] == [held.SINK] * 4 and shown["paint"][4] == held.RECENT
-    assert shown["paint"][5:PROMPT] == [held.EVICTED] * 15 and shown["paint"][PROMPT:] == [held.RECENT] * 2 + [-1] * 2
+    assert shown["paint"][: kv_cache.SINKS] == [kv_cache.SINK] * 4 and shown["paint"][4] == kv_cache.RECENT
+    assert shown["paint"][5:PROMPT] == [kv_cache.EVICTED] * 15
+    assert shown["paint"][PROMPT:] == [kv_cache.RECENT] * 2 + [-1] * 2
     assert shown["locked"] == PROMPT + 2 and [arc["key"] for arc in shown["arcs"]] == [17, 2, 1]
     assert "50.0% of its attention would have gone to keys that are gone" in markup(app)
     found = [json.loads(one.proto.json)[0] for one in app.get("bidi_component")]
@@ -164,10 +165,10 @@ def test_all_heads_together_are_painted_by_how_many_hold_a_token(stored):
 
 def test_a_sliding_window_passes_keys_by():
     numbers = {"layers": 2, "heads": 2, "kv_heads": 1, "cut": 6, "windows": [None, 3]}
-    share, passed = held.held(numbers, np.packbits(np.ones((2, 1, 6), bool)), 7, Place(1, 0))
+    share, passed = kv_cache.held(numbers, np.packbits(np.ones((2, 1, 6), bool)), 7, Place(1, 0))
     assert share == [0] * 5 + [1] * 3 and passed == [1] * 5 + [0] * 3
-    classes, palette = held.paint(share, passed, Place(1, 0), 9)
-    assert classes == [held.OUTSIDE] * 5 + [held.RECENT] * 3 + [-1] and len(palette) == len(held.KINDS)
+    classes, palette = kv_cache.paint(share, passed, Place(1, 0), 9)
+    assert classes == [kv_cache.OUTSIDE] * 5 + [kv_cache.RECENT] * 3 + [-1] and len(palette) == len(kv_cache.KINDS)
 
 
 def test_hostile_text_stays_text(client):

@@ -6,8 +6,8 @@ from analysis.commands.quality import Generate
 from analysis.corpus import sample_texts
 from analysis.studies.context import Context
 from analysis.studies.generate.generate import generate
-from app.generate.form import EXAMPLES
-from app.generate.right import said, stated
+from app.generate.answers import judged, stated
+from app.generate.generate_form import EXAMPLES
 
 TEXT = "The Owl lies at berth 4. The master of the Owl is Ann Lee. The master of the Elk is Bo. "
 ASKS = "Who is the master of the Owl? The master of the Owl is"
@@ -33,7 +33,7 @@ def test_what_the_text_says_is_what_follows_the_last_words_of_the_question_there
     "dense, other, kind", [(" Ann\nLee. Then", " Ann Lee", "more"), (" Ann Lee", " Bo", "more"), (" Bo", " Bo", "note")]
 )
 def test_it_is_said_where_dense_attention_is_wrong_too(dense, other, kind):
-    sentence, look = said(TEXT + ASKS, ASKS, {"Dense": dense, "SnapKV": other})
+    sentence, look = judged(TEXT + ASKS, ASKS, {"Dense": dense, "SnapKV": other})
     wrong = sentence.partition("Wrong: ")[2].partition(".")[0]
     assert look == kind and wrong == "; ".join([*["Dense"] * (dense == " Bo"), *["SnapKV"] * (other == " Bo")])
     assert ("dense attention is wrong, too" in sentence) == (kind == "note")

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.errors import TooLarge
 from analysis.runs import Price
 from app import cached
-from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
+from app.heads import head_charts, head_statistics, one_head, painted_weights
 from app.ui import other, painted
 from tests.made.heads import SENTENCE
 from tests.made.in_process import HOSTILE, at, markup, opened as opened_page, part
@@ -214,35 +214,34 @@ def test_arguments_are_those_of_the_verbs(client):
 
 def test_ranked_by_hand():
     values = [0.3, None, 0.1, 0.3, 0.2]
-    assert heads_words.ranked(values, "highest", 3) == [0, 3, 4] and heads_words.ranked(values, "lowest", 2) == [2, 4]
+    assert head_statistics.ranked(values, "highest") == [0, 3, 4, 2]
+    assert head_statistics.ranked(values, "lowest") == [2, 4, 0, 3]
 
 
 def test_log_only_for_positive_values_over_a_decade():
-    assert heads_charts.is_log([1.0, 10.0]) and not heads_charts.is_log([1.0, 9.0])
-    assert (
-        not heads_charts.is_log([0.0, 100.0]) and not heads_charts.is_log([]) and heads_charts.is_log([0.01, None, 1])
-    )
+    assert head_charts.is_log([1.0, 10.0]) and not head_charts.is_log([1.0, 9.0])
+    assert not head_charts.is_log([0.0, 100.0]) and not head_charts.is_log([]) and head_charts.is_log([0.01, None, 1])
 
 
 def test_a_tile_stays_inside_its_window():
-    assert heads_one.around(0, 2000, 2048) == "0.1792" and heads_one.around(1000, 500, 2048) == "872.372"
-    assert heads_one.around(50, 3, 64) == "0.0"
+    assert one_head.around(0, 2000, 2048) == "0.1792" and one_head.around(1000, 500, 2048) == "872.372"
+    assert one_head.around(50, 3, 64) == "0.0"
 
 
 def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
-    figure = heads_charts.pattern(np.array([[1.0, 0.0], [0.25, 0.75]]), 0, 0, 1, 1)
+    figure = head_charts.pattern(np.array([[1.0, 0.0], [0.25, 0.75]]), 0, 0, 1, 1)
     made = figure["data"][0]
     assert not {"scaleanchor", "constrain"} & set(figure["layout"]["yaxis"]), "it fills its card"
     np.testing.assert_allclose(unpacked(made["z"]), [[0.0, np.nan], [-0.60206, -0.1249387]], atol=1e-5)
     np.testing.assert_array_equal(unpacked(made["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
-    table = heads_charts.cells(np.array([[1.0, 0.0], [0.25, 0.75]]), 10, 10, 4)
+    table = head_charts.pattern_numbers(np.array([[1.0, 0.0], [0.25, 0.75]]), 10, 10, 4)
     assert table["query from"] == [10, 14, 14] and table["key from"] == [10, 10, 14]
-    outside = heads_charts.pattern(np.zeros((2, 2)), 0, 8, 1, None)["data"][0]
+    outside = head_charts.pattern(np.zeros((2, 2)), 0, 8, 1, None)["data"][0]
     assert np.isnan(unpacked(outside["z"])).all(), "keys after every query of the tile"
 
 
 def test_levels_of_attention_by_hand():
-    paint, palette = heads_text.by_weight([None, 0.002, 0.003, 0.05, 0.3, 1.0])
+    paint, palette = painted_weights.by_weight([None, 0.002, 0.003, 0.05, 0.3, 1.0])
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
 
 

@@ -9,8 +9,6 @@ from streamlit.testing.v1 import AppTest
 from analysis.runs import Result
 from app import cached
 from app.quality import search
-from app.quality.words import SUBTITLES
-from app.selection.decide import SAVES
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part, put, redrawn
 from tests.made.quality import DESCRIBED, continuation, evaluate, field, method
@@ -133,15 +131,6 @@ def test_a_search_uses_the_prompt_that_the_page_shows_if_it_has_eight_windows(
     if there:
         app.button(key="quality_search").click().run()
         assert client.states["0123456789ab"].args["prefix"] == prefix
-
-
-@pytest.mark.parametrize("saves", SAVES)
-def test_the_subtitle_is_that_of_what_the_methods_save(client, saves):
-    app = opened()
-    app.segmented_control(key="quality_saves").set_value(saves)
-    redrawn(app, "quality_saves")
-    said = [caption.value for caption in app.caption]
-    assert [name for name, subtitle in SUBTITLES.items() if subtitle in said] == [saves]
 
 
 def test_a_text_too_short_for_a_search_says_how_long_it_has_to_be(client):

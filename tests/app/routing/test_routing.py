@@ -6,7 +6,7 @@ from analysis.errors import BadText, NotFitted
 from analysis.studies.routing.rows import NAMES
 from analysis.studies.take.settings import settings_of
 from app import cached
-from app.routing import texts as own_texts, token as routing_token, words as routing_words
+from app.routing import bucket_routers, one_token, own_texts
 from app.selection import state
 from tests.app.heads.test_heads import figures, opened
 from tests.made.in_process import markup, part
@@ -40,7 +40,7 @@ def test_the_page_opens_with_its_answer_and_two_charts(client):
     recall, selectivity = figures(app)
     assert recall["layout"]["xaxis"]["type"] == "log" and recall["layout"]["shapes"][0]["x0"] == 2 / BUCKETS
     named = {trace["name"] for trace in recall["data"]}
-    assert named == {*(look.title for look in routing_words.ROUTERS.values()), "printed in the paper"}
+    assert named == {*(look.title for look in bucket_routers.ROUTERS.values()), "printed in the paper"}
     (printed,) = [trace for trace in recall["data"] if trace["name"].startswith("printed") and trace["y"] == [0.884]]
     assert printed["x"] == [128 / 1024] and "open" in printed["marker"]["symbol"]
     marks = next(t for t in recall["data"] if t["name"] == "GWR linear" and "error_y" in t)
@@ -137,7 +137,7 @@ def test_one_token_is_painted_with_what_is_found_and_missed(client):
 
 def test_without_far_attention_nothing_is_found_or_missed():
     tokens = {"bucket": [0, 1, -1], "far": [True, False, False], "attention": [0.0, 1.0, 0.0]}
-    paint, palette = routing_token.paint(tokens, {0: 0, 1: 1}, 1, 0.0)
+    paint, palette = one_token.paint(tokens, {0: 0, 1: 1}, 1, 0.0)
     assert paint == [6, 7, -1] and len(palette) == 8
 
 
@@ -211,12 +211,12 @@ def test_new_curves_are_not_answered_from_the_cache_of_old_ones(client):
 
 
 def test_the_routers_are_those_of_the_analysis():
-    stored = [kind for kind in NAMES if kind not in routing_words.ABLATIONS]
+    stored = [kind for kind in NAMES if kind not in bucket_routers.ABLATIONS]
     assert all(state.CONTROLS["route_router"].from_address(kind) == kind for kind in stored)
-    for kind in routing_words.ABLATIONS:
+    for kind in bucket_routers.ABLATIONS:
         with pytest.raises(ValueError):
             state.CONTROLS["route_router"].from_address(kind)
-    assert {kind: look.title for kind, look in routing_words.ROUTERS.items()} == NAMES
+    assert {kind: look.title for kind, look in bucket_routers.ROUTERS.items()} == NAMES
 
 
 def test_arguments_are_those_of_the_verbs(client):

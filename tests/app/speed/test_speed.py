@@ -5,10 +5,11 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.commands.speed import Bench
 from analysis.errors import BadSetting
 from analysis.runs.stored import StoredStudy
 from app import cached
-from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
+from app.speed import measured as results_of, speed_charts, speed_page, speed_requests
 from app.ui import asking
 from lab.speed import sliders
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
@@ -118,7 +119,7 @@ def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
     ],
 )
 def test_the_difference_is_a_whole_word(mine, other, hit):
-    cut = speed_texts.pieces("before ", mine, other)
+    cut = results_of.pieces("before ", mine, other)
     assert "".join(cut["pieces"]) == "before " + mine
     assert (cut["pieces"][cut["hit"]] if cut["hit"] >= 0 else None) == hit
 
@@ -199,10 +200,10 @@ def test_numbers_out_of_range_are_dropped_with_a_sentence(client):
 
 
 def test_a_price_learns_from_what_was_timed_here(client):
-    first = speed_requests.bench_price(SHAPES)
+    first = speed_requests.bench_price(Bench(**SHAPES))
     assert first.n == 0 and first.bytes > 16384 * 64 * 8 * 4
     measured(client, "bench", SHAPES | {"lengths": [4096]})
-    later = speed_requests.bench_price(SHAPES)
+    later = speed_requests.bench_price(Bench(**SHAPES))
     assert later.n == 1 and later.seconds > 30
 
 
@@ -215,7 +216,7 @@ def test_the_bound_counts_pairs():
 
 
 def test_the_papers_curve_is_read_from_its_table():
-    curves = speed_curve.paper_curves()
+    curves = speed_page.paper_curves()
     assert list(curves) == [4, 8] and [length for length, _ in curves[8]][:2] == [1024, 4096]
     assert [times for _, times in curves[4]] == [0.2, 0.5, 1.5, 2.2, 3.0, 4.0, 4.1]
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from analysis.errors import BadSetting
-from app.selection.sparsify import SOFTMAX
-from app.temperature import charts as temperature_charts, trained
+from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
+from app.temperature import temperature_charts
 from lab.focal import trained as focal_temperatures
 from tests.app.heads.conftest import client  # noqa: F401
 from tests.app.heads.test_heads import figures, opened
@@ -104,11 +104,11 @@ BUNDLED = ROOT / "models_cache" / "demo" / "studies"
 
 
 @pytest.mark.parametrize(
-    "choice", [name for name, (study, *_) in trained.FOCAL_STUDIES.items() if (BUNDLED / f"{study}.json").is_file()]
+    "choice", [name for name, (study, *_) in FOCAL_STUDIES.items() if (BUNDLED / f"{study}.json").is_file()]
 )
 def test_bundled_studies_of_training_are_drawn_with_their_rows(made, choice):
-    words = (BUNDLED / f"{trained.FOCAL_STUDIES[choice][0]}.json").read_text()
-    put_studies(made.store, **{trained.FOCAL_STUDIES[choice][0]: words})
+    words = (BUNDLED / f"{FOCAL_STUDIES[choice][0]}.json").read_text()
+    put_studies(made.store, **{FOCAL_STUDIES[choice][0]: words})
     app, study = page(trained_with=choice), json.loads(words)
     assert not app.error and len(figures(app)) == 1 + len(study["panels"])
     assert {len(column["shown"]) for column in part(app, "table")["columns"]} == {len(study["rows"])}

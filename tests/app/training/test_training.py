@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.runs import brought
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
-from app.training import ablations
+from app.training import router_evidence
 from app.ui import stored
 from tests.conftest import ROOT
 from tests.made import training
@@ -19,7 +19,7 @@ from tests.made.training import ANSWERS, put_studies
 VIEW = "views/train_a_router.py"
 STORED = sorted((ROOT / "models_cache" / "demo" / "studies").glob("*.json"))
 BUNDLED = [path for path in STORED if "panels" in json.loads(path.read_text())]
-HERE = [path for path in BUNDLED if ablations.shown_here(path.stem)]
+HERE = [path for path in BUNDLED if router_evidence.shown_here(path.stem)]
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_sliders_balance_anew_and_stand_in_the_url(client):
 def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
     kinds = {of_file(path.stem)[0] for path in BUNDLED}
     assert all(KINDS[kind].page for kind in kinds) and {"top", "ablations", "baselines"} <= kinds
-    assert ablations.shown_here("top-k4-top1") and not ablations.shown_here("temperature")
+    assert router_evidence.shown_here("top-k4-top1") and not router_evidence.shown_here("temperature")
 
 
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.errors import BadSetting
-from app.training import form as training
+from app.training import train
 from app.ui import asking
 from tests.app.training.test_training import figures, opened
 from tests.made import training as made_training
@@ -51,7 +51,7 @@ def test_section_five_stands_beside_its_controls_when_it_is_opened(client):
 
 def test_a_router_of_a_fine_tuned_model_is_held_against_the_one_before(client, monkeypatch):
     earlier = {"model": "demo", "router": "k4-top1"}
-    monkeypatch.setattr(training, "facts_of", lambda name: {"name": name, "before": earlier})
+    monkeypatch.setattr(train, "facts_of", lambda name: {"name": name, "before": earlier})
     app = opened(GROUPS, other="before")
     (request,) = [run.request for run in client.store.list("compare")]
     assert (request["other"], request["other_model"]) == ("k4-top1", "demo") and not app.error

@@ -4,24 +4,27 @@ import pytest
 import streamlit as st
 
 from analysis.commands import COMMANDS
+from analysis.commands.budgets import Calibrate
+from analysis.commands.groups import TrainRouter
+from analysis.commands.speed import Bench
 from analysis.runs import Price
 from app import cached
 from app.budgets import calibrate, cap
 from app.probes import asked as probes
 from app.selection.controls import CONTROLS
-from app.speed import requests as speed
-from app.training import requests as training
+from app.speed import speed_requests
+from app.training import training_requests
 from tests.conftest import ROOT
 from tests.made.in_process import markup, opened
 
 PROBE = {"items": 16, "methods": [{}, {}]}
 OFFERED = [
-    (training.smaller, {"steps": 400}, {"100 steps": 0.25}),
-    (training.smaller, {"steps": 30}, {}),
-    (speed.smaller, {"repeats": 2, "lengths": [1024]}, {}),
-    (speed.smaller, {"repeats": 6, "lengths": [1000, 3000]}, {"up to 1,000 tokens": 0.1, "2 rounds": 0.6}),
-    (calibrate.smaller, {"tokens": 1024, "caps": []}, {}),
-    (calibrate.smaller, {"tokens": 8192, "caps": [64]}, {"2,048 tokens": 0.25, "without the search for a cap": 0.5}),
+    (training_requests.smaller, TrainRouter(steps=400), {"100 steps": 0.25}),
+    (training_requests.smaller, TrainRouter(steps=30), {}),
+    (speed_requests.smaller, Bench(repeats=2, lengths=[1024]), {}),
+    (speed_requests.smaller, Bench(repeats=6, lengths=[1000, 3000]), {"up to 1,000 tokens": 0.1, "2 rounds": 0.6}),
+    (calibrate.smaller, Calibrate(tokens=1024, caps=[]), {}),
+    (calibrate.smaller, Calibrate(tokens=8192, caps=[64]), {"2,048 tokens": 0.25, "without the search for a cap": 0.5}),
     (cap.smaller, [32], {}),
     (cap.smaller, [32, 64, 128], {"1 cap": 0.5}),
     (probes.smaller, PROBE, {"4 questions in a cell": 0.25, "dense attention only": 1 / 3}),
@@ -87,7 +90,7 @@ def test_a_smaller_scope_runs_when_it_is_clicked(big):
 
 
 def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
-    monkeypatch.setattr(training, "price", lambda args, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
+    monkeypatch.setattr(training_requests, "price", lambda asked, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
     app = opened("views/train_a_router.py", evidence="train", train_steps=400)
     scopes = [one for one in app.button if "_smaller_" in one.key]
     assert scopes and not big.states

@@ -12,7 +12,7 @@ from analysis.errors import BadModel
 from app import cached
 from app.selection.decide import CONTEXTS, GPUS
 from app.ui.spelled import size
-from app.worth import charts as worth_charts, tables as worth
+from app.worth import shape_costs, worth_charts
 from tests.made.in_process import HOSTILE, markup, opened, part
 from tests.made.results import FakeJobs
 
@@ -61,8 +61,8 @@ def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_m
 
 
 def test_the_well_known_shapes_are_those_of_the_worker(worker):
-    assert list(worth.SHAPES) == list(KNOWN)
-    for name in worth.SHAPES:
+    assert list(shape_costs.SHAPES) == list(KNOWN)
+    for name in shape_costs.SHAPES:
         assert not page(shape=name).error
 
 
@@ -187,7 +187,7 @@ def test_a_bad_config_is_one_sentence_and_the_shape_in_use_stays(worker, text, s
 def test_a_worker_that_refuses_leaves_the_controls(worker):
     worker.refusals["worth"] = BadModel("This config lacks *everything*: give another.")
     app = page()
-    assert len(app.error) == 1 and app.title and app.selectbox(key="shape").value == worth.LOADED
+    assert len(app.error) == 1 and app.title and app.selectbox(key="shape").value == shape_costs.LOADED
 
 
 def test_a_row_of_the_table_is_the_context_to_look_at(worker):
