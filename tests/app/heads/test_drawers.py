@@ -93,7 +93,7 @@ def test_a_head_is_taken_away_and_the_text_painted_by_what_gets_worse(client):
 def test_a_box_about_one_window_says_so_and_reads_all_of_them_at_a_price(client, monkeypatch, drawer, verb):
     text = put(client, ("a word of text " * (CONTEXT // 2)).strip())  # two windows
     price = Price(30.0, 8.0, 100.0, None, 0)
-    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app = opened(text=text, **{drawer: "yes"})
     while waits := [one for one in app.button if one.label == "Run"]:
         waits[0].click().run()

@@ -57,7 +57,7 @@ def test_the_page_opens_with_its_question_and_the_finder_s_first_head(client):
 def test_a_page_computes_only_so_much_unasked(client, monkeypatch):
     """Three requests of 9 s each: two of them begin, and the third waits for a button."""
     price = Price(9.0, 8.0, 10.0, None, 9, 0.1)
-    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app = opened()
     assert client.asked[2:] == ["statistics", "head"] and not app.error
     next(button for button in app.button if button.label == "Run").click().run()

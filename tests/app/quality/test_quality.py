@@ -68,7 +68,7 @@ def test_the_first_page_asks_what_is_stored_as_example(client):
 def test_what_is_missing_has_one_button_with_the_price_of_all(client, monkeypatch, link, verb, missing):
     monkeypatch.setitem(STUDIES, "continuation", continuation)
     price = Price(25.0, 6.0, 100.0, None, 0, fixed=5.0)
-    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app = opened(**link)
     (button,) = [one for one in app.button if one.key.startswith("run_") and "_smaller_" not in one.key]
     assert verb not in client.asked and button.label.endswith(f"~{5 + 20 * missing} s")
@@ -81,7 +81,7 @@ def test_what_is_missing_has_one_button_with_the_price_of_all(client, monkeypatc
 def test_one_missing_method_leaves_the_others_in_sight(client, monkeypatch):
     app = opened()
     price = Price(25.0, 6.0, 100.0, None, 0)
-    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app.select_slider(key=STREAMING).set_value(64).run()
     assert columns(app)["method"] == ["Dense", "Focus", "Oracle top-k"] and client.asked.count("evaluate") == 4
     (button,) = [one for one in app.button if one.key.startswith("run_") and "_smaller_" not in one.key]

@@ -53,7 +53,7 @@ def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(c
     key = client.store.put_text("word " * 1150, "long.txt")
     monkeypatch.setattr(cached, "free_memory", lambda: 300_000_000)
     monkeypatch.setattr(
-        cached, "predicted", lambda store, verb, args, tokens, card: Price(1.0, 1.0, 1.0, 10**6 * tokens, 1)
+        cached, "predicted", lambda store, request, tokens, card: Price(1.0, 1.0, 1.0, 10**6 * tokens, 1)
     )
     app = opened("groups", text=key)
     assert "groups" not in client.asked and not [one for one in app.button if one.key.startswith("run_")]
@@ -71,7 +71,7 @@ BIG = Price(25.0, 6.0, 100.0, None, 0)  # of a large model's first request: it m
 
 @pytest.fixture
 def big(client, monkeypatch):
-    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: BIG)
+    monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: BIG)
     return client
 
 
