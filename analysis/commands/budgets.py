@@ -160,9 +160,9 @@ class TopkCost(Command):
     exclusive = True
 
     lengths: list[int] | None = field(None, "lengths in tokens, one or several")
-    keys: int = field(64, "number of keys every query reads")
-    heads: int = field(8, "number of query heads")
-    head_dim: int = field(64, "dimensions of a head")
-    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)")
-    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
+    keys: int = field(64, "number of keys every query reads", low=1, high=1 << 20)
+    heads: int = field(8, "number of query heads", low=1, high=256)
+    head_dim: int = field(64, "dimensions of a head", low=1, high=512)
+    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)", low=1, high=256)
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", low=1, high=1000)
     seed: int = seed()

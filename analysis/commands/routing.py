@@ -77,5 +77,5 @@ class RouteTime(OfText):
     router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router")
     visited: int = field(2, "number of buckets a query visits (default: C / 32)")
     length: int | None = field(None, "tokens in the prompt (default: all that fits the model)")
-    new_tokens: int = field(32, "number of tokens to generate")
-    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
+    new_tokens: int = field(32, "number of tokens to generate", low=2, high=1024)
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", low=1, high=100)

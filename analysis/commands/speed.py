@@ -38,7 +38,7 @@ class Launch(OfText):
         low=2,
         high=1 << 24,
     )
-    repeats: int = field(5, "number of rounds, with dense and sparse in alternation")
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", low=1, high=50)
     long_text: str = long_text("first")
 
 
@@ -51,8 +51,8 @@ class TimeMethod(OfText):
 
     method: dict | None = field(None, "a method such as quest, csa, bucket_routing or focus")
     length: int | None = field(None, "tokens in the longest prompt (default: as many as fit)")
-    new_tokens: int = field(16, "number of tokens to generate")
-    repeats: int = field(3, "number of rounds, with dense and sparse in alternation")
+    new_tokens: int = field(16, "number of tokens to generate", low=2, high=1024)
+    repeats: int = field(3, "number of rounds, with dense and sparse in alternation", low=1, high=50)
 
 
 class Bench(OfModel):
@@ -64,16 +64,17 @@ class Bench(OfModel):
 
     what: str = field(
         "attention",
-        "attention (a kernel), decode (one token), inference (a whole model), statistics (of every head), model (every "
-        "page's verb) or sliders (moved in Chromium)",
+        "attention (a kernel), decode (one token), inference (a whole model), statistics (of every head) or model "
+        "(every page's verb)",
         word="[WHAT]",
+        options=("attention", "decode", "inference", "statistics", "model"),
     )
     lengths: list[int] | None = field(None, "lengths in tokens, one or several")
     heads: int = field(8, "number of query heads", alias="speed_heads", label="number of heads", low=1, high=256)
     head_dim: int = field(64, "dimensions of a head", alias="speed_size", label="head size", low=1, high=512)
     groups: int = field(8, "number of groups K", alias="speed_groups", label="number of groups", low=1, high=64)
-    top: int = field(1, "number of groups each token belongs to")
-    window: int = field(128, "number of recent tokens that are always read")
+    top: int = field(1, "number of groups each token belongs to", low=1, high=64)
+    window: int = field(128, "number of recent tokens that are always read", low=1, high=1 << 24)
     dtype: str = field(
         "bfloat16",
         "number format: bfloat16, float16 or float32",
@@ -92,13 +93,13 @@ class Bench(OfModel):
         low=1,
         high=1000,
     )
-    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)")
+    kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)", low=1, high=256)
     skew: bool = field(False, "also make groups of unequal size")
     router: str | None = field(None, "take the groups that this router gives the bundled story, such as k8-top1")
     layer: int | None = field(None, "layer of that router (default: the middle one)")
     text: str = field("", "a text file, - for standard input, or story, essay, program")
     seed: int = seed()
-    new_tokens: int = field(16, "number of tokens to generate")
+    new_tokens: int = field(16, "number of tokens to generate", low=2, high=1024)
 
 
 class Worth(OfModel):

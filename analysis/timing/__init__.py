@@ -5,10 +5,12 @@ and merging are part of the call that is timed; nothing is prepared outside it.
 """
 
 import ctypes
+import importlib
 import importlib.util
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from ..errors import BadSetting, TooLarge
 from ..groups.controls import random_tokens
 from ..kernels import grouped_attention, parts, plan
 from ..kernels.parts import now
+from ..kernels.pool import accelerated
 from ..models import Model
 from ..models.weights import free_bytes
 
@@ -32,9 +35,9 @@ CANDIDATES = {  # name -> torch's backend
 }
 ON_CPU = ("torch flash", "torch math")
 PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}  # timed when installed, on CUDA
-PEAK, NOW = "VmHWM", "VmRSS"
 TIMES_HELD = 4  # most memory of a measurement, in multiples of q, k, v and out in float32
 SPARE = 128 << 20  # bytes beside a model: blocks of scores, and what a library keeps
+Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -60,27 +63,35 @@ class Timing:
         return {"median": self.median * times, "low": self.low * times, "high": self.high * times}
 
 
-@dataclass(frozen=True)
-class AttentionTime:
-    """Grouped attention against dense causal attention at one shape.
-
-    `dense`, `sparse` in seconds; `speedup` dense by sparse, round by round; `bound` 1 / retained, which no exact kernel
-    can pass; `memory` peak bytes of the call by the bytes of q, k, v and out (None where it cannot be measured);
-    `parts` name -> seconds of one more call, or None.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Sparse attention against dense at one length, in turns: `dense` and `sparse` in seconds, `bound` the speed-up
+    that no exact kernel can pass."""
 
     length: int
-    batch: int
     dtype: str
     kernel: str
-    backend: str
-    why: str
     dense_kernel: str
-    missing: list[str]
     dense: Timing
     sparse: Timing
-    speedup: Timing
     bound: float
+
+    @property
+    def speedup(self) -> Timing:
+        """Dense by sparse, round by round."""
+        return self.dense.over(self.sparse)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTime(Compared):
+    """Grouped attention: what its `Plan` says, the dense kernels that are `missing`, `memory` peak bytes of the call by
+    the bytes of q, k, v and out (None where it cannot be measured), `parts` name -> seconds of one more call, or None.
+    """
+
+    batch: int
+    backend: str
+    why: str
+    missing: list[str]
     retained: float
     computed: float
     memory: float | None
@@ -88,7 +99,7 @@ class AttentionTime:
 
 
 def clock(
-    callables: dict[str, Callable[[], object]], repeats: int = 5, progress: Callable[[float, str], None] | None = None
+    callables: Mapping[str, Callable[[], object]], repeats: int = 5, progress: Progress | None = None
 ) -> dict[str, Timing]:
     """Time callables in turns: one warm-up round, then `repeats` rounds whose order alternates.
 
@@ -96,7 +107,7 @@ def clock(
     """
     if repeats < 1:
         raise BadSetting(f"{repeats} rounds measure nothing: choose 1 or more.")
-    seconds = {name: [] for name in callables}
+    seconds: dict[str, list[float]] = {name: [] for name in callables}
     for turn in range(repeats + 1):
         for index, name in enumerate(list(callables)[:: 1 if turn % 2 else -1]):
             if progress:
@@ -123,88 +134,93 @@ def time_attention(
     repeats: int = 5,
     device: str = "auto",
     parts: bool = False,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> AttentionTime:
     """Time grouped attention on unit-normal q, k, v against the fastest dense kernel here.
 
     `members` bool [T, K] or [B, T, K]; each token in `k` of `groups` random groups unless given. Errors: BadSetting.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
-    kind, kv_heads = getattr(torch, dtype), kv_heads or heads
+    at, kind, kv_heads = device_of(device), getattr(torch, dtype), kv_heads or heads
     draw = torch.Generator().manual_seed(seed)
-    q, keys, v = (
-        torch.randn(batch, n, length, head_dim, generator=draw).to(device, kind) for n in (heads, kv_heads, kv_heads)
-    )
+    shapes = [(batch, n, length, head_dim) for n in (heads, kv_heads, kv_heads)]
+    q, keys, v = (torch.randn(*shape, generator=draw).to(at, kind) for shape in shapes)
     if members is None:
-        members = torch.stack([random_tokens(length, groups, k, seed + at) for at in range(batch)])
-    members = members.expand(batch, -1, -1).to(device)
-    chosen = plan(members, window, heads, head_dim, kind, device)
+        members = torch.stack([random_tokens(length, groups, k, seed + text) for text in range(batch)])
+    members = members.expand(batch, -1, -1).to(at)
+    chosen = plan(members, window, heads, head_dim, kind, at)
     opponent, dense, missing = fastest_dense(q, keys, v)
-    torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps what is freed only once a larger piece was: for both sides
-
-    def sparse():
-        return grouped_attention(q, keys, v, members, window)
-
-    timed = clock({"dense": lambda: dense(q, keys, v), "sparse": sparse}, repeats, progress)
-    held = (2 * q.numel() + 2 * v.numel()) * q.element_size()
-    peak = peak_bytes(sparse, device)
+    # glibc keeps what is freed only once a larger piece was: for both sides
+    torch.empty(31 << 20, dtype=torch.uint8)
+    sparse = partial(grouped_attention, q, keys, v, members, window)
+    timed = clock({"dense": partial(dense, q, keys, v), "sparse": sparse}, repeats, progress)
+    held, peak = q.nbytes + keys.nbytes + v.nbytes, peak_bytes(sparse, at)
     return AttentionTime(
-        *(length, batch, dtype, chosen.kernel, chosen.backend, chosen.why, opponent, missing),
+        length=length,
+        batch=batch,
+        dtype=dtype,
+        **{name: getattr(chosen, name) for name in ("kernel", "backend", "why", "retained", "computed")},
+        dense_kernel=opponent,
+        missing=missing,
         **timed,
-        speedup=timed["dense"].over(timed["sparse"]),
         bound=1 / chosen.retained,
-        retained=chosen.retained,
-        computed=chosen.computed,
-        memory=None if peak is None else (held - q.numel() * q.element_size() + peak) / held,
+        memory=None if peak is None else (held + peak) / (held + q.nbytes),
         parts=time_parts(sparse) if parts else None,
     )
 
 
+def device_of(name: str) -> torch.device:
+    """The device of this name; of `auto` a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
 def fastest_dense(q: Tensor, k: Tensor, v: Tensor) -> tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor], list[str]]:
     """(name, function, names of known kernels that are missing here with the reason): tries all, keeps the quickest."""
-    found, missing = {}, []
-    for name, run in _dense_kernels(q).items():
-        try:
-            run(q, k, v)
-            found[name] = run
-        except RuntimeError:
-            missing.append(f"{name} (does not run on this shape and type)")
-    if q.is_cuda:
-        missing += [f"{name} (not installed)" for name, module in PACKAGES.items() if not _installed(module)]
+    kernels = _dense_kernels(q)
+    name, broken = quickest({name: partial(run, q, k, v) for name, run in kernels.items()})
+    missing = [f"{name} (does not run on this shape and type)" for name in broken]
+    if accelerated(q):
+        missing += [f"{name} (not installed)" for name in PACKAGES if name not in kernels]
     else:
         missing += [f"{name} (needs an NVIDIA GPU)" for name in ("torch cuDNN", *PACKAGES)]
-    best = clock({name: lambda run=run: run(q, k, v) for name, run in found.items()}, 2) if len(found) > 1 else found
-    name = min(best, key=lambda name: best[name].low if len(found) > 1 else 0)
-    return name, found[name], missing
+    return name, kernels[name], missing
 
 
-def _dense_kernels(q: Tensor) -> dict[str, Callable]:
+def quickest(runs: Mapping[str, Callable[[], object]]) -> tuple[str, list[str]]:
+    """(name of the run that takes least time, names of those that do not run here)."""
+    running, broken = {}, []
+    for name, run in runs.items():
+        try:
+            run()
+            running[name] = run
+        except RuntimeError:
+            broken.append(name)
+    if len(running) == 1:
+        return next(iter(running)), broken
+    timed = clock(running, 2)
+    return min(timed, key=lambda name: timed[name].low), broken
+
+
+def _dense_kernels(q: Tensor) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """Dense causal kernels worth trying for this q, by name."""
 
-    def torch_kernel(backend):
-        def run(q, k, v):
-            shared = q.shape[1] // k.shape[1]
-            if shared > 1 and backend == SDPBackend.EFFICIENT_ATTENTION:
-                # It takes no shared heads: each query head reads a copy of its own, made inside the clock.
-                k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    def torch_kernel(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
-        return run
-
-    def package(module):
+    def package(module: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         run = importlib.import_module(module).flash_attn_func
-        return lambda q, k, v: run(*(x.transpose(1, 2) for x in (q, k, v)), causal=True)
+        return run(*(x.transpose(1, 2) for x in (q, k, v)), causal=True)
 
     heavy = q.shape[0] * q.shape[1] * q.shape[2] ** 2 * 4 > MATH_BYTES
-    names = [name for name in (CANDIDATES if q.is_cuda else ON_CPU) if not (heavy and name == "torch math")]
-    kernels = {name: torch_kernel(CANDIDATES[name]) for name in names}
-    return kernels | {n: package(m) for n, m in PACKAGES.items() if q.is_cuda and _installed(m)}
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+    names = [name for name in (CANDIDATES if accelerated(q) else ON_CPU) if not (heavy and name == "torch math")]
+    kernels = {name: partial(torch_kernel, CANDIDATES[name]) for name in names}
+    for name, module in PACKAGES.items():
+        if accelerated(q) and importlib.util.find_spec(module) is not None:
+            kernels[name] = partial(package, module)
+    return kernels
 
 
 def time_parts(run: Callable[[], object]) -> dict[str, float]:
@@ -212,25 +228,27 @@ def time_parts(run: Callable[[], object]) -> dict[str, float]:
     with parts.collect() as seconds:
         start = now()
         run()
-        whole = now() - start
-    return {**{name: seconds.get(name, 0.0) for name in parts.PARTS}, "rest": whole - sum(seconds.values())}
+        taken = now() - start
+    return {**{name: seconds.get(name, 0.0) for name in parts.PARTS}, "rest": taken - sum(seconds.values())}
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
     """Most memory one call holds beyond what was held before it, in bytes; None where the system does not say."""
-    if device.type == "cuda":
+    if accelerated(device):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run()
         return torch.cuda.max_memory_allocated() - before
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what is free but kept would hide what the call takes
+        # what is free but kept would hide what the call takes
+        ctypes.CDLL(None).malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the highest mark begins anew
-        before = _resident(NOW)
+            # the highest mark begins anew
+            file.write("5")
+        before = _resident("VmRSS")
         run()
-        return _resident(PEAK) - before
+        return _resident("VmHWM") - before
     except (OSError, AttributeError):
         return None
 
@@ -242,29 +260,27 @@ def _resident(mark: str) -> int:
 
 def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str) -> None:
     """Refuse a length that does not fit, with the numbers, before anything is made. Errors: TooLarge."""
-    needed = TIMES_HELD * batch * length * head_dim * (2 * heads + 2 * kv_heads) * 4
-    free = free_bytes(device)
-    if needed > 0.9 * free:
-        most = int(0.9 * free / needed * length)
-        raise TooLarge(
-            f"{length:,} tokens ({batch} x {heads} heads of {head_dim}) need about {needed / 1e9:,.1f} GB and "
-            f"{free / 1e9:,.1f} GB are free on {device}: choose at most {most:,} tokens."
-        )
+    of_token = TIMES_HELD * batch * head_dim * (2 * heads + 2 * kv_heads) * 4
+    _check_room(length, of_token, 0, f"({batch} x {heads} heads of {head_dim})", device)
 
 
 def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
     """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
-    item = model.dtype.itemsize
     states = (model.num_heads + model.num_kv_heads) * model.head_dim
-    of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5  # KV, both caches, room
-    of_token += 4 * model.width + 3 * model.inner + 6 * states
-    needed = (length + new_tokens) * of_token * item + SPARE
-    free = free_bytes(model.device)
+    # keys and values of both caches, with room to grow
+    of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5
+    of_token = (of_token + 4 * model.width + 3 * model.inner + 6 * states) * model.dtype.itemsize
+    beside = SPARE + new_tokens * of_token
+    _check_room(length, of_token, beside, f"of {model.name}", model.device)
+
+
+def _check_room(length: int, of_token: float, beside: float, what: str, device: str | torch.device) -> None:
+    needed, free = length * of_token + beside, free_bytes(device)
     if needed > 0.9 * free:
-        most = max(0, int((0.9 * free - SPARE) / (of_token * item)) - new_tokens)
+        most = max(0, int((0.9 * free - beside) / of_token))
         raise TooLarge(
-            f"{length:,} tokens of {model.name} need about {needed / 1e9:,.1f} GB beside the weights and "
-            f"{free / 1e9:,.1f} GB are free on {model.device}: choose at most {most:,} tokens."
+            f"{length:,} tokens {what} need about {needed / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free on "
+            f"{device}: choose at most {most:,} tokens."
         )
 
 
@@ -280,18 +296,17 @@ def crossover(points: list[tuple[int, float]]) -> int | None:
     if last < 0:
         return points[0][0]
     (a, below), (b, above) = points[last], points[last + 1]
-    share = -np.log(below) / (np.log(above) - np.log(below))
-    return round(float(np.exp(np.log(a) + share * (np.log(b) - np.log(a)))))
+    return round(float(np.exp(np.interp(0, np.log([below, above]), np.log([a, b])))))
 
 
 def processor(device: str) -> str:
     """The name of the chip that computed, and its widest instructions."""
-    if device.startswith("cuda"):
+    if accelerated(torch.device(device)):
         return torch.cuda.get_device_name(device)
     try:
         with open("/proc/cpuinfo") as file:
-            told = file.read()
+            facts = file.read()
     except OSError:
-        told = ""
-    name = next((line.split(":", 1)[1].strip() for line in told.splitlines() if line.startswith("model name")), "CPU")
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}{' with AMX' if 'amx_bf16' in told else ''}"
+        facts = ""
+    name = next((line.split(":", 1)[1].strip() for line in facts.splitlines() if line.startswith("model name")), "CPU")
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}{' with AMX' if 'amx_bf16' in facts else ''}"

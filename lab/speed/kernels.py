@@ -5,17 +5,18 @@ from pathlib import Path
 
 import torch
 
+from analysis.commands.speed import Bench
 from analysis.groups.controls import random_tokens
 from analysis.kernels import plan
 from analysis.models import Model
-from analysis.studies.speed.bench import AIMED, TARGETS, TYPES, bench
+from analysis.studies.speed.bench import AIMED, TARGETS, bench
 from analysis.studies.stored.panels import presented, series
 from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range
 from analysis.timing import processor
 from lab.harness.telling import lines_of
 
-KINDS = [kind for kind in TYPES if kind != "float16"]  # the two that programs of our own compute
+KINDS = ["bfloat16", "float32"]  # the two that programs of our own compute
 BATCHES, BATCHED = (2, 4, 8), 4096  # sequences at once, and their tokens
 CACHES = (2048, 8192, 32768)  # tokens before the one that is timed
 WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", "token": "a token of the model"}
@@ -90,7 +91,8 @@ def _part(run: Setting, asked: dict, done: float) -> list[dict]:
 
     def make(_: Path | None) -> dict:
         run.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
-        found = bench(**asked, repeats=run.sizes.repeats, seed=run.sizes.seed, context=run.context)
+        request = Bench(**asked, repeats=run.sizes.repeats, seed=run.sizes.seed)
+        found = bench(request, context=run.context)
         return {"rows": [row for one in found.numbers["rows"] for row in _rows(asked["what"], one)]}
 
     decides = [run.lm.revision, repr(sorted(asked.items())), run.sizes.repeats, run.sizes.seed]

@@ -1,11 +1,14 @@
 """How long do the pages take to answer a moved slider? Stored stops, then new values of every method, in Chromium."""
 
+from types import ModuleType
+
+from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
 from analysis.models import Model
-from analysis.studies.speed.bench_sliders import bench_sliders, sentence, tool
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study
 
+TOOL = "tests.stress.sliders"
 WHATS = {"stored": "Stops that are stored", "new": "New values"}  # the word of a row -> the title of its chart
 MACHINE = ("browser", "viewport", "cores", "processor", "load_average")
 
@@ -20,11 +23,42 @@ class Moved(Sizes):
 
 
 def measure(run: Setting) -> dict:
-    """`rows` as `bench_sliders` gives them. Errors: BadSetting, AnalysisError without Playwright or Chromium."""
-    bench = bench_sliders(run.context).numbers
-    protocol = bench["protocol"]
-    about = {name: protocol[name] for name in MACHINE} | {"text": protocol["text"], "tokens": protocol["read"]}
-    return {"rows": bench["rows"], "protocol": about | {"kernel": f"the app in {protocol['browser']}"}}
+    """Start the app on a fresh state, open the pages in headless Chromium, and move their sliders stop by stop: at
+    stored stops, then the first slider of every method with live settings, over 1,024 tokens of the bundled story.
+
+    `rows`: milliseconds from the key that moves a slider to the first frame that shows the redrawn chart; one that
+    could not be moved says why in `refused` and has no numbers. Errors: BadSetting where the checkout's tests are
+    missing, AnalysisError without Playwright or Chromium.
+    """
+    rows, machine = tool().timed(run.context.progress)
+    about = {name: machine[name] for name in MACHINE} | {"kernel": f"the app in {machine['browser']}"}
+    about |= {"text": text_hash(sample_texts()["story"][1]), "tokens": machine["read"]}
+    return {"rows": rows, "protocol": about}
+
+
+def tool() -> ModuleType:
+    """The tool of the tests, which opens no browser before something is timed. Errors: BadSetting without it."""
+    try:
+        import tests.stress.sliders as found
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("tests"):
+            raise BadSetting(f"{error.name} is not installed: pip install -r requirements-dev.txt.") from None
+        raise BadSetting(f"{TOOL} is not installed: run it in a checkout of Focuscope's repository.") from None
+    return found
+
+
+def sentence(rows: list[dict]) -> str:
+    """How many sliders keep their target, and the slowest stored one and new one."""
+    moved = [row for row in rows if row["met"] is not None]
+    text = f"{sum(row['met'] for row in moved)} of {len(moved)} within their target"
+    for kind, stops in (("stored", "stored stops"), ("new", "new values")):
+        if of_kind := [row for row in moved if row["what"] == kind]:
+            slowest = max(of_kind, key=lambda row: row["median_ms"])
+            text += f"; the slowest of {stops} is {slowest['page']}, {slowest['slider']}, with "
+            text += f"{slowest['median_ms']:,.0f} ms (target {slowest['target_ms']})"
+    if len(moved) < len(rows):
+        text += f"; {len(rows) - len(moved)} could not be moved"
+    return f"{text}."
 
 
 def shown(numbers: dict) -> dict:

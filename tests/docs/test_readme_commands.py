@@ -38,7 +38,7 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
 ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "launch": "test_launch.py",
     "stress": "test_stress.py",
-    "bench sliders": "test_sliders.py",
+    "study sliders": "test_sliders_study.py",
     "examples": "test_examples.py",
     "make-shape": "test_shapes.py",
     "take": "test_take.py",

@@ -217,7 +217,7 @@ def test_its_time_can_be_measured():
     model = load_model(tiny("llama"), tokenizer=None)
     found = time_inference(model, routing(), token_ids(1, 40)[0], 4, repeats=1)
     assert found.sparse.kernel == "prefill: masked blocks; decode: gathered buckets"
-    assert found.sparse.per_token.median > 0 and found.step_parts["router"] > 0 and found.step_parts["sort"] > 0
+    assert found.sparse.ms_per_token["median"] > 0 and found.step_parts["router"] > 0 and found.step_parts["sort"] > 0
 
 
 def test_its_cache_is_the_growing_one():

@@ -1,6 +1,6 @@
 """Sliders of the real app in Chromium: from the key to the first frame that shows the redrawn chart.
 
-What `bench sliders` times, and nothing of the app is faked: a page is opened, its slider is moved stop by stop.
+What `study sliders` times, and nothing of the app is faked: a page is opened, its slider is moved stop by stop.
 """
 
 import os

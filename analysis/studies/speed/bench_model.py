@@ -3,7 +3,6 @@
 import copy
 import tempfile
 from pathlib import Path
-from statistics import median
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from ...models import Model
 from ...runs import Result, Run, RunStore
 from ...runs.price import predicted, spell, spell_bytes
 from ...statistics import forward
-from ...timing import peak_bytes, processor
+from ...timing import clock, peak_bytes, processor
 from .. import STUDIES
 from ..context import Context, protocol, read
 from .benched import Benchmark
@@ -24,6 +23,7 @@ from .benched import Benchmark
 PLAIN = 2  # plain passes that are timed, after one that warms up
 ROUTER = "k8-top1"
 DOCUMENTS = 6  # fewest that a bucket router is fitted and tested on
+COLUMNS = "page verb tokens seconds times target met peak_bytes predicted_seconds predicted_bytes memory_ratio".split()
 PageRequest = tuple[str, str, dict, float | None]  # page, verb, its arguments, at most so many times a plain pass
 
 
@@ -111,41 +111,41 @@ def _cut(lm: Model, story: str, length: int) -> str:
 
 def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
     """(tokens, seconds) of a plain pass over a text."""
-    windows, took = read(context, lm, key).windows, []
-    for turn in range(PLAIN + 1):
-        context.progress(0.0, f"a plain pass, {turn + 1} of {PLAIN + 1}")
-        began = now()
+    windows = read(context, lm, key).windows
+
+    def passed() -> None:
         for ids in windows:
             forward(lm, ids)
-        took.append(now() - began)
-    return sum(map(len, windows)), median(took[1:])
+
+    taken = clock({"a plain pass": passed}, PLAIN, lambda done, stage: context.progress(0.0, stage))
+    return sum(map(len, windows)), taken["a plain pass"].median
 
 
 def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain: float) -> list[dict]:
     """One row a page: what it took, and what was predicted from the pages before."""
-    rows, card = [], _timed(context, lm, "model", {"model": model})[0]  # what every page asks for, to say a price
+    # what every page asks for, to say a price
+    card = _timed(context, lm, "model", {"model": model})[0]
     name, text = context.text(key)
     turns = [len(text) * turn // (DOCUMENTS + 1) for turn in range(1, DOCUMENTS + 1)]
     documents = [context.add_text(f"{name}, turned", text[turn:] + text[:turn]) for turn in turns]
-    page_requests = pages(key, documents, tokens, lm.max_positions)
+    rows, page_requests = [], pages(key, documents, tokens, lm.max_positions)
     for place, (page, verb, own_arguments, target) in enumerate(page_requests):
         context.progress(place / len(page_requests), f"{page}, {tokens:,} tokens")
-        arguments = {"model": model} | own_arguments
-        price = predicted(context.store, requested(verb, arguments), tokens, card)
         inner = copy.copy(context)
         inner.progress = lambda done, stage: None
-        row = {"page": page, "verb": verb, "tokens": tokens, "seconds": None, "times": None, "target": target}
-        row |= {"met": None, "peak_bytes": None, "predicted_seconds": price.seconds, "predicted_bytes": price.bytes}
-        row |= {"memory_ratio": None, "refused": ""}
+        arguments = {"model": model} | own_arguments
+        price = predicted(context.store, requested(verb, arguments), tokens, card)
+        row = dict.fromkeys(COLUMNS) | {"page": page, "verb": verb, "tokens": tokens, "target": target, "refused": ""}
+        row |= {"predicted_seconds": price.seconds, "predicted_bytes": price.bytes}
+        rows.append(row)
         try:
             run, peak = _timed(inner, lm, verb, arguments)
         except AnalysisError as error:
-            rows.append(row | {"refused": str(error)})
+            row["refused"] = str(error)
             continue
         times = run.seconds / plain
         row |= {"seconds": run.seconds, "times": times, "met": None if target is None else times <= target}
         row |= {"peak_bytes": peak, "memory_ratio": price.bytes / peak if price.bytes and peak else None}
-        rows.append(row)
     return rows
 
 
@@ -159,7 +159,8 @@ def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run
         results.append((result, now() - began))
 
     peak = peak_bytes(run, lm.device)
-    if not results:  # the system does not say how much memory a call takes
+    # the system does not say how much memory a call takes
+    if not results:
         run()
     result, seconds = results[0]
     return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak

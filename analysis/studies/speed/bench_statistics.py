@@ -1,6 +1,6 @@
 """What exact statistics of every head cost beside a plain forward pass, and beside the way that keeps all tables."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,18 +11,17 @@ from ...errors import BadSetting
 from ...models import Model, load_model
 from ...models.weights import free_bytes
 from ...seam.layers import attention_as
-from ...statistics import CORE, HeadReading, top_p_rank
-from ...timing import clock, peak_bytes, processor
+from ...statistics import CORE, HeadReading, forward, top_p_rank
+from ...timing import Progress, clock, peak_bytes, processor
 from ...training.pretrain import Recipe, build_model
-from ..context import Context, check_seed, made_on
+from ..context import Context, made_on
 from .benched import Benchmark
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
-LENGTHS, LONG = (1024, 4096), 8192  # from LONG on one layer is measured
+LENGTHS, LONG = (1024, 4096, 16384), 8192  # from LONG on one layer is measured
 SHARPER = 4.0  # times the first weights of queries and keys: at random ones attention is all but even
 WINDOW, MASS = 128, 0.9
 PEAKED = 3  # tables of one layer that are alive at once while its numbers are taken
-STATS = {"core": False, "all": True}
 
 
 @record
@@ -37,22 +36,22 @@ def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context
     """Time a GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with
     torch's own attention, with the six core statistics, with all of them, and `output_attentions` with the same six
     from its tables by the same rank routine, in turns. From 8,192 tokens on one layer is measured."""
-    lengths = sorted(set(lengths or (*LENGTHS, 16384)))
-    check_seed(seed)
-    if lengths[0] < 8 or any(length % 8 for length in lengths) or repeats < 1:
-        raise BadSetting(f"Lengths are multiples of 8 from 8 on, in 1 or more rounds, not {lengths} in {repeats}.")
+    lengths = sorted(set(lengths or LENGTHS))
+    if lengths[0] < 8 or any(length % 8 for length in lengths):
+        raise BadSetting(f"Lengths are multiples of 8 from 8 on, not {lengths}.")
     device, rows = context.torch_device(), []
-    about = {"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None}
-    about |= {"text": None, "kernel": "streamed statistics", "dtype": "float32", "window": WINDOW, **SHAPE}
     for index, length in enumerate(lengths):
         report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         report(0.0, "making the model")
-        rows.append(_row(_model(length, device, seed), length, repeats, report))
+        rows.append(_row(made_model(length, device, seed), length, repeats, report))
+    about = {"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None}
+    about |= {"text": None, "kernel": "streamed statistics", "dtype": "float32", "window": WINDOW, **SHAPE}
     about |= {"repeats": repeats, "seed": seed, "device": device, "processor": processor(device)}
     return StatisticsCost(rows=rows, sentence=_sentence(rows), curve=pd.DataFrame(rows), protocol=made_on(**about))
 
 
-def _model(length: int, device: str, seed: int) -> Model:
+def made_model(length: int, device: str, seed: int) -> Model:
+    """The shape with random weights, of one layer where a text is long."""
     shape = SHAPE | {"layers": SHAPE["layers"] if length < LONG else 1}
     lm = build_model(Recipe(family="gpt2", context=length, tokens_per_step=length, seed=seed, **shape), 1000)
     with torch.no_grad():
@@ -62,36 +61,26 @@ def _model(length: int, device: str, seed: int) -> Model:
     return load_model(lm.to(device).eval())
 
 
-def _row(model: Model, length: int, repeats: int, report: Callable[[float, str], None]) -> dict:
+def _row(model: Model, length: int, repeats: int, report: Progress) -> dict:
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, 1000, length)).to(model.device)
 
-    def plain() -> None:
-        with torch.no_grad():
-            model.lm.base_model(ids[None], use_cache=False)
+    def statistics(more: bool) -> None:
+        HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=more).read(model, ids)
 
-    def statistics(extended: bool) -> Callable[[], None]:
-        def run() -> None:
-            HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=extended).read(model, ids)
-
-        return run
-
-    runs = {"plain": plain} | {name: statistics(more) for name, more in STATS.items()}
+    runs = {"plain": partial(forward, model, ids), "core": partial(statistics, False), "all": partial(statistics, True)}
     tables = (model.num_layers + PEAKED) * model.num_heads * length**2 * 4
     if tables < 0.8 * free_bytes(model.device):
-        runs["tables"] = lambda: of_tables(model, ids)
+        runs["tables"] = partial(of_tables, model, ids)
     timed = clock(runs, repeats, lambda done, name: report(0.8 * done, name))
-    peaks = {}
-    for name, run in runs.items():
-        report(0.8, f"memory, {name}")
-        peaks[name] = peak_bytes(run, model.device)
+    report(0.8, "memory")
+    peaks = {name: peak_bytes(run, model.device) for name, run in runs.items()}
     row = {"length": length, "layers": model.num_layers}
-    row |= {f"{name}_ms": timed[name].median * 1e3 if name in timed else None for name in ("plain", *STATS, "tables")}
-    row |= {f"{name}_times": timed[name].over(timed["plain"]).median for name in STATS}
+    row |= {f"{name}_ms": timed[name].median * 1e3 if name in timed else None for name in (*runs, "tables")}
+    row |= {f"{name}_times": timed[name].over(timed["plain"]).median for name in ("core", "all")}
     row["of_tables"] = timed["core"].over(timed["tables"]).median if "tables" in timed else None
-    row |= {f"{name}_bytes": peaks.get(name) for name in (*STATS, "tables")}
-    tables_bytes, core_bytes = row["tables_bytes"], row["core_bytes"]
-    measured = tables_bytes is not None and core_bytes is not None
-    return row | {"bytes_times": tables_bytes / max(1, core_bytes) if measured else None}
+    row |= {f"{name}_bytes": peaks.get(name) for name in ("core", "all", "tables")}
+    measured = None not in (row["tables_bytes"], row["core_bytes"])
+    return row | {"bytes_times": row["tables_bytes"] / max(1, row["core_bytes"]) if measured else None}
 
 
 @torch.no_grad()
@@ -113,11 +102,8 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
 def _sentence(rows: list[dict]) -> str:
     parts = []
     for row in rows:
-        tables = "tables do not fit"
-        if row["of_tables"]:
-            tables = f"{row['of_tables']:.2f} of the time of the kept tables"
-        parts.append(
-            f"{row['length']:,} tokens, {row['layers']} layer{'s' * (row['layers'] > 1)}: {row['core_times']:.2f} "
-            f"times a plain pass (all statistics {row['all_times']:.2f}), {tables}"
-        )
+        tables = f"{row['of_tables']:.2f} of the time of the kept tables" if row["of_tables"] else "tables do not fit"
+        layers = "1 layer" if row["layers"] == 1 else f"{row['layers']} layers"
+        times = f"{row['core_times']:.2f} times a plain pass (all statistics {row['all_times']:.2f})"
+        parts.append(f"{row['length']:,} tokens, {layers}: {times}, {tables}")
     return "; ".join(parts) + "."

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ...answer import Worded, doc, record
+from ...commands.speed import Launch
 from ...errors import BadSetting, TooLarge
 from ...kernels.merge import sink_pairs
 from ...methods import METHODS
@@ -14,28 +15,13 @@ from ...models import Model
 from ...seam.attention import apply
 from ...seam.calls import Ran
 from ...timing import Timing, check_model_memory, processor
-from ...timing.inference import InferenceTime, Side, time_inference
+from ...timing.inference import InferenceTime, SideTimes, time_inference
 from ..context import Context, Reading, protocol, read
 from ..groups.routers import router_facts, router_for
 from .longer import Longer, longer
 
 PREFIX = 1024  # tokens on which the kernels are held against the masked reference
-MAX_NEW, MAX_ROUNDS = 1024, 50
 END = 400  # characters of the prompt that are shown
-
-
-@record
-class SideTimes:
-    """What one side took. Times are median, low and high of the rounds, in milliseconds."""
-
-    side: str = doc("dense or sparse")
-    kernel: str = doc("what computed it")
-    prefill_ms: dict = doc("time to the first token")
-    ms_per_token: dict = doc("time of each further token")
-    tokens_per_second: float = doc("further tokens a second")
-    kv_bytes: int = doc("bytes of the KV cache at the end")
-    kv_bytes_read_per_step: int = doc("bytes of it that a further token reads")
-    peak_bytes: int | None = doc("peak memory beside the weights")
 
 
 @record
@@ -73,71 +59,54 @@ class Launched(Worded, SameAsReference):
     kernels: pd.DataFrame = doc("layer phase kernel why calls")
 
 
-def launch(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    top: int | None = None,
-    window: int | None = None,
-    n_sink: int | None = None,
-    new_tokens: int = 32,
-    length: int | None = None,
-    repeats: int = 5,
-    long_text: str = "first",
-    *,
-    context: Context,
-) -> Launched:
+def launch(request: Launch, *, context: Context) -> Launched:
     """Time to first token, time per token, memory and text of a model with Focus' sparse kernels, beside dense.
 
     The prompt is the first `length` tokens of the text (as many as fit unless given); `top`, `window` and `n_sink`
     are the router's unless given. Errors: TooLarge and BadSetting before anything runs.
     """
-    lm = context.model(model)
-    reading = read(context, lm, text, "first" if long_text == "windows" else long_text)
-    ids = _prompt(lm, reading, length, new_tokens, repeats)
-    focus_router = router_for(context, lm, router)[0]
-    chosen = {"top": top or focus_router.top, "window": window or focus_router.window}
-    chosen["n_sink"] = n_sink = focus_router.n_sink if n_sink is None else n_sink
-    method = METHODS["focus"].build(focus_router, **chosen)
+    lm, new_tokens = context.model(request.model), request.new_tokens
+    reading = read(context, lm, request.text, "first")
+    ids = _prompt(lm, reading, request.length, new_tokens)
+    router = router_for(context, lm, request.router)[0]
+    chosen = {"top": request.top or router.top, "window": request.window or router.window}
+    chosen["n_sink"] = n_sink = router.n_sink if request.n_sink is None else request.n_sink
+    method = METHODS["focus"].build(router, **chosen)
     method.check(lm.lm)
     check_model_memory(lm, len(ids), new_tokens, method.top)
-    timed = time_inference(lm, method, ids, new_tokens, repeats, context.within(0.05, 0.6).progress)
+    timed = time_inference(lm, method, ids, new_tokens, request.repeats, context.within(0.05, 0.6).progress)
     context.progress(0.7, "the masked reference")
     agreement = _against_reference(lm, method, ids[:PREFIX])
-    further = longer(lm, timed, chosen["window"], n_sink, repeats, context)
+    further = longer(lm, timed, chosen["window"], n_sink, request.repeats, context)
     alone, share = further.attention, retained(timed.ran, n_sink)
-    about = {"router": router, "settings": chosen, "new_tokens": new_tokens, "repeats": repeats}
+    speedup = {"prefill": timed.prefill.spread(), "per_token": timed.per_token.spread()}
+    about = {"router": request.router, "settings": chosen, "new_tokens": new_tokens, "repeats": request.repeats}
     about |= {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "processor": processor(str(lm.device))}
-    sides = {"dense": timed.dense, "sparse": timed.sparse}
     return Launched(
-        rows=[_row(name, side) for name, side in sides.items()],
-        speedup={
-            "prefill": timed.prefill.spread(),
-            "per_token": timed.per_token.spread(),
-            "attention": alone.speedup.spread() if alone else None,
-        },
+        rows=timed.sides,
+        speedup=speedup | {"attention": alone.speedup.spread() if alone else None},
         attention_layer=further.layer,
         retained=share,
         bound=share and 1 / share,
         parts={name: seconds * 1e3 for name, seconds in timed.parts.items()},
         step_parts={name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
-        text_dense=lm.tokenizer.decode(timed.dense.tokens),
-        text_sparse=lm.tokenizer.decode(timed.sparse.tokens),
+        text_dense=lm.tokenizer.decode(timed.tokens[0]),
+        text_sparse=lm.tokenizer.decode(timed.tokens[1]),
         prompt_end=lm.tokenizer.decode(ids)[-END:],
-        first_difference=first_difference(timed.dense.tokens, timed.sparse.tokens),
+        first_difference=first_difference(*timed.tokens),
         **vars(agreement),
         dense_kernel=timed.dense.kernel,
         missing_kernels=timed.missing,
-        crossover=dict(zip(("prefill", "per_token"), further.crossovers, strict=True)),
-        longer={"prefill": further.prompt, "per_token": further.token},
+        crossover=further.crossovers,
+        longer=further.points,
         length=len(ids),
         new_tokens=new_tokens,
-        router=router_facts(router, focus_router),
+        router=router_facts(request.router, router),
         sentence=_sentence(timed, further, share, lm.max_positions),
         notes=_notes(reading, len(ids), timed.ran),
-        rounds=_rounds(timed),
+        rounds=timed.rounds,
         kernels=kernels_table(timed.ran),
-        protocol=protocol("launch", lm, text, len(ids), **about),
+        protocol=protocol("launch", lm, request.text, len(ids), **about),
     )
 
 
@@ -160,21 +129,18 @@ def first_difference(dense: list[int], sparse: list[int]) -> int | None:
 def kernels_table(entries: list[Ran]) -> pd.DataFrame:
     """One row per layer, phase and kernel: `layer phase kernel why calls`."""
     columns = ["layer", "phase", "kernel", "why", "calls"]
-    return pd.DataFrame([[getattr(entry, name) for name in columns] for entry in entries], columns=columns)
+    return pd.DataFrame([vars(entry) for entry in entries], columns=columns)
 
 
-def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int, repeats: int) -> np.ndarray:
+def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int) -> np.ndarray:
     """The first tokens of the text. Refuses what cannot be run, with the numbers."""
-    for name, value, low, high in (("new tokens", new_tokens, 2, MAX_NEW), ("rounds", repeats, 1, MAX_ROUNDS)):
-        if not low <= value <= high:
-            raise BadSetting(f"{value:,} {name} were asked for: choose between {low} and {high:,}.")
     ids, room = reading.windows[0], model.max_positions - new_tokens
     if room < 2 or (length or 0) > room:
         raise TooLarge(
             f"{length or 2:,} tokens and {new_tokens:,} new ones are more than the {model.max_positions:,} that "
             f"{model.name} reads at once: choose at most {max(room, 0):,} tokens, or fewer new ones."
         )
-    if length is not None and not 2 <= length <= len(ids):
+    if length is not None and length > len(ids):
         raise BadSetting(
             f"A prompt of {length:,} tokens was asked for and the text gives {len(ids):,}: choose between 2 and that."
         )
@@ -187,34 +153,8 @@ def _against_reference(model: Model, method: Method, ids: np.ndarray) -> SameAsR
     for kernels in (True, False):
         with apply(model, method, kernels=kernels):
             hidden.append(model.lm.base_model(input_ids=tokens, use_cache=False)[0][0].float())
-    by_kernels, reference = hidden
-    return SameAsReference(
-        cosine=float(F.cosine_similarity(by_kernels, reference, dim=-1).min()),
-        max_difference=float((by_kernels - reference).abs().max()),
-        prefix=len(ids),
-    )
-
-
-def _row(name: str, side: Side) -> SideTimes:
-    return SideTimes(
-        side=name,
-        kernel=side.kernel,
-        prefill_ms=side.prefill.spread(1e3),
-        ms_per_token=side.per_token.spread(1e3),
-        tokens_per_second=side.tokens_per_second,
-        kv_bytes=side.kv_bytes,
-        kv_bytes_read_per_step=side.kv_bytes_read,
-        peak_bytes=side.peak_bytes,
-    )
-
-
-def _rounds(timed: InferenceTime) -> pd.DataFrame:
-    tables = []
-    for name, side in (("dense", timed.dense), ("sparse", timed.sparse)):
-        prompt, token = (np.array(part.seconds) * 1e3 for part in (side.prefill, side.per_token))
-        columns = {"round": range(len(prompt)), "side": name, "prefill_ms": prompt, "ms_per_token": token}
-        tables.append(pd.DataFrame(columns))
-    return pd.concat(tables, ignore_index=True)
+    cosine = F.cosine_similarity(*hidden, dim=-1).min()
+    return SameAsReference(float(cosine), float((hidden[0] - hidden[1]).abs().max()), len(ids))
 
 
 def _notes(reading: Reading, length: int, entries: list[Ran]) -> list[str]:
@@ -247,17 +187,17 @@ def verdict(prompt: Timing, token: Timing) -> str:
 def _sentence(timed: InferenceTime, further: Longer, share: float | None, longest: int) -> str:
     prompt, token, alone = timed.prefill.median, timed.per_token.median, further.attention
     speeds = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
-    if alone is None:
+    if alone is None or share is None:
         return f"No kernel could run here, so nothing is gained: {speeds}."
     speeds = (
         f"{verdict(timed.prefill, timed.per_token)}, at {timed.length:,} tokens: {speeds} "
         f"(attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
     )
     lost = []
-    names = ("the prompt", "a token")
-    for phase, crossing, points in zip(names, further.crossovers, (further.prompt, further.token), strict=True):
-        if points[0][1] <= 1:  # dense wins at the length of the prompt
-            lost.append(f"for {phase} {meeting(crossing, points[-1][0], longest)}")
+    for (phase, points), what in zip(further.points.items(), ("the prompt", "a token"), strict=True):
+        # dense wins at the length of the prompt
+        if points[0][1] <= 1:
+            lost.append(f"for {what} {meeting(further.crossovers[phase], points[-1][0], longest)}")
     return f"{speeds}; estimated crossover {' and '.join(lost)}." if lost else f"{speeds}."
 
 

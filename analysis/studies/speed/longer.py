@@ -13,28 +13,29 @@ from typing import Any
 from ...errors import TooLarge
 from ...models import Model
 from ...timing import AttentionTime, check_memory, crossover, time_attention
-from ...timing.inference import InferenceTime, time_decode
+from ...timing.inference import SPEEDUPS, InferenceTime, time_decode
 from ..context import Context
 
 LONGEST = 1 << 18  # tokens
 PATIENCE = 15.0  # seconds that one more length may take
 ROUNDS = 3
 Pair = tuple[float, float]  # seconds of attention in one layer, (dense, sparse)
+Points = list[tuple[int, float]]  # (length, speed-up)
 
 
 @dataclass(frozen=True)
 class Longer:
-    """Speed-ups from the prompt's length on, the first measured, the others estimated."""
+    """`points` of prefill and per_token from the prompt's length on, the first measured, the others estimated;
+    `attention` alone at the prompt's length and the `layer` that it was timed in, None when no layer ran a kernel."""
 
-    attention: AttentionTime | None  # alone, at the prompt's length; None when no layer ran a kernel
-    layer: int | None  # the layer that it was timed in
-    prompt: list[tuple[int, float]]  # (length, speed-up)
-    token: list[tuple[int, float]]
+    points: dict[str, Points]
+    attention: AttentionTime | None = None
+    layer: int | None = None
 
     @property
-    def crossovers(self) -> tuple[int | None, int | None]:
-        """Lengths from which sparse wins the prompt and a token; None where it is none of those looked at."""
-        return crossover(self.prompt), crossover(self.token)
+    def crossovers(self) -> dict[str, int | None]:
+        """Lengths from which sparse wins; None where it is none of those looked at."""
+        return {phase: crossover(points) for phase, points in self.points.items()}
 
 
 def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats: int, context: Context) -> Longer:
@@ -42,50 +43,46 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
 
     Beyond the prompt memberships are random: no text is that long.
     """
-    plans = {e.layer: e.plan for e in timed.ran if e.phase == "prefill" and e.plan is not None}
-    prompt, token = ([(timed.length, speed.median)] for speed in (timed.prefill, timed.per_token))
+    points: dict[str, Points] = {phase: [(timed.length, getattr(timed, phase).median)] for phase in SPEEDUPS}
+    plans = {entry.layer: entry.plan for entry in timed.ran if entry.phase == "prefill" and entry.plan is not None}
     if not plans:
-        return Longer(None, None, prompt, token)
+        return Longer(points)
     layer = sorted(plans)[len(plans) // 2]
     members = plans[layer].members[0]
-    sizes = {"heads": model.num_heads, "head_dim": model.head_dim, "groups": members.shape[1], "window": window}
-    sizes |= {"k": int(members.sum(1).max()), "dtype": str(model.dtype)[6:], "kv_heads": model.num_kv_heads}
-    sizes |= {"device": str(model.device)}
+    sizes: dict[str, Any] = {"heads": model.num_heads, "head_dim": model.head_dim, "kv_heads": model.num_kv_heads}
+    sizes |= {"groups": members.shape[1], "k": int(members.sum(1).max()), "window": window}
+    sizes |= {"dtype": str(model.dtype)[6:], "device": str(model.device)}
+    report = context.within(0.75, 0.1, "attention alone").progress
+    alone = time_attention(timed.length, repeats=repeats, members=members, progress=report, **sizes)
+    measures = {"prefill": partial(time_attention, repeats=ROUNDS)}
+    measures["per_token"] = partial(time_decode, repeats=5 * ROUNDS, n_sink=n_sink)
+    for phase, measure in measures.items():
 
-    def reports(began: float, phase: str, length: int) -> Callable[[float, str], None]:
-        return context.within(began, 0.1, f"attention alone, {phase} of {length:,} tokens").progress
+        def pair(length: int, phase: str = phase, measure: Callable = measure) -> Pair:
+            check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
+            report = context.within(0.85, 0.1, f"attention alone, {phase} at {length:,} tokens").progress
+            measured = measure(length, progress=report, **sizes)
+            return measured.dense.median, measured.sparse.median
 
-    def pair(measure: Callable, phase: str, length: int, **options: Any) -> Pair:
-        check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
-        measured = measure(length, progress=reports(0.85, phase, length), **sizes, **options)
-        return measured.dense.median, measured.sparse.median
-
-    progress = reports(0.75, "a prompt", timed.length)
-    alone = time_attention(timed.length, repeats=repeats, members=members, progress=progress, **sizes)
-    of_prompt = partial(pair, time_attention, "a prompt", repeats=ROUNDS)
-    of_token = partial(pair, time_decode, "a token", repeats=5 * ROUNDS, n_sink=n_sink)
-    sides, count = (timed.dense, timed.sparse), len(plans)
-    if prompt[0][1] <= 1:
-        first = alone.dense.median, alone.sparse.median
-        prompt += _doubled(timed.length, count, tuple(s.prefill.median for s in sides), first, of_prompt, 1)
-    if token[0][1] <= 1:
-        first = of_token(timed.length)
-        token += _doubled(timed.length, count, tuple(s.per_token.median for s in sides), first, of_token, 0)
-    return Longer(alone, layer, prompt, token)
+        if points[phase][0][1] <= 1:
+            prefill = phase == "prefill"
+            first = (alone.dense.median, alone.sparse.median) if prefill else pair(timed.length)
+            model_seconds = tuple(getattr(side, SPEEDUPS[phase])["median"] / 1e3 for side in timed.sides)
+            points[phase] += _doubled(timed.length, len(plans), model_seconds, first, pair, int(prefill))
+    return Longer(points, alone, layer)
 
 
 def _doubled(
     length: int, layers: int, model_seconds: Pair, attention: Pair, measure: Callable[[int], Pair], grows: int
-) -> list[tuple[int, float]]:
+) -> Points:
     """(length, estimated speed-up) at doubled lengths until it passes 1, or the next would take too long.
 
     `model_seconds` of the model at `length`, dense and sparse; `attention` those of one of its `layers`; the rest of
     the model grows with the length to the power `grows`.
     """
-    elsewhere = [
-        max(0.0, all_of_it - layers * in_layer) for all_of_it, in_layer in zip(model_seconds, attention, strict=True)
-    ]
-    points, reached = [], length
+    elsewhere = [max(0.0, a - layers * b) for a, b in zip(model_seconds, attention, strict=True)]
+    points: Points = []
+    reached = length
     while (not points or points[-1][1] <= 1) and 2 * reached <= LONGEST:
         if max(attention) * 4 * 2 * (ROUNDS + 2) > PATIENCE:
             break
@@ -94,8 +91,7 @@ def _doubled(
             attention = measure(reached)
         except TooLarge:
             break
-        dense, sparse = (
-            r * (reached / length) ** grows + layers * a for r, a in zip(elsewhere, attention, strict=True)
-        )
+        factor = (reached / length) ** grows
+        dense, sparse = (rest * factor + layers * inside for rest, inside in zip(elsewhere, attention, strict=True))
         points.append((reached, dense / sparse))
     return points

@@ -8,6 +8,8 @@ import pandas as pd
 import torch
 
 from ...answer import Answer, Worded, doc, record
+from ...commands.routing import RouteTime
+from ...commands.speed import TimeMethod
 from ...corpus import sample_texts
 from ...errors import BadSetting
 from ...methods import METHODS
@@ -17,16 +19,16 @@ from ...seam.arguments import as_past, past_of
 from ...seam.attention import apply, ran
 from ...seam.calls import MASKED
 from ...timing import check_model_memory, crossover, processor
-from ...timing.inference import InferenceTime, time_inference
+from ...timing.inference import SPEEDUPS, InferenceTime, time_inference
 from ..context import Context, protocol, read
 from ..ready.candidates import FAMILIES, Setting, candidates
 from ..routing.rows import NAMES
 from ..routing.states import state_for
 from ..text.held_out import check_range
-from .launch import MAX_NEW, MAX_ROUNDS
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
-RAN = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`
+RAN = {"prompt": "prefill", "token": "decode"}  # likewise -> the phase of `ran`
+WORDS = {"prompt": "the prompt", "token": "each further token"}
 PARTS = (4, 2, 1)  # of the longest prompt
 TRIED = 64  # tokens of the prompt that shows which kernels there are
 WHY = "No kernel of this method can run here."
@@ -59,42 +61,32 @@ class RoutedTimes(Worded):
     table: pd.DataFrame = doc("the rows", name="rows")
 
 
-def time_method(
-    model: str = "demo",
-    text: str = "",
-    method: dict | None = None,
-    length: int | None = None,
-    new_tokens: int = 16,
-    repeats: int = 3,
-    *,
-    context: Context,
-) -> MethodTimes:
+def time_method(request: TimeMethod, *, context: Context) -> MethodTimes:
     """Time the model with a method, as `evaluate` takes one, against dense: the first token of a prompt and each of
     `new_tokens` after it, at a quarter, a half and all of `length` tokens (default: all of the text that fits).
     Errors: BadSetting, NotFitted, TooLarge."""
-    check_range("The number of new tokens", new_tokens, 2, MAX_NEW)
-    check_range("The number of rounds", repeats, 1, MAX_ROUNDS)
-    lm = context.model(model)
-    (chosen,) = candidates(context, lm, [method or {"name": "dense"}], FAMILIES)
-    ids = read(context, lm, text, "first").windows[0]
+    lm, new_tokens = context.model(request.model), request.new_tokens
+    (chosen,) = candidates(context, lm, [request.method or {"name": "dense"}], FAMILIES)
+    ids = read(context, lm, request.text, "first").windows[0]
     room = min(len(ids), lm.max_positions - new_tokens)
-    length = room if length is None else length
+    length = room if request.length is None else request.length
     check_range("The length of the prompt", length, 2 * PARTS[0], room)
     check_model_memory(lm, length, new_tokens, 1)
     kernels, why = _kernels(lm, chosen.method, ids[: min(TRIED, length)])
     timed: list[InferenceTime] = []
     for turn, part in enumerate(PARTS if any(kernels.values()) else ()):
         report = context.within(turn / len(PARTS), 1 / len(PARTS)).progress
-        timed.append(time_inference(lm, chosen.method, ids[: length // part], new_tokens, repeats, report))
+        timed.append(time_inference(lm, chosen.method, ids[: length // part], new_tokens, request.repeats, report))
     points: dict[str, list] = {name: [] for name in PHASES}
     spread: dict[str, dict | None] = dict.fromkeys(PHASES)
     for name, phase in PHASES.items():
         if kernels[phase]:
             points[name] = [(run.length, float(getattr(run, name).median)) for run in timed]
             spread[name] = getattr(timed[-1], name).spread()
-    rows = [_row(run) for run in timed]
+    rows = [{"length": run.length} | _milliseconds(run) for run in timed]
     about = {"kernel": "; ".join(filter(None, kernels.values())) or MASKED, "new_tokens": new_tokens}
-    about |= {"dense_kernel": timed[-1].dense.kernel if timed else None, "repeats": repeats}
+    about |= {"dense_kernel": timed[-1].dense.kernel if timed else None, "repeats": request.repeats}
+    about["processor"] = processor(str(lm.device))
     return MethodTimes(
         **chosen.setting,
         kernels=kernels,
@@ -107,7 +99,7 @@ def time_method(
         reads_future=chosen.method.reads_future,
         sentence=_sentence(chosen.label, kernels, spread, length),
         table=pd.DataFrame(rows),
-        protocol=protocol("time-method", lm, text, length, **about, processor=processor(str(lm.device))),
+        protocol=protocol("time-method", lm, request.text, length, **about),
     )
 
 
@@ -121,81 +113,67 @@ def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
         lm.lm(input_ids=tokens[:, -1:], **as_past(lm.lm, past), use_cache=True)
         entries = ran(lm)
     kernels, why = {}, {}
-    for name, phase in PHASES.items():
-        of_phase = [entry for entry in entries if entry.phase == RAN[name]]
+    for phase, of_ran in RAN.items():
+        of_phase = [entry for entry in entries if entry.phase == of_ran]
         masked = next((entry for entry in of_phase if entry.kernel == MASKED), None)
         kernels[phase] = None if masked else "; ".join(dict.fromkeys(entry.kernel for entry in of_phase)) or None
         why[phase] = (masked or of_phase[-1]).why if of_phase else WHY
     return kernels, why
 
 
-def _row(run: InferenceTime) -> dict:
-    row = {"length": run.length}
+def _milliseconds(run: InferenceTime) -> dict[str, float]:
+    times = {}
     for name, phase in PHASES.items():
-        row |= {f"{phase}_dense_ms": getattr(run.dense, name).median * 1e3}
-        row |= {f"{phase}_sparse_ms": getattr(run.sparse, name).median * 1e3}
-    return row
+        times |= {f"{phase}_{side.side}_ms": getattr(side, SPEEDUPS[name])["median"] for side in run.sides}
+    return times
 
 
 def _sentence(label: str, kernels: dict, spread: dict, length: int) -> str:
     speeds, missing = [], ""
     for name, phase in PHASES.items():
-        if spread[name]:
-            which = {"prompt": "the prompt", "token": "each further token"}[phase]
-            low, high = spread[name]["low"], spread[name]["high"]
-            speeds.append(f"{which} at {spread[name]['median']:.2f} times dense speed ({low:.2f} to {high:.2f})")
+        if ratio := spread[name]:
+            ends = f"({ratio['low']:.2f} to {ratio['high']:.2f})"
+            speeds.append(f"{WORDS[phase]} at {ratio['median']:.2f} times dense speed {ends}")
         if not kernels[phase]:
-            missing = {"prompt": "the prompt", "token": "a token after it"}[phase]
+            missing = f"; no kernel here for {WORDS[phase]}"
     if not speeds:
         return f"{label} has no kernel here, so no speed of it was measured."
-    none = f"; no kernel here for {missing}" if missing else ""
-    return f"{label} at {length:,} tokens: {', '.join(speeds)}{none}."
+    return f"{label} at {length:,} tokens: {', '.join(speeds)}{missing}."
 
 
-def route_time(
-    model: str = "demo",
-    text: str = "",
-    router: str = "gwr_linear",
-    visited: int = 2,
-    length: int | None = None,
-    new_tokens: int = 32,
-    repeats: int = 5,
-    *,
-    context: Context,
-) -> RoutedTimes:
+def route_time(request: RouteTime, *, context: Context) -> RoutedTimes:
     """Time `new_tokens` greedy tokens after a prompt of `length` tokens (default: all that fits the model) with the
     method `bucket_routing` and its stored routers, against the same model dense. `text` (hash, default: the bundled
     story) is repeated where the prompt is longer. Errors: BadSetting, NotFitted, TooLarge."""
-    check_range("The number of new tokens", new_tokens, 2, MAX_NEW)
-    check_range("The number of rounds", repeats, 1, 100)
-    lm = context.model(model)
-    length = lm.max_positions - new_tokens if length is None else length
+    lm, new_tokens, visited = context.model(request.model), request.new_tokens, request.visited
+    length = lm.max_positions - new_tokens if request.length is None else request.length
     check_range("The length of the prompt", length, 2, lm.max_positions - new_tokens)
     state = state_for(context, lm)
     if not 1 <= visited <= state.settings.buckets:
         raise BadSetting(f"{visited:,} buckets were to be visited: choose 1 to {state.settings.buckets:,}.")
-    method = METHODS["bucket_routing"].build(state, router=router, visited=visited)
+    method = METHODS["bucket_routing"].build(state, router=request.router, visited=visited)
     method.check(lm.lm)
     check_model_memory(lm, length, new_tokens, 1)
-    key = text or context.add_text(*sample_texts()["story"])
+    key = request.text or context.add_text(*sample_texts()["story"])
     ids = np.resize(read(context, lm, key).tokens.ids, length)
-    timed = time_inference(lm, method, ids, new_tokens, repeats, context.progress)
+    timed = time_inference(lm, method, ids, new_tokens, request.repeats, context.progress)
     rows = []
-    for name, side in (("dense", timed.dense), ("bucket routing", timed.sparse)):
-        times = {"prefill_ms": side.prefill.median * 1e3, "ms_per_token": side.per_token.median * 1e3}
+    for name, side in zip(("dense", "bucket routing"), timed.sides, strict=True):
+        times = {column: getattr(side, column)["median"] for column in SPEEDUPS.values()}
         rows.append({"side": name, "kernel": side.kernel, **times})
-    step = timed.per_token.spread()
-    about = {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "repeats": repeats}
-    about |= {"new_tokens": new_tokens, "settings": {"router": router, "visited": visited}}
+    step, (dense, routed) = timed.per_token.spread(), rows
+    about = {"kernel": routed["kernel"], "dense_kernel": dense["kernel"], "repeats": request.repeats}
+    about |= {"new_tokens": new_tokens, "settings": {"router": request.router, "visited": visited}}
     about |= {"routers": asdict(state.settings), "processor": processor(str(lm.device))}
     return RoutedTimes(
         rows=rows,
         speedup={"prefill": timed.prefill.spread(), "per_token": step},
         step_parts={name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
         length=length,
-        sentence=f"After {length:,} tokens, one more takes {rows[1]['ms_per_token']:.1f} ms with {NAMES[router]} "
-        f"and {visited:,} of {state.settings.buckets:,} buckets, dense {rows[0]['ms_per_token']:.1f} ms: "
-        f"{step['median']:.2f} times as fast (rounds {step['low']:.2f} to {step['high']:.2f}).",
+        sentence=f"After {length:,} tokens, one more takes {routed['ms_per_token']:.1f} ms with "
+        f"{NAMES[request.router]} and {visited:,} of {state.settings.buckets:,} buckets, dense "
+        f"{dense['ms_per_token']:.1f} ms: {step['median']:.2f} times as fast (rounds {step['low']:.2f} to "
+        f"{step['high']:.2f}).",
         notes=["A prompt is a masked pass, which saves nothing: only tokens after it gather what they visit."],
         table=pd.DataFrame(rows),
         protocol=protocol("route-time", lm, key, length, **about),

@@ -18,11 +18,12 @@ def row(what, length, ratio, dtype="bfloat16", **more):
 def test_all_lengths_types_and_batches_are_asked_for_up_to_the_longest(monkeypatch, tmp_path):
     asked = []
 
-    def bench(what, context, **more):
-        asked.append((what, more.get("dtype"), more.get("lengths"), more.get("batch", 1)))
+    def bench(request, *, context):
+        asked.append((request.what, request.dtype, request.lengths, request.batch))
         aims = {1024: 1.0}
-        made = [row(what, n, 2.0, more.get("dtype"), target=aims.get(n)) for n in more.get("lengths", [500])]
-        if what == "inference":
+        lengths = request.lengths or [500]
+        made = [row(request.what, n, 2.0, request.dtype, target=aims.get(n)) for n in lengths]
+        if request.what == "inference":
             pair = {"dense": 4.0, "sparse": 8.0}
             made = [one | {"prefill_ms": pair, "ms_per_token": pair, "target": 1.0} for one in made]
             made = [one | {f"speedup_per_token{end}": 0.5 for end in ("", "_low", "_high")} for one in made]

@@ -24,7 +24,6 @@ from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import fit_on_samples, state_at
 from analysis.studies.routing.texts import Prompt
-from analysis.studies.speed.method import route_time
 from tests.made.routed import BUCKETS, DISTANCE, everything, routed_home, routing_context
 
 
@@ -156,14 +155,14 @@ def test_what_a_page_needs_comes_with_every_budget(ask, stored):
 
 def test_a_step_of_generation_is_timed_against_dense(ask, stored, context):
     key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    numbers = ask(route_time, text=key, visited=3, length=40, new_tokens=3, repeats=1).numbers
+    numbers = ask(STUDIES["route-time"], text=key, visited=3, length=40, new_tokens=3, repeats=1).numbers
     assert [row["side"] for row in numbers["rows"]] == ["dense", "bucket routing"] and numbers["length"] == 40
     assert all(row["ms_per_token"] > 0 for row in numbers["rows"]) and numbers["step_parts"]["router"] > 0
     assert "gathered buckets" in numbers["rows"][1]["kernel"] and "3 of 6 buckets" in numbers["sentence"]
     with pytest.raises(BadSetting, match="7 buckets were to be visited: choose 1 to 6"):
-        ask(route_time, text=key, visited=7)
+        ask(STUDIES["route-time"], text=key, visited=7)
     with pytest.raises(BadSetting, match="The length of the prompt is 64"):
-        ask(route_time, text=key, length=64)
+        ask(STUDIES["route-time"], text=key, length=64)
 
 
 def test_the_buckets_of_one_query(ask, stored, context):
