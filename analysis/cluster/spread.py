@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..commands.runs import Spread
 from ..corpus import read_file, sample_texts
 from ..errors import AnalysisError, BadSetting, Busy
 from ..jobs import Jobs
@@ -101,29 +102,19 @@ def _runs(jobs: Jobs, verb: str, requests: dict[str, Request], progress: Progres
     return {name: str(status.run_id) for name, status in statuses.items()}
 
 
-def spread_command(
-    study: str,
-    over: str = "",
-    given: str = "{}",
-    engine: str = "local",
-    workers: int = 2,
-    gpus: float = 0.0,
-    *,
-    progress: Progress,
-) -> Result:
+def spread_command(request: Spread, *, progress: Progress) -> Result:
     """Run the verb or named study `study` over NAME=A,B,C, its other arguments `given` as JSON. Without `over`, a study
     that hands out parts of its own, such as `search`. Errors: BadSetting."""
+    study, over, engine, workers = request.study, request.over, request.engine, request.workers
     if study not in VERBS and study not in NAMED:
         raise BadSetting(f"There is no study {study[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
-    if not 1 <= workers <= 256:
-        raise BadSetting(f"{workers} workers were asked for: give 1 to 256.")
     if engine not in ("local", "ray") and not engine.startswith("ray://"):
         raise BadSetting(f"There is no engine {engine[:40]!r}: choose local, ray, or ray://HOST:10001.")
     shared = not over and f"{study}-part" in PARTS
     name, sign, values = over.partition("=")
     if not shared and not (sign and name.isidentifier()):
         raise BadSetting(f"{over[:40]!r} names no argument with its values: write it like seed=0,1,2.")
-    args = _json(given or "{}")
+    args = _json(request.given or "{}")
     if not isinstance(args, dict):
         raise BadSetting('The arguments are no JSON object: write them like {"model": "demo"}.')
     offered = "PARTS" if shared else "STUDIES" if study in VERBS else "NAMED"
@@ -136,7 +127,7 @@ def spread_command(
         if engine == "local":
             jobs = Jobs(store, studies, workers)
         else:
-            jobs = RayJobs(store, studies, workers, None if engine == "ray" else engine, gpus)
+            jobs = RayJobs(store, studies, workers, None if engine == "ray" else engine, request.gpus)
         # Ray prints what it lost; on standard output the answer stands alone.
         with contextlib.closing(jobs), contextlib.redirect_stdout(sys.stderr):
             if shared:

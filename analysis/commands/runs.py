@@ -74,7 +74,7 @@ class Spread(Command):
     )
     given: str = field("{}", "the other arguments, as a JSON object")
     engine: str = field("local", "where parts run: local, ray, or ray://HOST:10001")
-    workers: int = field(2, "number of parts that run at the same time; each loads its own model")
+    workers: int = field(2, "number of parts that run at the same time; each loads its own model", low=1, high=256)
     gpus: float = field(0.0, "GPUs for each worker on Ray")
 
 
@@ -86,15 +86,19 @@ class Stress(Command):
     exclusive = True
 
     parts: list[str] | None = field(
-        None, "what to run: load, faults, kills, validators, pages, chromium (default: all)"
+        None,
+        "what to run: load, faults, kills, validators, pages, chromium (default: all)",
+        options=("load", "faults", "kills", "validators", "pages", "chromium"),
     )
-    sessions: int = field(60, "number of readers at the same time")
-    arrive: float = field(120.0, "seconds within which the readers come")
-    seconds: float = field(600.0, "seconds of load")
-    every: float = field(20.0, "seconds between two interactions of one reader")
-    after: float = field(300.0, "seconds after the load, until the memory is read again (0: it is not)")
-    validators: int = field(9000, "number of hostile inputs into the checks of input")
-    pages: int = field(900, "number of hostile inputs into pages")
-    chromium: int = field(100, "number of hostile inputs in a browser")
+    sessions: int = field(60, "number of readers at the same time", low=1, high=200)
+    arrive: float = field(120.0, "seconds within which the readers come", low=0, high=3600)
+    seconds: float = field(600.0, "seconds of load", low=1, high=3600)
+    every: float = field(20.0, "seconds between two interactions of one reader", low=0.1, high=600)
+    after: float = field(
+        300.0, "seconds after the load, until the memory is read again (0: it is not)", low=0, high=3600
+    )
+    validators: int = field(9000, "number of hostile inputs into the checks of input", low=1, high=1_000_000)
+    pages: int = field(900, "number of hostile inputs into pages", low=1, high=100_000)
+    chromium: int = field(100, "number of hostile inputs in a browser", low=1, high=10_000)
     seed: int = seed()
     output: str | None = field(None, "file or folder to write")

@@ -11,6 +11,7 @@ import pytest
 from analysis.cli.options import parser
 from analysis.cluster import spread
 from analysis.cluster.spread import spread_command
+from analysis.commands.runs import Spread
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
@@ -61,7 +62,9 @@ def test_a_search_hands_its_rounds_to_the_workers(name, state):
     given = {"methods": [{"name": "tova"}], "prefix": 64, "continuation": 16, "cuts": 8, "lose": 0.5}
     told = json.dumps(given | {"texts": ["story"]})
     said = []
-    found = spread_command("search", "", told, name, 2, progress=lambda done, stage: said.append(done)).numbers
+    found = spread_command(
+        Spread(study="search", given=told, engine=name), progress=lambda done, stage: said.append(done)
+    ).numbers
     store = RunStore()
     text = store.put_text(sample_texts()["story"][1], "story")
     alone = STUDIES["search"](model="demo", texts=[text], **given, context=Context(store)).numbers
@@ -111,13 +114,13 @@ def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
         ({"study": "nothing"}, "There is no study 'nothing'"),
         ({"given": "[1]"}, "no JSON object"),
         ({"engine": "slurm"}, "no engine 'slurm'"),
-        ({"workers": 0}, "give 1 to 256"),
+        ({"workers": 0}, "must lie between 1 and 256"),
     ],
 )
 def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):
     given = {"study": "worth", "over": "keep=0.1,0.2", "given": "{}", "engine": "local", "workers": 1, "gpus": 0}
     with pytest.raises(BadSetting, match=words):
-        spread_command(**given | wrong, progress=lambda fraction, stage: None)
+        spread_command(Spread(**given | wrong), progress=lambda fraction, stage: None)
 
 
 def test_the_commands_of_the_document_are_understood():

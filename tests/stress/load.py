@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 
+from analysis.commands.runs import Stress
 from analysis.errors import AnalysisError
 from tests.stress.rows import Row
 from tests.stress.server import Server
@@ -16,21 +17,8 @@ STUCK = 60.0  # seconds: a page that is not complete then never will be
 BACK = 1.2  # of the app's memory before the readers came, at most, when they have left
 JOB = "train_label=stress&train_steps=100000&train_tokens=512"  # a training that outlasts the measurement
 PAGES = ("", "attention-heads", "token-groups", "long-range-pairs", "kv-budgets", "routing", "is-it-worth-it")
+SIZES = ("sessions", "arrive", "seconds", "every", "after", "seed")
 CONTROLS = ("layer_pick", "measure", "order_pick", "counted")  # what they ask for is computed once for all readers
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """`sessions` readers that come within `arrive` seconds, each by itself; then `seconds` with one interaction each
-    `every` seconds: another page, or another value of a control, on the bundled text, whose results are stored. They
-    leave, and `after` seconds later the memory is read again (0: it is not)."""
-
-    sessions: int
-    arrive: float
-    seconds: float
-    every: float
-    after: float
-    seed: int = 0
 
 
 @dataclass
@@ -56,7 +44,7 @@ class Waits:
             (self.done.setdefault(what, []) if what else self.opened).append(wait)
 
 
-def measure(server: Server, scenario: Scenario) -> tuple[list[Row], dict]:
+def measure(server: Server, scenario: Stress) -> tuple[list[Row], dict]:
     """Rows of the table, and the numbers behind them."""
     waits = Waits()
     numbers = asyncio.run(_measure(server, scenario, waits))
@@ -79,7 +67,12 @@ def measure(server: Server, scenario: Scenario) -> tuple[list[Row], dict]:
     for name, taken in (("first", waits.opened), ("warm", waits.taken)):
         numbers |= {f"{name}_median": at(taken, 0.5), f"{name}_p95": at(taken, 0.95), f"{name}_longest": at(taken, 1)}
     longest = {what: max(taken) for what, taken in sorted(waits.done.items())}
-    return rows, vars(scenario) | numbers | {"pages": pages, "stuck": waits.stuck, "longest_by_action": longest}
+    sizes = {name: getattr(scenario, name) for name in SIZES}
+    return rows, sizes | numbers | {
+        "pages": pages,
+        "stuck": waits.stuck,
+        "longest_by_action": longest,
+    }
 
 
 def _row(case: str, waits: list[float], limit: float) -> Row:
@@ -94,7 +87,7 @@ def at(waits: Iterable[float], share: float) -> float:
     return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else float("inf")
 
 
-async def _measure(server: Server, asked: Scenario, waits: Waits) -> dict:
+async def _measure(server: Server, asked: Stress, waits: Waits) -> dict:
     async with Session(server.address) as first:
         await _store(first)
         await first.visit("train-a-router")

@@ -15,39 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from analysis.commands import commandline
-from analysis.errors import AnalysisError, BadSetting
+from analysis.commands.runs import Stress
+from analysis.errors import AnalysisError
 from analysis.files import read_json, write_text
 from analysis.runs import Result
 from tests.stress.rows import Row, markdown, prepared, untouched
 
-BOUNDS = {  # counts and seconds that may be asked for
-    "sessions": (1, 200),
-    "arrive": (0, 3600),
-    "seconds": (1, 3600),
-    "after": (0, 3600),
-    "every": (0.1, 600),
-    "validators": (1, 1_000_000),
-    "pages": (1, 100_000),
-    "chromium": (1, 10_000),
-}
 
-
-def stress(
-    parts: list[str] | None = None,
-    sessions: int = 60,
-    arrive: float = 120.0,
-    seconds: float = 600.0,
-    every: float = 20.0,
-    after: float = 300.0,
-    validators: int = 9000,
-    pages: int = 900,
-    chromium: int = 100,
-    seed: int = 0,
-    output: str | None = None,
-    *,
-    progress: Callable[[float, str], None] = lambda fraction, stage: None,
-) -> Result:
+def stress(request: Stress, *, progress: Callable[[float, str], None] = lambda fraction, stage: None) -> Result:
     """Run the parts (all unless named) with real processes on a state folder that is thrown away afterwards.
 
     `sessions` readers come within `arrive` seconds and stay for `seconds`, each with one interaction each `every`
@@ -56,16 +31,9 @@ def stress(
     what judges input, into pages in-process, in a browser.
 
     numbers: `rows` (`case tried held holds said date`), `load` (the measured numbers), `sentence`. `output`: FILE.json,
-    with the table as FILE.md beside it; rows of an earlier one whose cases were not tried now stay. Errors: BadSetting.
+    with the table as FILE.md beside it; rows of an earlier one whose cases were not tried now stay.
     """
-    counts = {"sessions": sessions, "arrive": arrive, "seconds": seconds, "after": after}
-    counts |= {"validators": validators, "pages": pages, "chromium": chromium, "every": every}
-    if strange := [part for part in parts or () if part not in PARTS]:
-        raise BadSetting(f"{strange[0][:40]!r} is no part of the stress test: choose from {', '.join(PARTS)}.")
-    for name, (least, most) in BOUNDS.items():
-        if not least <= counts[name] <= most:
-            raise BadSetting(f"{name} is {counts[name]:,} and must lie between {least} and {most:,}.")
-    chosen = [part for part in PARTS if part in (parts or PARTS)]
+    chosen = [part for part in PARTS if part in (request.parts or PARTS)]
     rows: list[dict] = []
     load: dict = {}
     with tempfile.TemporaryDirectory(prefix="focuscope-stress-") as folder:
@@ -74,21 +42,21 @@ def stress(
             place = Path(folder, part)
             place.mkdir()
             try:
-                for row in PARTS[part](place, counts, seed, load):
+                for row in PARTS[part](place, request, load):
                     rows.append(row.plain(hidden=folder))
                     progress(number / len(chosen), f"{part}: {row.case}")
             except (AnalysisError, OSError) as error:
                 rows.append(Row(f"{part} could not be tried", 1, 0, str(error)).plain())
-    command = commandline("stress", {"parts": parts, **counts, "seed": seed})
-    about = {**counts, "seed": seed, "parts": chosen, "command": command, **_machine()}
+    about = request.arguments | {"parts": chosen, "command": request.command_line(), **_machine()}
+    del about["output"]
     numbers = {"rows": [row | {"date": about["date"]} for row in rows], "load": load, "protocol": about}
-    numbers = _beside(numbers, read_json(Path(output)) if output else None)
+    numbers = _beside(numbers, read_json(Path(request.output)) if request.output else None)
     bad = [row["case"] for row in numbers["rows"] if not row["holds"]]
     cases = f"{len(numbers['rows'])} cases"
     numbers["sentence"] = f"{len(bad)} of {cases} do not hold: {bad[0]}." if bad else f"All {cases} hold."
-    if output:
-        write_text(Path(output), json.dumps(numbers, indent=1) + "\n")
-        write_text(Path(output).with_suffix(".md"), markdown(numbers["rows"]))
+    if request.output:
+        write_text(Path(request.output), json.dumps(numbers, indent=1) + "\n")
+        write_text(Path(request.output).with_suffix(".md"), markdown(numbers["rows"]))
     return Result(numbers)
 
 
@@ -103,64 +71,63 @@ def _beside(numbers: dict, stored: dict | None) -> dict:
     return numbers | {"rows": [*others, *numbers["rows"]], "load": load, "earlier": protocols}
 
 
-def _load(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
-    from tests.stress.load import Scenario, measure
+def _load(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
+    from tests.stress.load import measure
     from tests.stress.server import served
 
-    asked = {name: counts[name] for name in ("sessions", "arrive", "seconds", "every", "after")}
     with served(folder, OMP_NUM_THREADS="1") as server:
-        rows, measured = measure(server, Scenario(**asked, seed=seed))
+        rows, measured = measure(server, request)
         load.update(measured)
         yield from [*rows, server.quiet("load")]
 
 
-def _faults(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+def _faults(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     from tests.stress.faults import broken
     from tests.stress.scene import real
 
     yield from broken(lambda name: real(folder / name.replace(" ", "-")))
 
 
-def _kills(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+def _kills(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     from tests.stress.kills import CASES, tried
 
     for what in CASES:
         yield from tried(what, folder)
 
 
-def _validators(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+def _validators(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     from tests.stress.validators import tried
 
-    before, count = prepared(folder), counts["validators"]
-    yield from tried(count, folder, seed)
-    yield untouched(folder, before, "validators", count)
+    before = prepared(folder)
+    yield from tried(request.validators, folder, request.seed)
+    yield untouched(folder, before, "validators", request.validators)
 
 
-def _pages(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+def _pages(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     """In this process; the worker and the store of the pages are told by the environment where they live."""
     from tests.stress.inputs import in_process
 
     # Outside a server it warns at every run of a page.
     logging.getLogger("streamlit").setLevel(logging.ERROR)
-    before, count = prepared(folder), counts["pages"]
+    before = prepared(folder)
     with patch.dict(os.environ, FOCUSCOPE_STATE=str(folder / "state"), HF_HUB_OFFLINE="1"):
-        yield from in_process(count, seed)
-    yield untouched(folder, before, "pages", count)
+        yield from in_process(request.pages, request.seed)
+    yield untouched(folder, before, "pages", request.pages)
 
 
-def _chromium(folder: Path, counts: dict, seed: int, load: dict) -> Iterator[Row]:
+def _chromium(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     """In a browser, on the app in a process of its own."""
     from tests.stress.inputs import in_chromium
     from tests.stress.server import served
 
-    before, count = prepared(folder), counts["chromium"]
+    before = prepared(folder)
     with served(folder) as server:
-        yield from in_chromium(server.address, count, seed)
+        yield from in_chromium(server.address, request.chromium, request.seed)
         yield server.quiet("chromium")
-    yield untouched(folder, before, "chromium", count)
+    yield untouched(folder, before, "chromium", request.chromium)
 
 
-PARTS: dict[str, Callable[[Path, dict, int, dict], Iterator[Row]]] = {
+PARTS: dict[str, Callable[[Path, Stress, dict], Iterator[Row]]] = {
     "load": _load,
     "faults": _faults,
     "kills": _kills,

@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from analysis.commands.runs import Stress
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
 from tests.conftest import all_of_them
@@ -117,7 +118,8 @@ def test_hostile_bundles_are_sound_ones_full_of_markup_and_damaged_ones(tmp_path
 
 
 def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
-    made = stress(["validators"], validators=30, output=str(tmp_path / "table.json"))
+    asked = Stress(parts=["validators"], validators=30, output=str(tmp_path / "table.json"))
+    made = stress(asked)
     stored = json.loads((tmp_path / "table.json").read_text())
     assert stored["rows"] == made.numbers["rows"] and stored["sentence"] == f"All {len(stored['rows'])} cases hold."
     cases = [row["case"] for row in stored["rows"]]
@@ -125,19 +127,19 @@ def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
     assert (tmp_path / "table.md").read_text().count("\n") == len(cases) + 2
     earlier = {"case": "tried once", "tried": 1, "held": 1, "holds": True, "said": ""}
     (tmp_path / "table.json").write_text(json.dumps(stored | {"rows": [earlier, *stored["rows"]]}))
-    again = stress(["validators"], validators=30, output=str(tmp_path / "table.json")).numbers
+    again = stress(asked).numbers
     assert [row["case"] for row in again["rows"]] == ["tried once", *cases]
     assert again["rows"][0]["date"] == stored["protocol"]["date"] and again["earlier"] == [stored["protocol"]]
     for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"after": -1}, {"chromium": 10**9}):
         with pytest.raises(BadSetting):
-            stress(**wrong)
+            Stress(**wrong)
 
 
 def test_a_part_that_cannot_be_tried_says_why(tmp_path, monkeypatch):
     running = server.Server("127.0.0.1:1", None, tmp_path)
     monkeypatch.setattr(server, "served", lambda folder: contextlib.nullcontext(running))
     monkeypatch.setattr(chromium.shutil, "which", lambda name: None)
-    (row,) = stress(["chromium"], chromium=1).numbers["rows"]
+    (row,) = stress(Stress(parts=["chromium"], chromium=1)).numbers["rows"]
     assert not row["holds"] and "install it" in row["said"]
 
 
@@ -170,7 +172,7 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
 
 
 def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
-    monkeypatch.setattr(load, "STUCK", 0.01)
+    monkeypatch.setattr(load, "STUCK", 0.5)
     waits = load.Waits()
 
     async def reads():
@@ -218,7 +220,7 @@ def test_what_hostile_input_must_not_do_is_seen(page, shown):
 
 def all_hold(part, **counts):
     """A part of the verb itself, with the project's own studies."""
-    found = stress([part], **counts).numbers["rows"]
+    found = stress(Stress(parts=[part], **counts)).numbers["rows"]
     assert found and not (bad := [f"{row['case']}: {row['said']}" for row in found if not row["holds"]]), bad
 
 
