@@ -20,7 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-with contextlib.suppress(ImportError):  # Windows has none, and run.py refuses it in a sentence
+# Windows has none, and run.py refuses it in a sentence.
+with contextlib.suppress(ImportError):
     import fcntl
 
 ROOT = Path(__file__).resolve().parent
@@ -142,46 +143,19 @@ def copy_venv(old: Path, env: Path) -> None:
 def add(env: Path, names: tuple[str, ...]) -> None:
     """Install what these files require, in the tested versions where there are wheels of them, else within ranges."""
     pins = {name: version for name, version in tested().items() if name != "torch"}  # whose build was chosen before
-    files = [part for name in names for part in ("-r", str(ROOT / name))]
-    try:
-        return pip(env, "install", *files, *limits(env, pins))
-    except Refusal:
-        lacking = without_wheel(env, dict(pins))
-        if not lacking:
-            raise
-    versions = ", ".join(f"{name} {pins.pop(name)}" for name in lacking)
-    here = "Python {}.{} on {} {}".format(*sys.version_info[:2], platform.system(), platform.machine())
-    print(
-        f"No wheel for {here}: {versions}. Another version within the range of the requirements is taken.", flush=True
-    )
-    try:
-        pip(env, "install", *files, *limits(env, pins))
-    except Refusal:  # what was released with the missing version does not go with another one
-        print("The other tested versions do not go with it: all are taken within their ranges.", flush=True)
-        pip(env, "install", *files, "--prefer-binary")
-
-
-def limits(env: Path, pins: dict[str, str], option: str = "--constraint") -> list[str]:
-    """The words that hold pip to these versions, as wheels: compiling one would take longer than anybody waits."""
     place = env / CONSTRAINTS
     place.unlink(missing_ok=True)
     place.write_text("\n".join(map("==".join, pins.items())), encoding="utf-8")
-    return [option, str(place), "--only-binary", ",".join(pins.keys() - SOURCES)]
-
-
-def without_wheel(env: Path, pins: dict[str, str]) -> list[str]:
-    """The packages of which pip finds other versions for this Python and system; none where there is no network."""
-    lacking: list[str] = []
-    while True:
-        try:
-            pip(env, "install", "--dry-run", "--no-deps", "--retries=0", *limits(env, pins, "--requirement"))
-            return lacking
-        except Refusal as error:
-            named = re.search(r"satisfies the requirement (\S+)==\S+ \(from versions: (?!none)", str(error))
-            if not named or named[1] not in pins:
-                return lacking
-            lacking.append(named[1])
-            del pins[named[1]]
+    files = [part for name in names for part in ("-r", str(ROOT / name))]
+    try:
+        # As wheels: compiling one would take longer than anybody waits.
+        pip(env, "install", *files, "--constraint", str(place), "--only-binary", ",".join(pins.keys() - SOURCES))
+    except Refusal as error:
+        # Without a network pip knows no version at all, and asking again would end the same way.
+        if "from versions: none" in str(error):
+            raise
+        print(f"The tested versions do not fit here; others within the ranges are taken. {error}", flush=True)
+        pip(env, "install", *files, "--prefer-binary")
 
 
 def interpreter(env: Path) -> Path:
@@ -213,8 +187,6 @@ def install(*names: str) -> None:
     """
     with open(str(ROOT / ".venv.lock"), "w") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX)  # of two starts, one installs and the other waits
-        if LINK.is_symlink() and not os.path.lexists(str(VENV)):  # `put_in_place` was cut off between its renames
-            LINK.replace(VENV)
         stamp, python = read_stamp(VENV), "{}.{}".format(*sys.version_info)
         torch = os.environ.get("TORCH", stamp.get("torch", ""))  # a build once chosen stays
         about = [python, torch, (ROOT / CONSTRAINTS).read_text(encoding="utf-8")]
@@ -260,12 +232,10 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
 
 
 def put_in_place(env: Path) -> None:
-    """Let `.venv` name this environment. A link is replaced at once; a folder, as earlier versions made it, moves."""
+    """Let `.venv` name this environment, at once. A folder, as somebody may have made it by hand, moves."""
     LINK.unlink(missing_ok=True)
     LINK.symlink_to(env.relative_to(ROOT), target_is_directory=True)
-    if VENV.is_symlink() and VENVS not in VENV.resolve().parents:
-        print(f"`.venv` named {os.readlink(str(VENV))}, which stays as it is.", flush=True)
-    elif VENV.exists() and not VENV.is_symlink():
+    if VENV.exists() and not VENV.is_symlink():
         VENV.rename(VENVS / f"old-{time.time_ns()}")
     LINK.replace(VENV)
 

@@ -41,10 +41,7 @@ def test_a_notebook_prints_what_is_stored_under_its_cells(path, state):
     assert any(stored)
     for before, now in zip(stored, printed(book), strict=True):
         assert NUMBER.sub("#", now).split() == NUMBER.sub("#", before).split()
-        numbers = [
-            [float(word.replace(",", "").rstrip(".")) for word in NUMBER.findall(text)] for text in (now, before)
-        ]
-        assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=0.01)
+        assert numbers(now) == pytest.approx(numbers(before), rel=0.02, abs=0.01)
 
 
 def main() -> None:
