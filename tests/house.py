@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def sources(part: str) -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\n") if name.endswith(COUNTED) and (ROOT / name).is_file()]
 
 
+def trees(parts: Iterable[str]) -> dict[Path, ast.Module]:
+    """Of every Python file of some parts what it says."""
+    paths = [path for part in parts for path in sources(part) if path.suffix == ".py"]
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
 def bound_names(tree: ast.Module) -> list[str]:
     """Every name that is bound: variables, parameters, loop and comprehension targets, without attributes."""
     names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
@@ -70,47 +77,36 @@ def used_names(tree: ast.Module) -> Counter:
     return used
 
 
-def defined_functions(tree: ast.Module) -> list[str]:
-    """Functions of a module, without methods and what Python itself calls."""
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list]
-
-
 def numbers(part: str) -> Numbers:
     """Count one part; a function counts as called once when nothing outside its tests uses it twice."""
-    files = sources(part)
-    texts = {path: path.read_text(encoding="utf-8") for path in files if path.suffix == ".py"}
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    everywhere = Counter()
-    for other in ("product", "lab", "tests"):
-        if other != "tests" or part.startswith("tests"):
-            for path in sources(other):
-                if path.suffix == ".py":
-                    everywhere += used_names(ast.parse(path.read_text(encoding="utf-8")))
-    lines = sum(text.count("\n") for text in texts.values())
-    defined = Counter(name for tree in trees.values() for name in defined_functions(tree))
-    names = [name for tree in trees.values() for name in bound_names(tree)]
-    nodes = Counter(type(node) for tree in trees.values() for node in ast.walk(tree))
-    comments = sum(bool(re.match(r"\s*#", line)) for text in texts.values() for line in text.split("\n"))
-    comprehensions = sum(nodes[kind] for kind in (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
-    stems = Counter(path.stem for path in texts if path.stem != "__init__")
-    renamed = {
-        alias.name.rpartition(".")[2]
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-        if alias.asname
-    }
+    parsed = trees([part])
+    texts = {path: path.read_text(encoding="utf-8") for path in sources(part)}
+    lines = {path: text.count("\n") for path, text in texts.items()}
+    python = sum(lines[path] for path in parsed)
+    users = ("product", "lab", *(["tests"] if part.startswith("tests") else []))
+    used = sum(map(used_names, trees(users).values()), Counter())
+    nodes = [node for tree in parsed.values() for node in ast.walk(tree)]
+    kinds = Counter(map(type, nodes))
+    # Functions of a module, without methods and what Python itself calls.
+    bodies = [node for tree in parsed.values() for node in tree.body]
+    functions = [node for node in bodies if isinstance(node, ast.FunctionDef) and not node.decorator_list]
+    defined = Counter(node.name for node in functions)
+    names = [name for tree in parsed.values() for name in bound_names(tree)]
+    comments = sum(bool(re.match(r"\s*#", line)) for path in parsed for line in texts[path].split("\n"))
+    comprehensions = sum(kinds[kind] for kind in (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
+    stems = Counter(path.stem for path in parsed if path.stem != "__init__")
+    aliases = [one for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names]
+    renamed = {one.name.rpartition(".")[2] for one in aliases if one.asname}
     return Numbers(
-        files=len(files),
-        python=lines,
-        other=sum(path.read_text(encoding="utf-8").count("\n") for path in files if path.suffix != ".py"),
-        functions=sum(defined.values()),
-        called_once=sum(1 for name, times in defined.items() if times == 1 and everywhere[name] == 1),
+        files=len(texts),
+        python=python,
+        other=sum(lines.values()) - python,
+        functions=len(functions),
+        called_once=sum(1 for name, times in defined.items() if times == 1 and used[name] == 1),
         filler=round(sum(name in FILLER for name in names) / max(len(names), 1), 4),
-        comments=round(comments / max(lines, 1), 4),
-        ternaries=round(1000 * nodes[ast.IfExp] / max(lines, 1), 1),
-        comprehensions=round(1000 * comprehensions / max(lines, 1), 1),
+        comments=round(comments / max(python, 1), 4),
+        ternaries=round(1000 * kinds[ast.IfExp] / max(python, 1), 1),
+        comprehensions=round(1000 * comprehensions / max(python, 1), 1),
         aliased=len({stem for stem, times in stems.items() if times > 1} & renamed),
     )
 
