@@ -55,11 +55,11 @@ def test_another_window_on_the_same_cache_sorts_anew():
     layer, members, keys = GroupedLayer(), torch.rand(1, 40, 3) < 0.4, torch.randn(1, 2, 40, 8)
     layer.update(keys, keys)
     layer.sort(members, 4, 0)
-    first = layer._texts[0]
+    first = layer.held.texts[0]
     layer.sort(members, 4, 0)
-    assert layer._texts[0] is first
+    assert layer.held.texts[0] is first
     layer.sort(members, 9, 1)
-    assert layer._texts[0] is not first and torch.equal(layer.restore()[0], keys)
+    assert layer.held.texts[0] is not first and torch.equal(layer.restore()[0], keys)
     layer.reset()
     assert layer.get_seq_length() == 0 and not layer.is_sorted
 

@@ -1,23 +1,20 @@
-"""Bucket routing by hand, at its limits, as it decodes, and the vectors it routes by."""
+"""Bucket routing by hand, as it decodes, and the vectors it routes by."""
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3ForCausalLM
 
 from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.kernels.gathered import gathered_attention, visits_keys
-from analysis.methods import METHODS
-from analysis.methods.base import Method
 from analysis.methods.bucket_routing import KINDS, BucketRouting
-from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.routers.rotation import turned, unrotate
-from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran
-from analysis.seam.cache import GrowingCache, cache_bytes
+from analysis.seam.layers import attention_modules
 from analysis.studies.routing.passes import read_prompt, rotated_layers
-from analysis.timing.inference import time_inference
+from tests.made.passes import logits, seen, watched
 from tests.made.routed import made_state
-from tests.made.tiny import BY_KIND, FAMILIES, GROUPED, LAYERS, tiny, token_ids
+from tests.made.tiny import FAMILIES, GROUPED, LAYERS, tiny, token_ids
 
 C = 6
 
@@ -31,76 +28,42 @@ def rotate(x, module, tables):
     return x if tables is None else turned(x, module, *(table.to(x) for table in tables))
 
 
-def logits(lm, ids):
-    with torch.no_grad():
-        return lm(ids, use_cache=False).logits
-
-
-# --- vectors --------------------------------------------------------------------------------------------------------
-
-
-class Seen(Method):
-    """Keeps what `file` is given."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.calls = []
-
-    def encode_tokens(self, layer, query, key, past, module, tables):
-        self.calls.append((layer, query.clone(), key.clone(), past, module, tables))
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_vectors_without_their_rotation_and_back(family):
-    lm, method = tiny(family), Seen()
-    with apply(lm, method):
-        logits(lm, token_ids(2, 30))
-    assert [call[0] for call in method.calls] == list(range(LAYERS))
-    for _, query, key, past, module, tables in method.calls:
-        assert past == 0 and (tables is None) == (family == "gpt2")
-        for x in (query, key):
+    tokens = seen(tiny(family), token_ids(2, 30)).tokens
+    assert list(tokens) == list(range(LAYERS))
+    for *states, module, tables in tokens.values():
+        assert (tables is None) == (family == "gpt2")
+        for x in states:
             plain = unrotate(x, module, tables)
             assert (rotate(plain, module, tables) - x).abs().max() < 1e-5 * x.abs().max()
             assert torch.equal(plain, x) == (family == "gpt2")
             if tables is not None:
-                turned = tables[0].shape[-1]  # a part of the dimensions in some families
-                assert torch.equal(plain[..., turned:], x[..., turned:]) and plain[:, :, 0].allclose(x[:, :, 0])
+                size = tables[0].shape[-1]  # a part of the dimensions in some families
+                assert torch.equal(plain[..., size:], x[..., size:]) and plain[:, :, 0].allclose(x[:, :, 0])
+    assert rotated_layers(load_model(tiny(family))) == [family != "gpt2"] * LAYERS
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral", "gpt_neox"])
 def test_unrotated_vectors_are_what_the_projections_give(family):
-    lm, method, before = tiny(family), Seen(), {}
+    lm, before = tiny(family), {}
 
     def note(module, args, out):
         before[id(module)] = out.detach()
 
     hooks = [m.register_forward_hook(note) for n, m in lm.named_modules() if n.endswith(("k_proj", "query_key_value"))]
     try:
-        with apply(lm, method):
-            logits(lm, token_ids(1, 20))
+        tokens = seen(lm, token_ids(1, 20)).tokens
     finally:
         for hook in hooks:
             hook.remove()
-    for _, _, key, _, module, tables in method.calls:
+    for _, key, module, tables in tokens.values():
         heads, dim = key.shape[1], key.shape[-1]
         if family == "gpt_neox":
             out = before[id(module.query_key_value)].view(1, 20, heads, 3 * dim)[..., dim : 2 * dim]
         else:
             out = before[id(module.k_proj)].view(1, 20, heads, dim)
         assert (unrotate(key, module, tables) - out.transpose(1, 2)).abs().max() < 1e-4
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_which_layers_rotate_is_found_out(family):
-    assert rotated_layers(load_model(tiny(family))) == [family != "gpt2"] * LAYERS
-
-
-def scaled(**parameters):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(**GROUPED, rope_parameters={"rope_theta": 10000.0, **parameters})
-    return LlamaForCausalLM(config).eval()
 
 
 @pytest.mark.parametrize(
@@ -113,17 +76,14 @@ def scaled(**parameters):
     ids=lambda parameters: parameters["rope_type"],
 )
 def test_scaled_rotations(parameters):
-    lm, method = scaled(**parameters), Seen()
+    torch.manual_seed(0)
+    lm = LlamaForCausalLM(LlamaConfig(**GROUPED, rope_parameters={"rope_theta": 10000.0, **parameters})).eval()
     assert rotated_layers(load_model(lm)) == [True] * LAYERS
-    with apply(lm, method):
-        logits(lm, token_ids(1, 40))
-    for _, query, _, _, module, tables in method.calls:
+    for query, _, module, tables in seen(lm, token_ids(1, 40)).tokens.values():
         assert (rotate(unrotate(query, module, tables), module, tables) - query).abs().max() < 1e-5
 
 
 def test_layers_that_do_not_rotate_and_ones_that_cannot_be_undone(monkeypatch):
-    from transformers import SmolLM3Config, SmolLM3ForCausalLM
-
     torch.manual_seed(0)
     lm = SmolLM3ForCausalLM(SmolLM3Config(**GROUPED, no_rope_layers=[1, 0, 1])).eval()
     assert rotated_layers(load_model(lm)) == [True, False, True]
@@ -133,30 +93,19 @@ def test_layers_that_do_not_rotate_and_ones_that_cannot_be_undone(monkeypatch):
     monkeypatch.undo()
     monkeypatch.delattr("transformers.models.llama.modeling_llama.apply_rotary_pos_emb")
     with pytest.raises(BadModel, match="rotates its queries and keys in a way that cannot be undone"):
-        unrotate(torch.zeros(1, 1, 1, 8), _module("llama"), (torch.ones(1, 1, 8), torch.zeros(1, 1, 8)))
-
-
-def _module(family):
-    from analysis.seam.layers import attention_modules
-
-    return attention_modules(tiny(family))[0]
-
-
-# --- the method -----------------------------------------------------------------------------------------------------
+        module = attention_modules(tiny("llama"))[0]
+        unrotate(torch.zeros(1, 1, 1, 8), module, (torch.ones(1, 1, 8), torch.zeros(1, 1, 8)))
 
 
 def test_by_hand():
     """One layer's mask against a loop over queries, keys and heads."""
-    lm, ids, read, state = tiny("llama"), token_ids(1, 30), {}, made_state(C)
-    method = routing()
-    vectors = {}
+    lm, ids, state, vectors = tiny("llama"), token_ids(1, 30), made_state(C), {}
 
     def take(layer, queries, keys):
         vectors[layer] = queries, keys
 
     read_prompt(load_model(lm), ids[0].numpy(), [True] * LAYERS, take)
-    with apply(lm, method, watch=lambda block, p: read.setdefault(block.layer, block.read[0])):
-        logits(lm, ids)
+    read = watched(lm, routing(), ids)[0][0].read[0]
     queries, keys = vectors[0]
     router = state.router("gwr_linear", 0, 4)
     for head in range(4):
@@ -164,27 +113,19 @@ def test_by_hand():
         visited = (queries[head] @ router.weights_[head]).topk(2).indices.tolist()
         for i in range(30):
             wanted = [j <= i and (i - j < 4 or j < 1 or labels[j] in visited[i]) for j in range(30)]
-            assert read[0][head, i].tolist() == wanted
-
-
-@pytest.mark.parametrize("family", BY_KIND)
-def test_visiting_all_buckets_is_dense(family):
-    lm, ids = tiny(family), token_ids()
-    stock = logits(lm, ids)
-    for router in KINDS:
-        with apply(lm, routing(router=router, visited=C)):
-            assert (logits(lm, ids) - stock).abs().max() < 1e-5
+            assert read[head, i].tolist() == wanted
 
 
 @pytest.mark.parametrize("router", KINDS)
 def test_every_router_generates_what_one_pass_says(router):
     lm, ids = tiny("llama"), token_ids(1, 24)
+    options = dict(max_new_tokens=12, do_sample=False, eos_token_id=None)
     with apply(lm, routing(router=router)):
-        tokens = lm.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None)
-        whole = logits(lm, tokens[:, :-1]).argmax(-1)[:, 23:]
-    assert torch.equal(whole, tokens[:, 24:]), "token by token as in one pass"
+        tokens = lm.generate(ids, **options)
+    one_pass = logits(lm, tokens[:, :-1], routing(router=router)).argmax(-1)[:, 23:]
+    assert torch.equal(one_pass, tokens[:, 24:]), "token by token as in one pass"
     with apply(lm, routing(router=router), kernels=True):
-        assert torch.equal(lm.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None), tokens)
+        assert torch.equal(lm.generate(ids, **options), tokens)
         kernels = {(entry.phase, entry.kernel) for entry in ran(lm)}
     assert kernels == {("prefill", "masked blocks"), ("decode", "gathered buckets")}
 
@@ -204,49 +145,12 @@ def test_a_step_gathers_exactly_what_is_read():
     assert (gathered_attention(q, k, v, read, 0.3) - wanted).abs().max() < 1e-5
 
 
-def test_reads_count_the_routers_own_vectors():
-    lm, counter, method = tiny("llama"), ReadCounter(40), routing(visited=C)
-    with apply(lm, method, watch=counter):
-        logits(lm, token_ids(1, 40))
-    reads = counter.reads(method)
-    assert reads.reads_causal == 1.0
-    assert reads.kv_read == pytest.approx(1 + C / 2 * 40 / (40 * 41 / 2)), "C / 2 + attended (definitions 2.14)"
-
-
-def test_its_time_can_be_measured():
-    model = load_model(tiny("llama"), tokenizer=None)
-    found = time_inference(model, routing(), token_ids(1, 40)[0], 4, repeats=1)
-    assert found.sparse.kernel == "prefill: masked blocks; decode: gathered buckets"
-    assert found.sparse.ms_per_token["median"] > 0 and found.step_parts["router"] > 0 and found.step_parts["sort"] > 0
-
-
-def test_its_cache_is_the_growing_one():
-    lm, ids, method = tiny("llama"), token_ids(1, 20), routing()
-    with apply(lm, method, kernels=True), torch.no_grad():
-        cache = method.cache(lm)
-        lm(ids, **as_past(lm, cache), use_cache=True)
-        lm(ids[:, :1], **as_past(lm, cache), use_cache=True)
-    assert isinstance(cache, GrowingCache) and cache.get_seq_length() == 21 and cache_bytes(cache)[0] > 0
-
-
-def test_what_it_cannot_run_on_is_refused():
-    lm = tiny("llama")
-
-    def enter(method, model=lm):
-        with apply(model, method):
-            pass
-
-    with pytest.raises(NotFitted, match="no buckets yet"):
-        enter(METHODS["bucket_routing"]())
-    with pytest.raises(BadSetting, match="7 buckets were to be visited, and there are 6"):
-        enter(routing(visited=7))
-    with pytest.raises(BadSetting, match="router of Bucket routing is .oracle. and must be one of"):
+def test_the_settings_are_those_it_was_fitted_for_and_unknown_routers_are_refused():
+    with pytest.raises(BadSetting, match="router of Bucket routing is 'oracle' and must be one of"):
         routing(router="oracle")
-    with pytest.raises(BadSetting, match="made for 2 layers"):
-        enter(BucketRouting.build(made_state(C, layers=2)))
     state = made_state(C)
     state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("mlp")}
     with pytest.raises(NotFitted, match="router mlp was not fitted .* gwr_linear"):
-        enter(BucketRouting.build(state, router="mlp"))
+        BucketRouting.build(state, router="mlp").check(tiny("llama"))
     made = BucketRouting.build(made_state(C))
-    assert (made.window, made.n_sink, made.visited) == (4, 1, 4), "what it was fitted for"
+    assert (made.window, made.n_sink, made.visited) == (4, 1, 4)

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.errors import BadSetting, NotFitted
+from analysis.errors import BadSetting
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
-from analysis.methods.base import Method
 from analysis.methods.duo_attention import heads_of_file
 from analysis.methods.evicting import attention_weights, evict
 from analysis.methods.eviction import RULES, eviction_scores
@@ -18,154 +17,121 @@ from analysis.models import load_model
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran
 from analysis.seam.cache import DynamicCache, cache_bytes, sees_all
-from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
+from tests.made.passes import logits, seen
+from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
 
 MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
 
 
 def made(name, **settings):
-    """A method of this name; DuoAttention with scores of its heads."""
+    """A method of this name; DuoAttention with scores of its heads, windows that fit short texts."""
     fitted = Fitted("duo_attention", {"far": torch.arange(LAYERS * 2.0).view(LAYERS, 2)})
-    return METHODS[name].build(fitted if METHODS[name].needs else None, **settings)
+    window = {"window": 3} if "window" in vars(METHODS[name]) else {}
+    return METHODS[name].build(fitted if METHODS[name].needs else None, **window | settings)
 
 
-def states(lm, ids):
-    """Queries, keys and values of every layer."""
-    seen = {}
-
-    class Seen(Method):
-        dense = True
-
-        def prefill(self, prompt):
-            seen[prompt.layer] = prompt.query, prompt.key, prompt.value
-
-    with apply(lm, Seen()), torch.no_grad():
-        lm(ids, use_cache=False)
-    return seen
-
-
-def kept(lm, method, ids, **inputs):
-    with apply(lm, method), torch.no_grad():
-        lm(ids, use_cache=False, **inputs)
+def kept(lm, method, ids, **inputs) -> dict[int, torch.Tensor]:
+    logits(lm, ids, method, **inputs)
     return dict(method.kept_)
 
 
 @pytest.mark.parametrize("kind", ["snapkv", "tova", "keydiff"])
 def test_a_layer_keeps_what_its_scores_say(kind):
     lm, ids = tiny("llama"), token_ids(2, 40)
-    settings = {"window": 6} if kind == "snapkv" else {}
-    found = kept(lm, made(kind, ratio=0.7, **settings), ids)
-    for layer, given in states(lm, ids).items():
-        assert torch.equal(found[layer], evict(eviction_scores(kind, *given, **settings), 0.7))
-        assert (found[layer].sum(-1) == int(40 * 0.3)).all()
+    prompts = seen(lm, ids).prompts
+    for layer, stays in kept(lm, made(kind, ratio=0.7), ids).items():
+        states = prompts[layer].query, prompts[layer].key, prompts[layer].value
+        assert torch.equal(stays, evict(eviction_scores(kind, *states, window=3), 0.7))
+        assert (stays.sum(-1) == int(40 * 0.3)).all()
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "granite", "gemma3_text"])
+@pytest.mark.parametrize("family", [*BY_KIND, "granite", "gemma3_text"])
 def test_the_weights_that_decide_are_those_of_the_model(family):
     """With its own factor and soft cap, in the layers that keep the whole past."""
-    lm, ids, seen = tiny(family), token_ids(2, 40), {}
-
-    class Seen(Method):
-        dense = True
-
-        def prefill(self, prompt):
-            seen[prompt.layer] = attention_weights(prompt.query, prompt.key, 0, prompt.scoring)
-
-    with apply(lm, Seen()), torch.no_grad():
-        lm(ids, use_cache=False)
+    lm, ids = tiny(family), token_ids(2, 40)
+    prompts = seen(lm, ids).prompts
     with torch.no_grad():
         stock = lm(ids, output_attentions=True, use_cache=False).attentions
     for layer, whole in enumerate(sees_all(lm.config, LAYERS)):
-        assert not whole or torch.allclose(seen[layer], stock[layer], atol=1e-5)
+        weights = attention_weights(prompts[layer].query, prompts[layer].key, 0, prompts[layer].scoring)
+        assert not whole or torch.allclose(weights, stock[layer], atol=1e-5)
 
 
 @pytest.mark.parametrize("score", RULES)
 def test_a_layer_shares_out_its_keys_by_any_score(score):
     """As many keys in all as an even budget, those that the same rule scores best: what is kept of each head but the
     safe ones is never worth less than what another head of the layer lost."""
-    lm, ids = tiny("llama"), token_ids(1, 40)
-    seen = {}
+    lm, ids, scores_of = tiny("llama"), token_ids(1, 40), {}
 
-    class Seen(METHODS["ada_kv"]):
+    class Watched(METHODS["ada_kv"]):
         def kept_keys(self, layer, scores):
-            seen[layer] = scores
+            scores_of[layer] = scores
             return super().kept_keys(layer, scores)
 
-    found = kept(lm, Seen(ratio=0.7, score=score, safe=0.0, window=6), ids)
-    for layer, mine in found.items():
-        assert int(mine.sum()) == 2 * int(40 * 0.3)
-        assert seen[layer][mine].min() >= seen[layer][~mine].max()
-    plain = kept(lm, made(score, ratio=0.7, **({"window": 6} if score == "snapkv" else {})), ids)
-    assert {tuple(one.sum(-1).flatten().tolist()) for one in plain.values()} == {(12, 12)}
+    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6), ids).items():
+        assert int(stays.sum()) == 2 * int(40 * 0.3)
+        assert scores_of[layer][stays].min() >= scores_of[layer][~stays].max()
+    even = kept(lm, made(score, ratio=0.7), ids)
+    assert {tuple(stays.sum(-1).flatten().tolist()) for stays in even.values()} == {(12, 12)}
 
 
 def test_allocations_by_hand():
     lm, ids = tiny("llama"), token_ids(1, 40)
-    given = states(lm, ids)
-    for layer, mine in kept(lm, made("ada_kv", ratio=0.75, score="h2o"), ids).items():
-        assert torch.equal(mine, evict(eviction_scores("h2o", *given[layer]), 0.75, "layer"))
-    for mine in kept(lm, made("h2o", ratio=0.75), ids).values():
-        assert (mine.sum(-1) == 10).all() and mine[..., -5:].all()
-    counts = [int(mine[0, 0].sum()) for mine in kept(lm, made("pyramid_kv", ratio=0.5, window=4), ids).values()]
-    assert counts == [4 + 31, 4 + 16, 4 + 1], "least 16 / 20, most 32 less that"
+    prompts = seen(lm, ids).prompts
+    for layer, stays in kept(lm, made("ada_kv", ratio=0.75, score="h2o"), ids).items():
+        scores = eviction_scores("h2o", prompts[layer].query, prompts[layer].key, prompts[layer].value)
+        assert torch.equal(stays, evict(scores, 0.75, "layer"))
+    for stays in kept(lm, made("h2o", ratio=0.75), ids).values():
+        assert (stays.sum(-1) == 10).all() and stays[..., -5:].all()
+
+    def counts(**settings):
+        return [int(stays[0, 0].sum()) for stays in kept(lm, made("pyramid_kv", **settings), ids).values()]
+
+    assert counts(ratio=0.5, window=4) == [4 + 31, 4 + 16, 4 + 1], "least 16 / 20, most 32 less that"
     short = {"ratio": 0.25, "window": 4}  # 30 of 40 stay, and 40 < 2 (30 - 4)
-    turned = [int(mine[0, 0].sum()) for mine in kept(lm, made("pyramid_kv", **short), ids).values()]
-    assert turned == [40, 30, 20], "the line ends at what there is"
-    even = kept(lm, made("pyramid_kv", **short, short="even"), ids)
-    assert all(torch.equal(even[layer], mine) for layer, mine in kept(lm, made("snapkv", **short), ids).items())
+    assert counts(**short) == [40, 30, 20], "the line ends at what there is"
+    even, snapkv = (
+        kept(lm, method, ids) for method in (made("pyramid_kv", **short, short="even"), made("snapkv", **short))
+    )
+    assert all(torch.equal(even[layer], stays) for layer, stays in snapkv.items())
     duo = kept(lm, made("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
-    assert [mine.sum(-1).tolist() for mine in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
+    assert [stays.sum(-1).tolist() for stays in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
     assert duo[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 35, 36, 37, 38, 39]
 
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_a_model_in_float64_keeps_the_same_keys(name):
     lm, ids = tiny("llama"), token_ids(1, 40)
-    exact = copy.deepcopy(lm).double()
-    more = {"window": 3} if "window" in vars(METHODS[name]) else {}
-    mine, wanted = (kept(one, made(name, ratio=0.5, **more), ids) for one in (exact, lm))
-    assert all(torch.equal(mine[layer], wanted[layer]) for layer in range(LAYERS))
+    exact, single = (kept(one, made(name, ratio=0.5), ids) for one in (copy.deepcopy(lm).double(), lm))
+    assert all(torch.equal(exact[layer], single[layer]) for layer in range(LAYERS))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 def test_expected_attention_turns_as_the_model_does(family):
     """The mean rotation of positions to come, from the tables of the prompt alone, against the model's own tables."""
-    lm, ids = tiny(family), token_ids(1, 30)
-    found = {}
-
-    class Seen(Method):
-        dense = True
-
-        def prefill(self, prompt):
-            found["tables"] = prompt.tables
-
-    with apply(lm, Seen()), torch.no_grad():
-        lm(ids, use_cache=False)
+    lm = tiny(family)
+    tables = seen(lm, token_ids(1, 30)).prompts[0].tables
     rotary = next(module for name, module in lm.named_modules() if name.endswith("rotary_emb"))
     ahead = rotary(torch.zeros(1, 1), torch.arange(30, 62)[None])
-    for mine, own in zip(mean_rotation(found["tables"], 32), ahead, strict=True):
-        assert torch.allclose(mine.float(), own.mean(1, keepdim=True), atol=1e-5)
+    for mean, own in zip(mean_rotation(tables, 32), ahead, strict=True):
+        assert torch.allclose(mean.float(), own.mean(1, keepdim=True), atol=1e-5)
     assert mean_rotation(None, 32) is None
 
 
 @pytest.mark.parametrize("name", MEMORY)
-def test_nothing_evicted_is_dense(name):
+def test_nothing_evicted_is_dense_and_a_prompt_reads_itself_densely(name):
     lm, ids = tiny("llama"), token_ids(2, 40)
-    more = {"window": 3, "n_sink": 2} if name == "duo_attention" else {}
-    with apply(lm, Method()), torch.no_grad():
-        wanted = lm(ids, use_cache=False).logits
-    with apply(lm, made(name, ratio=0.0, cut=20, **more)), torch.no_grad():
-        assert torch.equal(lm(ids, use_cache=False).logits, wanted)
-    with apply(lm, made(name, ratio=0.8, cut=20, **more)), torch.no_grad():
-        changed = (lm(ids, use_cache=False).logits - wanted).abs()
+    sinks = {"n_sink": 2} if name == "duo_attention" else {}
+    wanted = logits(lm, ids)
+    assert torch.equal(logits(lm, ids, made(name, ratio=0.0, cut=20, **sinks)), wanted)
+    changed = (logits(lm, ids, made(name, ratio=0.8, cut=20, **sinks)) - wanted).abs()
     assert changed[:, :20].max() == 0 and changed[:, 21:].max() > 1e-3
 
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
     """Several tokens after the prompt, then one: as the masked path; and a second question on the same cache."""
-    lm, ids = tiny("llama"), token_ids(2, 60)
-    method = made(name, ratio=0.75, **({"window": 3} if "window" in vars(METHODS[name]) else {}))
+    lm, ids, method = tiny("llama"), token_ids(2, 60), made(name, ratio=0.75)
     questions = ids[:, 40:50], ids[:, 50:60]
 
     def ask(past, question):
@@ -179,40 +145,31 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
         wanted = [ask(copy.deepcopy(past), question) for question in questions]
     with apply(lm, method, kernels=True), torch.no_grad():
         past = past_of(lm(ids[:, :40], **as_past(lm, method.cache(lm))))
-        held = sum(int(one.sum()) for one in method.kept_.values()) * 2 * 8 * 4
+        held = sum(int(stays.sum()) for stays in method.kept_.values()) * 2 * 8 * 4
         assert cache_bytes(past) == (held, held), "bytes of keys and values, and nothing beside"
         assert past.get_seq_length() == 40
-        found = [ask(copy.deepcopy(past), question) for question in questions]
-        assert {(one.phase, one.kernel) for one in ran(lm)} == {
-            ("prefill", "dense, then compacted"),
-            ("continued", "compacted cache"),
-            ("decode", "compacted cache"),
-        }
+        answers = [ask(copy.deepcopy(past), question) for question in questions]
+        kernels = {entry.phase: entry.kernel for entry in ran(lm)}
+        assert kernels == {"prefill": "dense, then compacted"} | dict.fromkeys(
+            ("continued", "decode"), "compacted cache"
+        )
     if name != "duo_attention":
         assert held == dense / 4 or name == "pyramid_kv" and abs(held / dense - 0.25) < 0.025
-    for mine, right in zip(found, wanted, strict=True):
-        assert (mine - right).abs().max() < 1e-5
+    for answer, right in zip(answers, wanted, strict=True):
+        assert (answer - right).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_padding_begins_no_text(family):
+@pytest.mark.parametrize(("family", "sliding"), [("llama", set()), ("mistral", {0, 1, 2}), ("gemma2", {0, 2})])
+def test_padding_begins_no_text_and_layers_with_a_window_keep_all(family, sliding):
     lm, (ids, mask) = tiny(family), left_padded(2, 40)
     places = (mask.cumsum(1) - 1).clamp(min=0)
     together = kept(lm, made("h2o", ratio=0.5), ids, attention_mask=mask, position_ids=places)
     alone = kept(lm, made("h2o", ratio=0.5), ids[1:, 5:])
-    assert (
-        together.keys()
-        == alone.keys()
-        == set(range(LAYERS)) - {"mistral": {0, 1, 2}, "gemma2": {0, 2}}.get(family, set())
-    )
-    for layer, mine in alone.items():
-        assert torch.equal(together[layer][1:, :, 5:], mine)
+    assert together.keys() == alone.keys() == set(range(LAYERS)) - sliding
+    assert all(torch.equal(together[layer][1:, :, 5:], stays) for layer, stays in alone.items())
 
 
-def test_heads_are_scored_on_a_text_or_read_from_a_file(tmp_path):
-    model = load_model(tiny("llama"), tokenizer=None)
-    fitted = METHODS["duo_attention"]().fit(model, token_ids(2, 48)).fitted
-    assert fitted["far"].shape == (LAYERS, 2) and bool((fitted["far"].abs() < 1e-5).all()), "48 tokens are all near"
+def test_heads_of_a_file(tmp_path):
     (tmp_path / "full_attention_heads.tsv").write_text("0.5\t1\n0\t0.25\n1\t1\n")
     assert heads_of_file(tmp_path / "full_attention_heads.tsv")["far"].tolist() == [[0.5, 1], [0, 0.25], [1, 1]]
     (tmp_path / "words.tsv").write_text("retrieval\n")
@@ -220,15 +177,16 @@ def test_heads_are_scored_on_a_text_or_read_from_a_file(tmp_path):
         heads_of_file(tmp_path / "words.tsv")
 
 
-def test_a_head_is_scored_by_what_it_gives_to_neither_the_first_token_nor_the_last_128():
+@pytest.mark.parametrize("length", [48, 256])
+def test_a_head_is_scored_by_what_it_gives_to_neither_the_first_token_nor_the_last_128(length):
     """Against dense weights in float64, of query heads that share keys; half of the queries see no far key."""
-    lm, ids = tiny("llama"), token_ids(1, 256)
+    lm, ids = tiny("llama"), token_ids(1, length)
     with torch.no_grad():
         weights = torch.cat(lm(ids, output_attentions=True, use_cache=False).attentions).double()  # [L, H, T, T]
-    i, j = torch.meshgrid(torch.arange(256), torch.arange(256), indexing="ij")
+    i, j = torch.meshgrid(torch.arange(length), torch.arange(length), indexing="ij")
     wanted = (weights * ((i - j >= 128) & (j > 0))).sum(-1).mean(-1)  # [L, H]
-    fitted = METHODS["duo_attention"]().fit(load_model(lm, tokenizer=None), ids).fitted
-    assert torch.allclose(fitted["far"].double(), wanted.view(LAYERS, 2, -1).mean(2), atol=1e-6)
+    far = METHODS["duo_attention"]().fit(load_model(lm, tokenizer=None), ids).fitted["far"].double()
+    assert torch.allclose(far, wanted.view(LAYERS, 2, -1).mean(2), atol=1e-5)
 
 
 def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
@@ -243,11 +201,7 @@ def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
         assert method.kept_keys(layer, method.key_scores(prompt))[0].tolist() == wanted
 
 
-def test_what_cannot_be_is_refused():
+def test_a_prompt_in_pieces_is_refused():
     lm = tiny("llama")
-    with pytest.raises(BadSetting, match="ratio of SnapKV is 1.0"):
-        made("snapkv", ratio=1.0)
     with pytest.raises(BadSetting, match="give the whole prompt at once"), apply(lm, made("tova", cut=30)):
         lm(token_ids(1, 20))
-    with pytest.raises(NotFitted, match="fit-method duo_attention"), apply(lm, METHODS["duo_attention"]()):
-        pass

@@ -12,46 +12,18 @@ from analysis.methods.base import Method
 from analysis.methods.focal import DENSE, FocalWeights, _Clip
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
-from analysis.seam.attention import Block, apply
+from analysis.seam.attention import apply
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.training import pretrain
 from analysis.training.focal import FocalTraining, train_temperatures
-from tests.made.tiny import FAMILIES, LAYERS, WIDTH, tiny, token_ids
+from tests.contract.test_contract import warm
+from tests.made.passes import changed_end, logits, watched
+from tests.made.tiny import LAYERS, tiny, token_ids
 
 SMALL = {"layers": 1, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 48}
 Focal, Learned = METHODS["focal"], METHODS["focal_learned"]
-
-
-def logits(lm, ids, method=None, **more):
-    with torch.no_grad(), apply(lm, method or Method(), **more):
-        return lm(ids, use_cache=False).logits
-
-
-def warm(seed=0, offset=7.5, size=0.03):
-    """Weights that keep the temperature between its limits."""
-    made = FocalWeights(LAYERS, WIDTH, offset)
-    with torch.no_grad():
-        made.w.copy_(torch.randn(LAYERS, WIDTH, generator=torch.Generator().manual_seed(seed)) * size)
-    return made
-
-
-def changed(ids):
-    other = ids.clone()
-    other[:, 30:] = token_ids(seed=9)[: len(ids), 30:]
-    return other
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_one_is_dense_exactly(family):
-    lm, ids = tiny(family), token_ids()
-    dense = logits(lm, ids)
-    assert torch.equal(logits(lm, ids, Focal(t=1.0)), dense)
-    assert torch.equal(logits(lm, ids, Focal(by_layer=(1.0,) * LAYERS)), dense)
-    assert not torch.equal(logits(lm, ids, Focal(t=0.5)), dense)
-    at_dense = Learned.build(FocalWeights(LAYERS, WIDTH), tau_max=11.4)
-    assert (logits(lm, ids, at_dense) - dense).abs().max() < 1e-3, "an untrained retrofit begins as the model is"
 
 
 def test_the_softmax_by_hand():
@@ -63,6 +35,7 @@ def test_the_softmax_by_hand():
     e = math.e
     assert weights.tolist() == pytest.approx([x / (e**4 + e**2 + 1) for x in (e**4, e**2, 1)])
     assert Focal(by_layer=(0.5, 2.0)).scale_queries(1, query, None).flatten().tolist() == [1.0, 0.5, 0.5]
+    assert Method().scale_queries(0, query, None) is query
 
 
 def test_tau_by_hand():
@@ -76,15 +49,10 @@ def test_tau_by_hand():
     assert wide.tau(rows, 32).flatten().tolist() == [5.0, 6.0, 2.5]
     padded = torch.tensor([[[0.0, 0], [2.0, 1], [4.0, 1]]])
     assert wide.tau(padded, 32).flatten().tolist()[1:] == [5.0, 6.0], "padding counts for nothing"
-    query = torch.ones(1, 1, 3, 32)
-    expected = [32**0.5 / tau for tau in (5.0, 6.0, 2.5)]
-    assert wide.scale_queries(0, query, rows)[0, 0, :, 0].tolist() == pytest.approx(expected)
-
-
-def test_a_step_of_decoding_takes_its_own_temperature():
-    rows, method = torch.tensor([[[2.0, 1], [4.0, 1], [0.5, 1]]]), Learned.build(FocalWeights(1, 4, offset=6.0))
-    whole = method.scale_queries(0, torch.ones(1, 1, 3, 32), rows)
-    assert torch.equal(method.scale_queries(0, torch.ones(1, 1, 1, 32), rows), whole[:, :, 2:])
+    scaled = wide.scale_queries(0, torch.ones(1, 1, 3, 32), rows)
+    assert scaled[0, 0, :, 0].tolist() == pytest.approx([32**0.5 / tau for tau in (5.0, 6.0, 2.5)])
+    last = wide.scale_queries(0, torch.ones(1, 1, 1, 32), rows)
+    assert torch.equal(last, scaled[:, :, 2:]), "a step of decoding takes its own temperature"
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
@@ -92,7 +60,7 @@ def test_the_literal_mean_reads_the_future_and_the_others_do_not(family):
     lm, ids = tiny(family), token_ids()
     for mean, leaks in (("prefix", False), ("token", False), ("literal", True)):
         method = Learned.build(warm(), mean=mean, tau_min=0.5, tau_max=32.0)
-        gap = (logits(lm, ids, method) - logits(lm, changed(ids), method))[:, :30].abs().max()
+        gap = (logits(lm, ids, method) - logits(lm, changed_end(ids), method))[:, :30].abs().max()
         assert (gap > 1e-3) == leaks, (mean, gap)
 
 
@@ -102,41 +70,21 @@ def test_the_last_token_of_a_literal_mean_is_that_of_the_prefix():
     assert a[0, -1] == pytest.approx(float(b[0, -1]), abs=1e-6) and not torch.allclose(a, b)
 
 
-def test_generation_with_a_cache_equals_without():
-    for method in (Focal(t=0.6), Learned.build(warm()), Learned.build(warm(), mean="token")):
-        for family in ("llama", "mistral"):
-            lm, ids = tiny(family), token_ids(1, 20)
-            for kernels in (False, True):
-                with apply(lm, method, kernels=kernels):
-                    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
-                    assert torch.equal(lm.generate(ids, **options), lm.generate(ids, use_cache=False, **options))
-    with apply(tiny("llama"), Learned.build(warm(), mean="literal")):
-        with pytest.raises(BadSetting, match="token by token"):
-            tiny("llama").generate(token_ids(1, 9), max_new_tokens=3)
-
-
 def test_the_temperature_acts_before_the_soft_cap():
-    lm, ids, seen = tiny("gemma2"), token_ids(1, 20), {}
-    for name, method in {"plain": Method(), "sharp": Focal(t=0.5)}.items():
-        found = []
-        with torch.no_grad(), apply(lm, method, watch=lambda block, p, found=found: found.append(block)):
-            lm(ids, use_cache=False)
-        seen[name] = found[0].scores.double()
-    raw = torch.atanh(seen["plain"] / 2) * 2
-    inside = seen["plain"].abs() < 1.9
-    assert torch.allclose(torch.tanh(raw * 2 / 2)[inside] * 2, seen["sharp"][inside], atol=1e-3)
-    assert seen["sharp"].abs().max() <= 2
+    lm, ids = tiny("gemma2"), token_ids(1, 20)
+    plain, sharp = (watched(lm, method, ids)[0][0].scores.double() for method in (Method(), Focal(t=0.5)))
+    raw, inside = torch.atanh(plain / 2) * 2, plain.abs() < 1.9
+    assert torch.allclose(torch.tanh(raw * 2 / 2)[inside] * 2, sharp[inside], atol=1e-3)
+    assert sharp.abs().max() <= 2
 
 
 def test_all_keys_are_read():
-    lm, ids = tiny("llama"), token_ids(1, 24)
     for method in (Focal(), Learned.build(warm())):
         counter = ReadCounter(24)
-        with torch.no_grad(), apply(lm, method, watch=counter):
-            lm(ids, use_cache=False)
+        with torch.no_grad(), apply(tiny("llama"), method, watch=counter):
+            tiny("llama")(token_ids(1, 24), use_cache=False)
         reads = counter.reads(method)
         assert reads.reads_causal == reads.kv_read == pytest.approx(1.0) and not method.ceiling
-        assert "saves nothing" in type(method).__doc__
 
 
 def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():
@@ -152,46 +100,18 @@ def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():
     assert raw.grad.tolist() == [0, -1, 1, 1, 0], "at a limit only what leads back inside"
 
 
-@pytest.mark.parametrize(
-    "make, said",
-    [
-        (lambda: Focal(t=0.0), "t of Focal Attention is 0.0"),
-        (lambda: Focal(t=-1.0), "t of Focal Attention is -1.0"),
-        (lambda: Focal(t=math.nan), "t of Focal Attention is nan"),
-        (lambda: Focal(by_layer=(1.0, 0.0)), "must lie between"),
-        (lambda: Learned(tau_min=9.0, tau_max=5.0), "tau_min is 9 and lies above tau_max"),
-        (lambda: Learned(mean="later"), "one of prefix, literal, token"),
-        (lambda: FocalWeights(0, 4), "at least 1 layer"),
-        (lambda: FocalTraining(rate=2.0), "rate between 0 and 1"),
-    ],
-)
-def test_bad_settings_are_refused(make, said):
-    with pytest.raises(BadSetting, match=said):
-        make()
-
-
-def test_what_does_not_fit_a_model_is_refused(tmp_path):
-    lm = tiny("llama")
-    with pytest.raises(NotFitted, match="train some with"), apply(lm, Learned()):
-        pass
-    with pytest.raises(BadSetting, match="2 layers of width 8"), apply(lm, Learned.build(FocalWeights(2, 8))):
-        pass
-    with pytest.raises(BadSetting, match="2 temperatures"), apply(lm, Focal(by_layer=(1.0, 1.0))):
-        pass
-    with pytest.raises(NotFitted, match="'x.safetensors'"):
-        FocalWeights.load(tmp_path / "x.safetensors")
-    (tmp_path / "x.safetensors").write_bytes(b"torn")
-    with pytest.raises(BadSetting, match="damaged"):
-        FocalWeights.load(tmp_path / "x.safetensors")
-
-
 def test_weights_come_back_from_a_file(tmp_path):
-    made = warm(offset=6.5)
-    made.save(tmp_path / "a" / "learned.safetensors", kind="trained", mean="token", tau_max=11.0)
-    again = FocalWeights.load(tmp_path / "a" / "learned.safetensors")
-    assert torch.equal(again.w, made.w) and again.offset == 6.5 and again.about["kind"] == "trained"
+    path, made = tmp_path / "a" / "learned.safetensors", warm()
+    with pytest.raises(NotFitted, match="'learned.safetensors'"):
+        FocalWeights.load(path)
+    made.save(path, kind="trained", mean="token", tau_max=11.0)
+    again = FocalWeights.load(path)
+    assert torch.equal(again.w, made.w) and again.offset == 7.5 and again.about["kind"] == "trained"
     method = Learned.build(again, tau_min=4.0)
     assert (method.mean, method.tau_min, method.tau_max) == ("token", 4.0, 11.0)
+    path.write_bytes(b"torn")
+    with pytest.raises(BadSetting, match="damaged"):
+        FocalWeights.load(path)
 
 
 def test_training_moves_the_temperatures_and_leaves_the_model():
@@ -206,12 +126,8 @@ def test_training_moves_the_temperatures_and_leaves_the_model():
         assert torch.equal(p, before[name][0]) and p.requires_grad == before[name][1] and p.grad is None
     with pytest.raises(BadSetting, match="needs 256"):
         train_temperatures(model, ids[:100], plan)
-
-
-def test_the_block_knows_nothing_of_temperatures():
-    """The base class changes no query, so every other method computes what it did."""
-    query = torch.randn(1, 2, 3, 4)
-    assert Method().scale_queries(0, query, None) is query and Block.__dataclass_fields__["scores"]
+    with pytest.raises(BadSetting, match="rate between 0 and 1"):
+        FocalTraining(rate=2.0)
 
 
 @pytest.mark.slow
@@ -231,17 +147,19 @@ def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attenti
     numbers = STUDIES["pretrain"](corpus=str(tmp_path / "corpus"), output=str(out), **sizes, context=context).numbers
     assert numbers["tokens"] == 6 * 128 and not (out / "focus").exists()
     text = context.add_text("words", words)
-    ask = {"model": str(out), "text": text, "window": 64, "context": context}
+
+    def evaluate(method):
+        ask = {"model": str(out), "text": text, "window": 64, "methods": [{"name": method}]}
+        return STUDIES["evaluate"](**ask, context=context).numbers["rows"][0]
+
     if attention == "focal":
         assert not (out / "focal").exists()
         with pytest.raises(NotFitted, match="no learned temperatures"):
-            STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}])
-        assert [row["method"] for row in STUDIES["evaluate"](**ask, methods=[{"name": "focal"}]).numbers["rows"]] == [
-            "focal"
-        ]
+            evaluate("focal_learned")
+        assert evaluate("focal")["method"] == "focal"
         return
     weights = FocalWeights.load(out / FocalWeights.place)
     assert weights.w.abs().max() > 0 and weights.about["kind"] == "trained", "they were trained with the model"
-    row = STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}]).numbers["rows"][0]
+    row = evaluate("focal_learned")
     assert row["settings"] == {"mean": "prefix", "tau_min": 5.0, "tau_max": 10.0} and row["reads_causal"] == 1
     assert "focal_learned" in [one.name for one in candidates(context, context.model(str(out)), None)]

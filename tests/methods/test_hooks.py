@@ -14,7 +14,7 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.evicting import Evicting
-from analysis.seam.attention import apply
+from tests.made.passes import logits
 from tests.made.tiny import tiny, token_ids
 
 MOST_HOOKS = 12
@@ -52,10 +52,8 @@ def test_a_setting_outside_its_range_is_refused_by_its_name(name):
                 METHODS[name](**{field.name: value})
 
 
-def logits(method) -> torch.Tensor:
-    lm = tiny("llama")
-    with apply(lm, method), torch.no_grad():
-        return lm(token_ids()).logits
+def of_llama(method) -> torch.Tensor:
+    return logits(tiny("llama"), token_ids(), method)
 
 
 def test_a_method_with_former_names_computes_what_it_did():
@@ -83,8 +81,8 @@ def test_a_method_with_former_names_computes_what_it_did():
 
     assert sorted(str(one.message).split()[0] for one in seen) == ["Former.keep", "Former.sharpen", "Inheriting.keep"]
     assert seen[0].filename == __file__
-    assert torch.equal(logits(Former()), logits(Now())) and torch.equal(logits(Inheriting()), logits(Now()))
-    assert not torch.equal(logits(Now()), logits(Method()))
+    assert torch.equal(of_llama(Former()), of_llama(Now())) and torch.equal(of_llama(Inheriting()), of_llama(Now()))
+    assert not torch.equal(of_llama(Now()), of_llama(Method()))
 
 
 def test_an_evicting_method_with_former_names_keeps_the_same_keys():
@@ -99,7 +97,7 @@ def test_an_evicting_method_with_former_names_keeps_the_same_keys():
                 return super().stay(layer, worth)
 
     method = Newest(ratio=0.75)
-    logits(method)
+    of_llama(method)
     kept = method.kept_[0][0, 0]
     assert kept.sum() == len(kept) // 4 and bool(kept[-(len(kept) // 4) :].all())
 
