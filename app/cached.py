@@ -3,32 +3,52 @@
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from analysis import available, places
+from analysis import places
 from analysis.commands import request as requested
+from analysis.commands.text import Model
 from analysis.corpus import natural_samples, sample_texts, text_hash
 from analysis.declaration.command import Command
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted, spell_bytes
+from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted
 from analysis.runs.stored import StoredStudy, read_study, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
-CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
-SPENT = "_spent"  # of the session: predicted seconds of what was computed while one page is drawn, asked by nobody
-WANTED = "_wanted"  # of the session: requests that one button asked for while one page is drawn
-SEEN = "_seen"  # of the session: id -> run whose tables were read, while one page is drawn
-DRAWN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
+DRAWING = "_drawing"  # of the session
+BEGIN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
+
+
+@dataclass
+class Drawing:
+    """What one drawing of a page, or of a part that is redrawn alone, has gathered so far."""
+
+    cards: dict[str, Run] = field(default_factory=dict)  # model -> its card
+    runs: dict[str, Run] = field(default_factory=dict)  # id -> run whose tables were read
+    seconds: float = 0.0  # predicted, of what was computed though nobody asked for it
+    wanted: list[Command] = field(default_factory=list)  # what one button asked for together
+    coded: set[str] = field(default_factory=set)  # verbs whose code the page has shown
+    in_view: dict[str, object] = field(default_factory=dict)  # control -> value that is shown without being chosen
+
+
+@dataclass(frozen=True)
+class Due:
+    """What a request will cost here: its price, what is too much about it in words (None: nothing), and whether that is
+    memory, which it cannot do without."""
+
+    price: Price
+    over: str | None
+    refused: bool = False
 
 
 def takes_requests(place: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -49,16 +69,6 @@ def takes_requests(place: int = 0) -> Callable[[Callable[..., Any]], Callable[..
     return of_function
 
 
-@dataclass(frozen=True)
-class Due:
-    """What a request will cost here: its price, what is too much about it in words (None: nothing), and whether that is
-    memory, which it cannot do without."""
-
-    price: Price
-    over: str | None
-    refused: bool = False
-
-
 @st.cache_resource(show_spinner=False)
 def store() -> RunStore:
     """The run store of this installation, one for all sessions."""
@@ -67,11 +77,21 @@ def store() -> RunStore:
 
 @st.cache_resource(show_spinner=False)
 def jobs() -> Jobs:
-    """The worker's client, one for all sessions; the bundled model starts to load behind the first page, once that had
-    time to be drawn."""
+    """The worker's client, one for all sessions. The bundled model begins to load once the first page had time to be
+    drawn."""
     client = Jobs(store())
-    client.warm(after=DRAWN)
+    client.warm(after=BEGIN)
     return client
+
+
+def drawing() -> Drawing:
+    """The present drawing of the page."""
+    return st.session_state.setdefault(DRAWING, Drawing())
+
+
+def drawn_anew() -> None:
+    """A page, or a part of it, is about to be drawn."""
+    st.session_state[DRAWING] = Drawing()
 
 
 @st.cache_data(show_spinner=False)
@@ -125,29 +145,18 @@ def find_run(run_id: str) -> Run | None:
         return None
 
 
+@functools.lru_cache(64)
+def card_request(model: str) -> Model:
+    """The request of a model's card: one object, so that it is spelled and hashed once."""
+    return Model(model=model)
+
+
 def card(model: str | None) -> Run | None:
-    """The stored card of a model, looked up once while a page is drawn, or a part of it that is redrawn alone."""
-    cards = st.session_state.setdefault(CARDS, {})
-    if model and cards.get(model) is None:
-        cards[model] = store().find("model", {"model": model})
-    return cards.get(model)
-
-
-def drawn_anew() -> None:
-    """A page, or a part of it, is about to be drawn: the cards are looked up again."""
-    st.session_state[CARDS] = {}
-    st.session_state[SEEN] = {}
-    st.session_state[SPENT] = 0.0
-    st.session_state[WANTED] = []
-
-
-def seen() -> list[Run]:
-    """The runs whose tables the page has read so far, the first one first."""
-    return list(st.session_state.get(SEEN, {}).values())
-
-
-def _note(run: Run) -> None:
-    st.session_state.setdefault(SEEN, {})[run.id] = run
+    """The stored card of a model, looked up once while a page is drawn."""
+    cards = drawing().cards
+    if model and model not in cards and (run := store().find(card_request(model))) is not None:
+        cards[model] = run
+    return cards.get(model or "")
 
 
 @takes_requests()
@@ -157,40 +166,18 @@ def due(request: Command, tokens: int | None = None, price: Price | None = None)
     model = getattr(request, "model", None)
     loaded = card(model)
     if request.verb == "model" and (size := places.weight_bytes(model, places.CACHE)):
-        price = _loading(size)
+        price = loading(size)
     price = price or predicted(store(), request, tokens or counted(request)[0], loaded)
     in_memory = loaded is None or loaded.numbers["device"] == "cpu"
     free = free_memory() if in_memory else None
     return Due(price, price.over(free), price.lacks(free))
 
 
-@st.cache_data(ttl=20, max_entries=1, show_spinner=False)
-def models_here() -> list[available.OnHand]:
-    """The models on this disk, looked for anew after a while."""
-    return available.on_hand()
-
-
-@st.cache_data(ttl=600, max_entries=50, show_spinner="Asking the Hugging Face Hub")
-def on_the_hub(name: str) -> available.OnTheHub:
-    """What the Hub says of a model. Errors: BadModel, within seconds where the Hub cannot be reached."""
-    return available.on_the_hub(name)
-
-
-def load_price(name: str) -> str | None:
-    """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights.
-    None where it is not on this disk."""
-    if store().find("model", {"model": name}) is not None:
-        return "It was loaded here before, so it is ready at once."
-    size = places.weight_bytes(name, places.CACHE)
-    return None if size is None else f"{_loading(size).sentence}; {spell_bytes(size)} of weights on this disk."
-
-
-def _loading(size: int) -> Price:
-    """What loading a model of so many bytes of weights costs."""
-    loads = [
-        (took, request) for took, _, request in store().past("model") if request["model"] != "demo"
-    ]  # that one waits
-    cards = [(took, store().find("model", request)) for took, request in loads]
+def loading(size: int) -> Price:
+    """What loading a model of so many bytes of weights costs, from all that were loaded here."""
+    # The bundled one is loaded before anybody asks for it, so that its time says nothing.
+    loads = [(took, request["model"]) for took, _, request in store().past("model") if request["model"] != "demo"]
+    cards = [(took, store().find(card_request(model))) for took, model in loads]
     done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]
     return predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
 
@@ -207,7 +194,7 @@ def _columns(identity: str, name: str, _run: Run) -> dict:
 
 def columns(run: Run, name: str) -> dict:
     """A stored table as {column: list}, shared between sessions: not to be changed."""
-    _note(run)
+    drawing().runs[run.id] = run
     return _columns(run.id + run.created, name, run)
 
 
@@ -218,7 +205,7 @@ def _array(identity: str, name: str, _run: Run):
 
 def array(run: Run, name: str):
     """A stored numpy array, shared between sessions: not to be changed."""
-    _note(run)
+    drawing().runs[run.id] = run
     return _array(run.id + run.created, name, run)
 
 
@@ -231,12 +218,6 @@ def _terms(changed: float) -> dict[str, str]:
 def glossary(term: str) -> str:
     """The glossary's paragraph about a term; it feeds every tooltip. A term without one is a programming error."""
     return _terms(GLOSSARY.stat().st_mtime)[term.lower()]
-
-
-def router_name(args: dict) -> str:
-    """The name of the router that a job with these arguments makes."""
-    label = args.get("label")
-    return f"k{args['groups']}-top{args['top']}{f'-{label}' if label else ''}"
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)  # a large one takes 2 MB, and a page shows one or two
@@ -254,6 +235,12 @@ def study(model: str, revision: str, name: str) -> tuple[StoredStudy | None, str
 def files_of_studies(model: str, revision: str) -> list[Path]:
     """The files of the studies that are stored for a model, damaged ones among them."""
     return study_files(study_folders(store(), model, revision))
+
+
+def router_name(args: dict) -> str:
+    """The name of the router that a job with these arguments makes."""
+    label = args.get("label")
+    return f"k{args['groups']}-top{args['top']}{f'-{label}' if label else ''}"
 
 
 def made_routers(model: str) -> list[str]:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis import available, places
+from analysis.commands.text import Fetch
 from analysis.errors import AnalysisError
 from analysis.limits import limits
 from analysis.runs.price import free_memory, predict, spell_bytes
@@ -20,6 +21,11 @@ WORKER = {
 RECENT = 8  # models loaded here before that are offered
 FITS = {"float32": "fits", "bfloat16": "fits in bfloat16", "8bit": "needs 8-bit", None: "too large for this machine"}
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "8bit", "4bit")
+HELD = {
+    "Precision": "auto: float32 on a processor, and above 100 million parameters bfloat16 where it multiplies faster "
+    "in it; on a GPU the checkpoint's own type. 8bit and 4bit need torchao or bitsandbytes.",
+    "Device": "spread: over all GPUs and main memory.",
+}
 ARRIVES = 1e7  # bytes a second that a download brings, until one was made here
 
 
@@ -33,6 +39,18 @@ def called(name: str) -> str:
     return ", ".join(part for part in places.how(name) if part != "auto")
 
 
+@st.cache_data(ttl=20, max_entries=1, show_spinner=False)
+def _models_here() -> list[available.OnHand]:
+    """The models on this disk, looked for anew after a while."""
+    return available.on_hand()
+
+
+@st.cache_data(ttl=600, max_entries=50, show_spinner="Asking the Hugging Face Hub")
+def _hub(name: str) -> available.OnTheHub:
+    """What the Hub says of a model. Errors: BadModel, within seconds where the Hub cannot be reached."""
+    return available.on_the_hub(name)
+
+
 def _box() -> None:
     """The models that may be chosen, how the one in use is held, and any other by its name."""
     current, listed = st.session_state["model"], limits().models
@@ -44,55 +62,43 @@ def _box() -> None:
 
 
 def _choose(now: str, listed: tuple[str, ...] | None) -> None:
-    """The list of models: those on this disk with their sizes, and those loaded here before."""
-    on_disk = {model.name: model for model in cached.models_here()} if listed is None else {}
-    offered = list(listed or dict.fromkeys(["demo", now, *_recent(), *on_disk]))
+    """The list of models: those on this disk with their sizes, and those loaded here before, the last one first."""
+    on_disk = {model.name: model for model in _models_here()} if listed is None else {}
+    before = dict.fromkeys(places.plain_name(request["model"]) for _, _, request in cached.store().past("model"))
+    offered = list(listed or dict.fromkeys(["demo", now, *list(before)[:RECENT], *on_disk]))
     fits = {name: available.fitting(model.parameters, free_memory()) for name, model in on_disk.items()}
 
-    def told(name: str) -> str:
+    def spelled(name: str) -> str:
         if name not in on_disk:
             return name
         model = on_disk[name]
         reads = f", reads {model.context:,} tokens" if model.context else ""
-        return f"{name} · {FITS[fits[name]]} · {model.family}, {millions(model.parameters)} parameters{reads}"
+        return f"{name} · {FITS[fits[name]]} · {model.family}, {_millions(model.parameters)} parameters{reads}"
 
     def chosen(name: str) -> None:
-        precision = fits.get(name, "float32")
+        precision = fits.get(name)
         chips.use_model(f"{name}@{precision}" if precision in ("bfloat16", "8bit") else name)
-        chips.close("model")
 
     help = "Whether its weights fit the main memory that is free now, in float32, bfloat16 or 8 bits."
     label = "Model" if listed else "Models on this machine"
     look = {"disabled": len(offered) == 1, "help": None if listed else help}
-    chips.choice("model", label, offered, now if now in offered else offered[0], chosen, told, **look)
+    chips.choice("model", label, offered, now if now in offered else offered[0], chosen, spelled, **look)
 
 
-def millions(parameters: int) -> str:
+def _millions(parameters: int) -> str:
     """A number of parameters in two or three digits."""
     return f"{parameters / 1e9:.3g} B" if parameters >= 1e9 else f"{parameters / 1e6:.3g} M"
-
-
-def _recent() -> list[str]:
-    """Models loaded here before, the last one first."""
-    before = [places.plain_name(request["model"]) for _, _, request in cached.store().past("model")]
-    return list(dict.fromkeys(before))[:RECENT]
 
 
 def _held(current: str) -> None:
     """Precision and device of the model in use. Another choice is loaded by a button: it may take long."""
     name, *now = places.how(current)
-    nonce, listed = st.session_state["model_chosen"], (PRECISIONS, available.devices())
+    wanted = []
     with st.container(horizontal=True, gap="small"):
-        help = (
-            "auto: float32 on a processor, and above 100 million parameters bfloat16 where it multiplies faster in it; "
-            "on a GPU the checkpoint's own type. 8bit and 4bit need torchao or bitsandbytes."
-        )
-        wanted = [
-            st.selectbox(label, kinds, kinds.index(kind) if kind in kinds else 0, key=f"{label}_{nonce}", help=help)
-            for label, kinds, kind, help in zip(
-                ("Precision", "Device"), listed, now, (help, "spread: over all GPUs and main memory."), strict=True
-            )
-        ]
+        for (label, help), kinds, kind in zip(HELD.items(), (PRECISIONS, available.devices()), now, strict=True):
+            place = kinds.index(kind) if kind in kinds else 0
+            key = f"{label}_{st.session_state['model_chosen']}"
+            wanted.append(st.selectbox(label, kinds, place, key=key, help=help))
     if wanted != now:
         wanted_name = "@".join([name, *(part for part in wanted if part != "auto")])
         if st.button(f"Load {called(wanted_name)}", key="load_held", type="primary"):
@@ -109,7 +115,7 @@ def _another() -> None:
     )
     name = (st.session_state["model_name"] or "").strip()
     try:
-        price = cached.load_price(state.CONTROLS["model"].from_address(name))
+        price: str | None = _price(state.CONTROLS["model"].from_address(name))
     except (ValueError, AnalysisError):
         price = "Type a model name and press Enter to see what loading it costs."
     if price is None:
@@ -121,43 +127,51 @@ def _another() -> None:
     widgets.trouble("model_trouble")
 
 
+def _price(name: str) -> str | None:
+    """What it costs to load a model, in words; None where it is not on this disk."""
+    if cached.store().find(cached.card_request(name)) is not None:
+        return "It was loaded here before, so it is ready at once."
+    size = places.weight_bytes(name, places.CACHE)
+    return None if size is None else f"{cached.loading(size).sentence}; {spell_bytes(size)} of weights on this disk."
+
+
 def _on_the_hub(name: str) -> None:
     """What the Hub says of a model that is not on this disk, and its download as a job."""
     try:
-        listing = cached.on_the_hub(name)
+        listing = _hub(name)
     except AnalysisError as error:
         widgets.prose(str(error), "note")
         return
-    parameters = f"{millions(listing.parameters)} parameters, " if listing.parameters else ""
-    fits = f", {FITS[available.fitting(listing.parameters, free_memory())]}" if listing.parameters else ""
+    parameters = fits = ""
+    if listing.parameters:
+        parameters = f"{_millions(listing.parameters)} parameters, "
+        fits = f", {FITS[available.fitting(listing.parameters, free_memory())]}"
     licence = f"licence {listing.licence}" if listing.licence else "no licence named"
     gated = ", gated: accept its licence on its page and set HF_TOKEN first" if listing.gated else ""
     sentence = f"{name}: {parameters}{spell_bytes(listing.size)} to download, {licence}{gated}{fits}."
     widgets.prose(sentence, "quiet")
-    before = [(took, request) for took, _, request in cached.store().past("fetch")]
-    done = [(took, run.numbers["size"]) for took, request in before if (run := cached.store().find("fetch", request))]
+    before = [(took, Fetch(**request)) for took, _, request in cached.store().past("fetch")]
+    done = [(took, run.numbers["size"]) for took, fetch in before if (run := cached.store().find(fetch))]
     price = predict(done, listing.size, guess=lambda size: size / ARRIVES)
-    jobs.run_button("Download it", "fetch", {"model": name}, "fetch_model", price=price, type="primary")
+    jobs.run_button("Download it", Fetch(model=name), "fetch_model", price=price, type="primary")
 
 
 def _load(name: str) -> None:
     """Let the worker judge a model; the one in use stays until the new one is there."""
-    st.session_state["model_trouble"] = None
     try:
-        try:
-            state.CONTROLS["model"].from_address(name)
-        except ValueError:
-            raise AnalysisError(
-                f"“{name[:60]}” is not the name of a model: give a Hugging Face id such as owner/name, or the name of "
-                "a folder in models_cache."
-            ) from None
-        asking.ask("model", {"model": name}, f"Loading {widgets.plain(name)}")
-    except AnalysisError as error:
-        st.session_state["model_trouble"] = error
+        state.CONTROLS["model"].from_address(name)
+    except ValueError:
+        st.session_state["model_trouble"] = AnalysisError(
+            f"“{name[:60]}” is not the name of a model: give a Hugging Face id such as owner/name, or the name of "
+            "a folder in models_cache."
+        )
         return
-    st.session_state["model_wanted"] = name
-    chips.close("model")
-    st.rerun()
+    with widgets.attempt("model_trouble"):
+        asking.ask(cached.card_request(name), f"Loading {widgets.plain(name)}")
+    if st.session_state["model_trouble"] is None:
+        st.session_state["model_wanted"] = name
+        chips.close("model")
+        st.rerun()
 
 
 def _loaded(open: bool) -> None:
@@ -172,9 +186,7 @@ def _loaded(open: bool) -> None:
 def _worker() -> None:
     now = cached.jobs().status()
     memory = f", {now['memory'] / 1e6:,.0f} MB" if now["memory"] else ""
-    st.caption(
-        f"Worker: {WORKER.get(now['state'], now['state'])}{memory}",
-        help="The model runs in a process of its own; stored results are shown without waiting for it.",
-    )
+    help = "The model runs in a process of its own; stored results are shown without waiting for it."
+    st.caption(f"Worker: {WORKER.get(now['state'], now['state'])}{memory}", help=help)
     if now["state"] == "silent":
         jobs.restart_button("worker_restart")

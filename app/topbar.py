@@ -4,6 +4,7 @@ A page shows the chips it uses. Every error stays in its own corner, and the cho
 """
 
 import contextlib
+from collections.abc import Collection
 from io import BytesIO
 
 import streamlit as st
@@ -16,66 +17,61 @@ from analysis.limits import limits
 from app import cached, model_box
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, basket, chips, classroom, jobs, widgets
-from app.ui.plain import plain
+from app.ui import asking, chips, report, widgets
+from app.ui.spelled import plain
 
 FILES = "Plain text in UTF-8 (.txt, .md, .py …), PDF, Word (.docx), HTML and notebooks (.ipynb); several at once."
+KEPT_HERE = "Texts and results are kept in the folder models_cache/state and are sent nowhere."
 MOST = 20  # files of one upload
 SHOWN = 20_000  # characters of a text in its chip
 
 
-def topbar(uses: str) -> None:
+def topbar(uses: Collection[str]) -> None:
     """Draw the bar; `uses` names the chips that the page has: text, model, groups. Which groups there are is known when
     the model is: a new one is waited for under the bar."""
     parts = {"text": _text, "model": model_box.chip}
     with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
-        widgets.each(*(draw for name, draw in parts.items() if name in uses.split()))
-        groups = st.container(width="content") if "groups" in uses.split() else None
+        widgets.each(*(draw for name, draw in parts.items() if name in uses))
+        groups = st.container(width="content") if "groups" in uses else None
         st.space("stretch")
-        widgets.each(classroom.menu, basket.popover, widgets.copy_link)
+        widgets.each(_view, report.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
     _arrived()
     if groups is not None:
         _groups(groups)
-    if "model" in uses.split():
-        _caution()
-
-
-def _caution() -> None:
-    """What to bear in mind about every number of the model in use."""
-    card = cached.card(st.session_state["model"])
+    card = cached.card(st.session_state["model"]) if "model" in uses else None
     if card is not None and card.numbers.get("caution"):
         widgets.prose(card.numbers["caution"], "quiet")
 
 
+def _view() -> None:
+    with st.popover("View", icon=":material/co_present:", key="view_menu"):
+        st.toggle("Classroom", key="classroom")
+        st.caption("Large type, one part after the other, no tables. The link keeps it.")
+
+
 def _text() -> None:
-    offered = sharing.shown(cached.texts(), [sample for sample, _ in cached.samples()])
-    key = st.session_state["text"]
+    offered, key = sharing.shown(cached.texts(), [sample for sample, _ in cached.samples()]), st.session_state["text"]
     chips.chip("text", offered.get(key, key), "article", lambda: _texts(offered, key))
 
 
 def _texts(offered: dict[str, str], key: str) -> None:
-    chips.choice("text", "Text", list(offered), key, _picked, lambda k: offered.get(k, k))
+    chips.choice("text", "Text", list(offered), key, use_text, lambda k: offered.get(k, k))
     nonce = st.session_state["text_chosen"]
+    upload, paste = f"upload_{nonce}", f"paste_{nonce}"
     st.file_uploader(
         "Upload text, PDF, Word, HTML or notebook files",
-        key=f"upload_{nonce}",
+        key=upload,
         on_change=_uploaded,
-        args=(f"upload_{nonce}",),
+        args=(upload,),
         accept_multiple_files=True,
         max_upload_size=documents.MAX_BYTES // 10**6,
         help=FILES,
     )
-    st.text_area(
-        "or paste it here",
-        key=f"paste_{nonce}",
-        height=140,
-        placeholder="A page or two shows most; 900 words read in a second.",
-    )
-    st.button("Read this text", on_click=_pasted, args=(f"paste_{nonce}",), type="primary", key="read_paste")
-    st.caption(
-        sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
-    )
+    look = {"height": 140, "placeholder": "A page or two shows most; 900 words read in a second."}
+    st.text_area("or paste it here", key=paste, **look)
+    st.button("Read this text", on_click=_pasted, args=(paste,), type="primary", key="read_paste")
+    st.caption(sharing.private(), help=KEPT_HERE)
     with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as expander:
         if expander.open:
             _what_is_read(key)
@@ -85,9 +81,8 @@ def _what_is_read(key: str) -> None:
     """The text in use as the model gets it, to check a document against."""
     name, text = cached.store().text(key)
     description = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
-    widgets.prose(
-        description if len(text) <= SHOWN else f"{description} Its first {SHOWN:,} characters are shown.", "quiet"
-    )
+    cut = f" Its first {SHOWN:,} characters are shown." if len(text) > SHOWN else ""
+    widgets.prose(description + cut, "quiet")
     with st.container(height=260, border=True):
         st.text(text[:SHOWN])
 
@@ -103,27 +98,22 @@ def _arrived() -> None:
     if key not in arrived:
         return
     description = cached.store().said(key)
-    hint = "Check it in the chip Text." if description else ""
-    if len(arrived) > 1:
-        hint = f"{hint} The list there has all {len(arrived)} files.".strip()
-    if description or hint:
-        widgets.prose(" ".join(filter(None, [f"{cached.texts()[key]} was read.", description, hint])), "note")
-
-
-def _picked(key: str) -> None:
-    use_text(key)
-    chips.close("text")
+    facts = [description, "Check it in the chip Text."] if description else []
+    facts += [f"The list there has all {len(arrived)} files."] if len(arrived) > 1 else []
+    if facts:
+        widgets.prose(" ".join([f"{cached.texts()[key]} was read.", *facts]), "note")
 
 
 def use_text(key: str) -> None:
     """Another text: what was selected inside the old one means nothing in it."""
-    state.choose(st.session_state, text=key, pair=None, quality_token=None, query=None, tile=None)
+    state.choose(st.session_state, text=key, **dict.fromkeys(state.INSIDE_A_TEXT))
     st.session_state["text_trouble"] = st.session_state["text_arrived"] = None
 
 
 def _uploaded(name: str) -> None:
     files = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
-    if files:  # an interrupted run calls this again, when the files have been released
+    # An interrupted run calls this again, when the files have been released.
+    if files:
         _take([(file.getvalue(), file.name) for file in files])
         for file in files:
             release(file)
@@ -174,7 +164,8 @@ def bring(data: bytes, name: str) -> str:
 
 
 def _groups(place: DeltaGenerator) -> None:
-    with contextlib.suppress(AnalysisError):  # a model that cannot be loaded is said once, on the page
+    # A model that cannot be loaded is said once, on the page.
+    with contextlib.suppress(AnalysisError):
         offered = asking.routers(st.session_state["model"])
         widgets.settled("router", offered, offered[0])
         with place:
@@ -183,9 +174,4 @@ def _groups(place: DeltaGenerator) -> None:
 
 def _routers(offered: list[str]) -> None:
     label, now = "Groups, by the router that made them", st.session_state["router"]
-    chips.choice("groups", label, offered, now, _routed, help=cached.glossary("router"))
-
-
-def _routed(name: str) -> None:
-    jobs.use_router(name)
-    chips.close("groups")
+    chips.choice("groups", label, offered, now, chips.use_router, help=cached.glossary("router"))

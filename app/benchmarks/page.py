@@ -10,7 +10,7 @@ from app import cached
 from app.quality.asked import Asked
 from app.selection import state
 from app.selection.decide import BENCHMARK_ITEMS, BENCHMARK_SHOTS
-from app.ui import jobs, repeat, stored, tables, widgets
+from app.ui import jobs, repeat, studied, tables, widgets
 from app.ui.charts import SHARE, error_bars, figure, marks, safe, style
 
 NAME = "benchmarks"  # the stored study
@@ -128,7 +128,7 @@ def kept() -> None:
     """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
     that stores them."""
     st.header("The tasks of the papers", anchor=False, help=cached.glossary("benchmark score"))
-    study = stored.opened(NAME, "The tasks of the papers")
+    study = studied.opened(NAME, "The tasks of the papers")
     if study is None:
         return
     by = {title: [row for row in study.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
@@ -138,7 +138,7 @@ def kept() -> None:
                 drawn(rows, title, f"benchmark_kept_{place}")
     listed(sum(by.values(), []), "benchmark_kept", study.protocol.date)
     widgets.prose(study.notes, "quiet")
-    stored.made(study)
+    studied.made(study)
 
 
 def scores(run: Run) -> None:

@@ -8,7 +8,7 @@ from analysis.claims import Comparison
 from app import cached
 from app.budgets import budget_charts
 from app.budgets.budget_words import signed
-from app.ui import plots, stored, study, tables, widgets
+from app.ui import plots, studied, tables, widgets
 
 PAPER = "calibrated_sparse_attention"
 LIMIT = "one-sided 95% limit over those documents"
@@ -46,11 +46,11 @@ ROUTED = {
 def corpora() -> None:
     """Several corpora and contexts, as they were measured and stored, and the paper's own table."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
-    numbers = stored.opened("calibration", "The table of corpora and contexts", small=True)
+    numbers = studied.opened("calibration", "The table of corpora and contexts", small=True)
     if numbers is not None:
         columns = {name: about for name, about in CORPORA.items() if name in numbers.rows[0]}
         plots.listed(columns, numbers.rows, "budget_study", "Corpora and contexts", height=280)
-        stored.made(numbers)
+        studied.made(numbers)
     with st.expander("What the paper printed", icon=":material/menu_book:"):
         by_model: dict[str, dict[str, str]] = {}
         for cell in papers.find(PAPER, "table 1"):
@@ -66,20 +66,20 @@ def allocation() -> None:
     """Which head should get how many keys: by ranks, by ablation and evenly, with as many keys in all."""
     help = cached.glossary("keys shared out by ablation")
     st.header("By ranks or by ablation?", anchor=False, help=help)
-    numbers = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
+    numbers = studied.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
     if numbers is not None:
-        study.drawn(numbers, "budget_allocation", help, "allocation")
+        studied.drawn(numbers, "budget_allocation", help, "allocation")
 
 
 def query() -> None:
     """Whether the query matters: the stored ablation of a network that predicts how many keys a query needs."""
     st.header("Does the query matter?", anchor=False, help=cached.glossary("query router"))
-    numbers = stored.study("query-router")
+    numbers = studied.study("query-router")
     if numbers is None:
-        stored.missing("Whether the query matters", "query-router")
+        studied.missing("Whether the query matters", "query-router")
         _paper()
         return
-    stored.told("query-router", numbers)
+    studied.told("query-router", numbers)
     widgets.prose(numbers.notes, "quiet")
     rows = [row | {"change": signed(row["difference"]), "static": _static(row)} for row in numbers.rows if row["cap"]]
     with st.grid(2, min_column_width=360, gap="medium"):
@@ -95,7 +95,7 @@ def query() -> None:
         plots.draw(figure, plots.columns(rows, *ROUTED), "Perplexity at equal keys", "budget_router", "query router")
     plots.listed(ROUTED, rows, "budget_router_table", "Budgets at equal keys", height=300)
     _paper()
-    stored.made(numbers)
+    studied.made(numbers)
 
 
 def _static(row: dict) -> str:

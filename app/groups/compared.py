@@ -7,7 +7,7 @@ from analysis.commands.groups import Compare, GroupControls
 from app import cached
 from app.groups import group_charts
 from app.training import train
-from app.ui import asking, fields, jobs, plots, stored, tables, widgets
+from app.ui import asking, chips, fields, plots, studied, tables, widgets
 from app.ui.reading import rows_of
 
 BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
@@ -103,12 +103,12 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     matched = matched | {"label": [labels[group] for group in matched["group"]]}
     tables.table(MATCHING, matched, key="groups_matching", identity=f"{run.id}.{layer}", label="Groups and partners")
     if chosen != BEFORE:
-        st.button(f"Use the router {chosen}", key="groups_use_other", on_click=jobs.use_router, args=(chosen,))
+        st.button(f"Use the router {chosen}", key="groups_use_other", on_click=chips.use_router, args=(chosen,))
 
 
 def _persistence() -> None:
     """What the stored study of collapse says about groups that live through fine-tuning."""
-    study = stored.study("dominance")
+    study = studied.study("dominance")
     stability = {row["row"]: row["stability_2"] for row in study.rows} if study else {}
     ways = [f"{stability[name]:.0%} with {name}" for name in ("softmax", "sinkhorn") if name in stability]
     if ways:

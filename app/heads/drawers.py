@@ -10,7 +10,7 @@ from app.heads import one_head
 from app.heads.finder import head_table
 from app.heads.head_statistics import LETTERS, Names, cells_of
 from app.selection import state
-from app.ui import asking, offers, plots, stored, study, tables, widgets
+from app.ui import asking, offers, plots, studied, tables, widgets
 
 TRAINED_WITH = "demo"  # the study of training makes its models itself; it is stored beside this one
 NAMED = {
@@ -166,9 +166,9 @@ def _without_induction() -> None:
     """What the model in use loses without its induction heads."""
     help = cached.glossary("induction score")
     st.header("Do induction heads carry what repetition gains?", anchor=False, help=help)
-    numbers = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
+    numbers = studied.opened("induction", "Whether induction heads carry repetition", reads=False)
     if numbers is not None:
-        study.drawn(numbers, "heads_induction", help)
+        studied.drawn(numbers, "heads_induction", help)
 
 
 def _trained() -> None:
@@ -177,8 +177,8 @@ def _trained() -> None:
     st.header("Which models learn to look back?", anchor=False, help=help)
     numbers = asking.study(TRAINED_WITH, "circuit")[0]
     if numbers is None:
-        stored.missing("Which models learn to look back", "circuit", reads=False)
+        studied.missing("Which models learn to look back", "circuit", reads=False)
         return
     widgets.prose(numbers.sentence, "more")
-    stored.badge(numbers)
-    study.drawn(numbers, "heads_circuit", help)
+    studied.badge(numbers)
+    studied.drawn(numbers, "heads_circuit", help)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from app.ui import kept_text, painted
+from app.ui import export, painted
 
 LEVELS = ((0.003, "0.3–1%"), (0.01, "1–3%"), (0.03, "3–10%"), (0.1, "10–30%"), (0.3, "over 30%"))
 Weights = Sequence[float | None]  # of every token of the text, None for what the query cannot see
@@ -59,4 +59,4 @@ def show(
         crossed=crossed,
         on_token=on_token,
     )
-    kept_text.keep(tokens, paint, palette, title=f"The text, {legend}", key=key, legend="attention")
+    export.keep_text(tokens, paint, palette, title=f"The text, {legend}", key=key, legend="attention")

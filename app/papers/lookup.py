@@ -1,12 +1,13 @@
 """Where the numbers beside a printed row are: the studies stored for the model in use, and stored runs."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from analysis.benchmarks import here
+from analysis.commands import request as requested
+from analysis.declaration.command import Command
 from analysis.papers.beside import made, measuring
 from analysis.papers.ours import Beside, Job, Number
 from analysis.runs import Run
@@ -26,7 +27,7 @@ class Lookup:
     def __init__(self) -> None:
         self._model = st.session_state["model"]
         self._revision = asking.card(self._model)["revision"]
-        self._runs: dict[str, dict[str, Any] | None] = {}
+        self._runs: dict[Command, dict[str, Any] | None] = {}
 
     def __call__(self, number: Number, beside: Beside) -> Mapping[str, Any] | None:
         """The stored numbers that a number stands in: a study's, else those of the run of the row's job."""
@@ -39,14 +40,13 @@ class Lookup:
 
     def run(self, job: Job) -> dict[str, Any] | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
-        args = arguments(job)
-        if args is None or job.verb == "study":
+        request = request_of(job)
+        if request is None or job.verb == "study":
             return None
-        key = json.dumps([job.verb, args], sort_keys=True)
-        if key not in self._runs:
-            run = cached.store().find(job.verb, args)
-            self._runs[key] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
-        return self._runs[key]
+        if request not in self._runs:
+            run = cached.store().find(request)
+            self._runs[request] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
+        return self._runs[request]
 
     def job(self, beside: Beside) -> Job:
         """The row's own job, as its stored study was asked for where there is one."""
@@ -69,11 +69,11 @@ class Lookup:
 
     def measure(self, job: Job) -> None:
         """Run a job of LIVE that has no stored run yet, if that takes seconds for the model in use."""
-        args = arguments(job)
-        if job.verb not in LIVE or args is None or self.run(job) or cached.due(job.verb, args).price.slow:
+        request = request_of(job) if job.verb in LIVE else None
+        if request is None or self.run(job) or cached.due(request).price.slow:
             return
         with st.spinner("Measuring it on the heads of this model, in seconds", show_time=True):
-            cached.jobs().request(job.verb, args, timeout=PATIENCE)
+            cached.jobs().request(request.verb, request.spelled, timeout=PATIENCE)
         self._runs.clear()
 
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict[str, Any]]:
@@ -83,8 +83,8 @@ class Lookup:
         return [source["protocol"] for source in sources if source]
 
 
-def arguments(job: Job) -> dict[str, Any] | None:
-    """The arguments of a job for the model in use; None where it cannot be asked for here: without a command, a folder
+def request_of(job: Job) -> Command | None:
+    """The request of a job for the model in use; None where it cannot be asked for here: without a command, a folder
     of texts for one that reads a corpus, or the files of its benchmarks."""
     if not job.verb or (job.verb == "benchmark" and not set(job.args["tasks"]) <= set(here())):
         return None
@@ -99,7 +99,7 @@ def arguments(job: Job) -> dict[str, Any] | None:
             return None
         chosen = st.session_state["train_corpus"]
         args |= {"model": model, "corpus": chosen if chosen in folders else folders[0]}
-    return args
+    return requested(job.verb, args)
 
 
 def _rows(run: Run, name: str) -> list[dict[str, Any]]:

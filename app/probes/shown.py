@@ -9,7 +9,7 @@ from app import cached
 from app.probes import charts
 from app.probes.words import against, ruler, spread, title
 from app.selection.decide import PROBE_TASKS
-from app.ui import stored, study, tables, widgets
+from app.ui import studied, tables, widgets
 from app.ui.reading import rows_of
 
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
@@ -146,14 +146,14 @@ def _loses(label: str, rows: list[dict], able: dict[str, bool]) -> str:
 def beyond() -> None:
     """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
-    numbers = stored.opened("length-extension", "Reading twice the context")
+    numbers = studied.opened("length-extension", "Reading twice the context")
     if numbers is not None:
-        study.drawn(numbers, "probe_beyond", cached.glossary("dynamic NTK"))
+        studied.drawn(numbers, "probe_beyond", cached.glossary("dynamic NTK"))
 
 
 def recall() -> None:
     """What texts whose answers stand far before in them gave the model, as it was measured and stored."""
     st.header("Where its recall comes from", anchor=False, help=cached.glossary("recall documents"))
-    numbers = stored.opened("recall-documents", "What recall documents give")
+    numbers = studied.opened("recall-documents", "What recall documents give")
     if numbers is not None:
-        study.drawn(numbers, "probe_recall", cached.glossary("recall documents"), "recall-documents")
+        studied.drawn(numbers, "probe_recall", cached.glossary("recall documents"), "recall-documents")

@@ -7,7 +7,7 @@ from analysis.commands.quality import HeadSplit
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
-from app.ui import asking, fields, plots, stored, study, tables, widgets
+from app.ui import asking, fields, plots, studied, tables, widgets
 
 EQUAL = "equal-budget"
 WHY_LAST = (
@@ -38,15 +38,15 @@ def show() -> None:
         equal_reads()
         return
     name, title = OF[saves]
-    numbers = stored.opened(name, title)
+    numbers = studied.opened(name, title)
     if numbers is not None:
-        study.drawn(numbers, f"quality_{name}", name=name)
+        studied.drawn(numbers, f"quality_{name}", name=name)
 
 
 def equal_reads() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
     st.header("Equal reads", anchor=False, help=cached.glossary("equal reads"))
-    numbers = stored.opened(EQUAL, "Every method at the same budgets")
+    numbers = studied.opened(EQUAL, "Every method at the same budgets")
     if numbers is None:
         return
     means = numbers.numbers["means"]
@@ -63,10 +63,10 @@ def equal_reads() -> None:
     widgets.settled("equal_panel", [None, *titles], None)
     default = st.session_state["equal_panel"] or titles[0]
     chosen = fields.pick(st.selectbox, "Text and context", titles, "equal_panel", default, width=480)
-    study.one(numbers, chosen, "equal", cached.glossary("equal reads"))
+    studied.one(numbers, chosen, "equal", cached.glossary("equal reads"))
     widgets.prose(numbers.notes, "quiet")
-    study.rows(EQUAL, numbers, "equal")
-    stored.made(numbers)
+    studied.rows(EQUAL, numbers, "equal")
+    studied.made(numbers)
 
 
 def split(choice: Asked) -> None:

@@ -13,7 +13,7 @@ from app.routing import cost, curves, one_token, own_texts, routed_heads
 from app.routing.bucket_routers import LEFT_OUT
 from app.selection import state
 from app.selection.sparsify import PARTITIONS, ROUTE_ON, ROUTE_TABS
-from app.ui import asking, fields, stored, take, widgets
+from app.ui import asking, fields, studied, take, widgets
 from app.ui.tabs import tabs
 
 READING = "Reading the stored curves"
@@ -73,7 +73,7 @@ def _made(model: str) -> str:
 
 def _without(card: dict) -> None:
     """Nothing is stored for this model: the command, and the form that measures on the reader's texts."""
-    stored.missing("Bucket routing", "routing")
+    studied.missing("Bucket routing", "routing")
     _distance([{"min_distance": distance} for distance in (16, 64, 256, 1024)])
     with widgets.guarded():
         own_texts.show(card)

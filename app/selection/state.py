@@ -12,6 +12,7 @@ from app.selection.controls import CONTROLS
 
 CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
 WRITTEN = "_written"  # name -> text, what this session last put into the URL
+INSIDE_A_TEXT = ("pair", "quality_token", "query", "tile")  # controls that mean nothing in another text
 LINKED = "_linked"  # names that the URL brought into this run: a link was opened
 
 

@@ -4,7 +4,7 @@ how long a moved slider takes."""
 import streamlit as st
 
 from app import cached
-from app.ui import asking, stored, study, widgets
+from app.ui import asking, studied, widgets
 
 MEASURED_WITH = "demo"  # attention and models of random weights need no trained one; sliders are moved on this one
 STUDIES = {  # the study -> (its question, what it is called where it is missing, a glossary term)
@@ -29,9 +29,9 @@ def _one(name: str) -> None:
     files = [file for file in asking.study_names(MEASURED_WITH) if file == name or file.startswith(f"{name}-")]
     studies = {file: asking.study(MEASURED_WITH, file)[0] for file in files}
     if not any(studies.values()):
-        stored.missing(title, name, reads=False)
+        studied.missing(title, name, reads=False)
     for file, found in studies.items():
         if found is not None:
             widgets.prose(found.sentence, "more")
-            stored.badge(found)
-            study.drawn(found, f"speed_{file}", help, file)
+            studied.badge(found)
+            studied.drawn(found, f"speed_{file}", help, file)

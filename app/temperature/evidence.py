@@ -6,7 +6,7 @@ import streamlit as st
 from analysis import papers
 from app import cached
 from app.selection.sparsify import FOCAL_STUDIES
-from app.ui import plots, stored, study, tables, widgets
+from app.ui import plots, studied, tables, widgets
 
 PAPER = "focal_attention"
 TABLES = {
@@ -24,9 +24,9 @@ def _predictions() -> None:
     """Every domain, by position and layer by layer."""
     help = cached.glossary("perplexity against the temperature")
     st.header("What it does to the predictions", anchor=False, help=help)
-    numbers = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
+    numbers = studied.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
     if numbers is not None:
-        study.drawn(numbers, "temperature_study", help)
+        studied.drawn(numbers, "temperature_study", help)
 
 
 def _trained() -> None:
@@ -38,9 +38,9 @@ def _trained() -> None:
     st.segmented_control("Study", list(titles), key="trained_with", **look)
     name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
-    numbers = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
+    numbers = studied.opened(name, f"Training small models with a temperature ({title.lower()})")
     if numbers is not None:
-        study.drawn(numbers, "trained", help, name)
+        studied.drawn(numbers, "trained", help, name)
 
 
 def _printed() -> None:
@@ -85,5 +85,5 @@ def _best() -> str:
 
 
 def _rows(name: str) -> list[dict]:
-    found = stored.study(name)
+    found = studied.study(name)
     return found.rows if found else []

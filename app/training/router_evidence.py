@@ -12,7 +12,7 @@ from app import cached
 from app.selection import state
 from app.selection.evidence import COLLAPSE_MEASURES, COLLAPSE_ROWS, ROUTER_TEMPERATURES
 from app.training import training_charts
-from app.ui import asking, fields, plots, stored, study as study_panels, tables, widgets
+from app.ui import asking, fields, plots, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
 PATHS, SHARE, SAME = (cached.glossary(term) for term in ("paths of collapse", DOMINANCE, "stability"))
@@ -65,7 +65,7 @@ TRAP = 3  # iterations at which groups look nearly balanced and are not
 
 def collapse() -> None:
     """The study's sentence, curves over the steps, table 8 and the two phases beside the paper's numbers."""
-    study = stored.opened("dominance", "Routing collapse")
+    study = studied.opened("dominance", "Routing collapse")
     if study is None:
         return
     measures = {name: title for name, (title, _) in COLLAPSE_MEASURES.items()}
@@ -90,7 +90,7 @@ def collapse() -> None:
     _table_8(study)
     _phases(study)
     widgets.prose(study.notes, "quiet")
-    stored.made(study)
+    studied.made(study)
 
 
 def _table_8(study: StoredStudy) -> None:
@@ -178,11 +178,11 @@ def causality() -> None:
     """Does the printed rule read the future, and what does that gain? The difference with its interval, agreement by
     layer, every arm with its verdict."""
     router = st.session_state["router"]
-    study = stored.study(name := f"causality-{router}")
+    study = studied.study(name := f"causality-{router}")
     if study is None:
-        stored.missing(f"The causality of the router {router}", "causality", small=True, router=router)
+        studied.missing(f"The causality of the router {router}", "causality", small=True, router=router)
         return
-    stored.told(name, study)
+    studied.told(name, study)
     term, numbers = "literal and causal membership", study.numbers
     with st.grid(2, min_column_width=420, gap="large"):
         rows = numbers["literal_minus_causal"]
@@ -201,7 +201,7 @@ def causality() -> None:
         "hard skip pairs. Left of zero in the chart, the future helps.",
         "quiet",
     )
-    stored.made(study)
+    studied.made(study)
 
 
 # --- ablations --------------------------------------------------------------------------------------------------------
@@ -213,14 +213,14 @@ def ablations() -> None:
     studies = {name: asking.study(model, name)[0] for name in asking.study_names(model) if shown_here(name)}
     names = [name for name, study in studies.items() if study and study.panels]
     if not names:
-        stored.missing("An ablation", "NAME")
+        studied.missing("An ablation", "NAME")
         st.caption(f"The names of the studies stand in: {PROGRAM} study --help")
         return
     widgets.settled("ablation", [None, *names], None)
     default = st.session_state["ablation"] or names[0]
     chosen = fields.pick(st.selectbox, "Study", names, "ablation", default, format_func=_titled, width=480)
-    stored.told(chosen, studies[chosen])
-    study_panels.drawn(studies[chosen], "ablation", name=chosen)
+    studied.told(chosen, studies[chosen])
+    studied.drawn(studies[chosen], "ablation", name=chosen)
 
 
 def shown_here(name: str) -> bool:

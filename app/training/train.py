@@ -11,7 +11,7 @@ from app import cached
 from app.selection import state
 from app.selection.evidence import BALANCES, GATES, PHASES, READINGS
 from app.training import training_charts, training_requests
-from app.ui import asking, chips, fields, jobs, plots, repeat, stored as stored_studies, tables, widgets
+from app.ui import asking, chips, fields, jobs, plots, repeat, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
 ARMS = {
@@ -73,7 +73,7 @@ def tab() -> None:
         _perplexities(facts, stored.id if stored else facts["name"])
     if stored is not None:
         _use(stored)
-    if cost := stored_studies.study("step-cost"):
+    if cost := studied.study("step-cost"):
         processor = cost.numbers["protocol"].get("processor", "this machine")
         widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
     repeat.drawer(request.but(corpus="DIR").command_line())
@@ -198,7 +198,7 @@ def _use(run: Run) -> None:
     if run.request["phase"] == 2:
         st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
     elif name != st.session_state["router"]:
-        st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
+        st.button(f"Use the router {name}", key="train_use", on_click=chips.use_router, args=(name,))
 
 
 def _router(facts: dict) -> None:

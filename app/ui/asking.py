@@ -1,12 +1,14 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from analysis.commands.text import Inspect
 from analysis.declaration.command import Command
 from analysis.runs import Run
 from analysis.runs.price import LIVE, spell, together
@@ -21,8 +23,8 @@ USUAL = "k8-top1"  # the router every model has: a study fits it when it is miss
 LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, request, tokens, run of the part)
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
 STOPPED = "_stopped"  # of the session: the request that was cancelled
-DRAWN = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
-UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
+BARS = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
+SKELETON = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
 
 
 @cached.takes_requests()
@@ -37,28 +39,32 @@ def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | No
 def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`, for what was looked up and is not stored."""
     due = cached.due(request, tokens)
-    if request.verb not in UNASKED or st.session_state.get(STOPPED) == request:
-        _let(request, doing, tokens, due)
-    verb, args = request.verb, request.spelled
-    cached.store().remember(verb, args, here(due.price.seconds))
-    # the bar comes first: what follows the skeleton is hidden
-    with _told(request, draw) as tell, _waiting(f"{doing}. {due.price.sentence}."):
-        return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
+    if not request.unasked or st.session_state.get(STOPPED) == request:
+        _admit(request, doing, tokens, due)
+    cached.store().remember(request, origin(due.price.seconds))
+    # The bar comes first: what follows the skeleton is hidden.
+    place, below = st.empty(), st.empty()
+    try:
+        with _waiting(f"{doing}. {due.price.sentence}."):
+            tell = bar(place, request, below, draw)
+            return cached.jobs().compute(request.verb, request.spelled, timeout=cached.PATIENCE, tell=tell)
+    finally:
+        place.empty()
+        below.empty()
 
 
-def _let(request: Command, doing: str, tokens: int | None, due: cached.Due) -> None:
+def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due) -> None:
     """Returns when a request may be computed: what is quick, with all that this drawing of the page computed before it,
     or what somebody asked for. Else raises Waiting, with its Run button on the page."""
     if due.refused:
         offers.refused(doing, request, tokens, due)
         raise offers.Waiting
-    stopped = st.session_state.get(STOPPED) == request
-    spent = st.session_state[cached.SPENT]
-    wanted = request in st.session_state[cached.WANTED] or offers.goes(request.verb)
-    if not wanted and (stopped or due.over or spent + due.price.seconds > LIVE):
-        offers.ask_first(doing, due, request, tokens)
-    elif not wanted:
-        st.session_state[cached.SPENT] = spent + due.price.seconds - due.price.fixed
+    stopped, drawing = st.session_state.get(STOPPED) == request, cached.drawing()
+    if not (request in drawing.wanted or offers.goes(request.verb)):
+        if stopped or due.over or drawing.seconds + due.price.seconds > LIVE:
+            offers.ask_first(doing, due, request, tokens)
+        else:
+            drawing.seconds += due.price.seconds - due.price.fixed
     if stopped:
         del st.session_state[STOPPED]
 
@@ -73,18 +79,18 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
     dues = [cached.due(request, tokens) for request in missing]
     if not missing or any(due.refused for due in dues):
         return runs, False  # `compute` says what lacks
-    price = together([due.price for due in dues])
+    price, drawing = together([due.price for due in dues]), cached.drawing()
     over = next((due.over for due in dues if due.over), None)
-    if not over and st.session_state[cached.SPENT] + price.seconds <= LIVE:
+    if not over and drawing.seconds + price.seconds <= LIVE:
         return runs, False
     if not offers.goes(missing[0].verb):
         named = f"the {len(missing)} missing {noun}s" if len(missing) > 1 else f"the missing {noun}"
-        label = f"Compute {named}, ~{spell(price.seconds)}"
         try:
+            label = f"Compute {named}, ~{spell(price.seconds)}"
             offers.ask_first(doing, cached.Due(price, over), missing[0], tokens, label)
         except offers.Waiting:
             return runs, True
-    st.session_state[cached.WANTED] = missing
+    drawing.wanted = missing
     return runs, False
 
 
@@ -92,13 +98,17 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
 def in_parts(request: Command, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
     and `rest` asks for the whole under it."""
-    at_once = not part or cached.store().find(request) is not None
-    if at_once or cached.due(request, tokens).price.seconds <= LIVE:
-        return ask(request, doing, tokens, draw)
-    run = cached.store().find(request.but(**part))
+    stored = cached.store().find(request)
+    if stored is not None:
+        return stored
+    if not part or cached.due(request, tokens).price.seconds <= LIVE:
+        return compute(request, doing, tokens, draw)
+    smaller = request.but(**part)
+    run = cached.store().find(smaller)
     if run is None:
-        run = compute(request.but(**part), doing, tokens, draw)
-        st.session_state[cached.WANTED].append(request)  # the button said the price of the whole
+        run = compute(smaller, doing, tokens, draw)
+        # The button said the price of the whole.
+        cached.drawing().wanted.append(request)
     st.session_state[LATER] = subject(), request, tokens, run.id
     return run
 
@@ -106,52 +116,41 @@ def in_parts(request: Command, part: dict, doing: str, tokens: int | None = None
 def rest() -> None:
     """Under a page that was drawn from a part: ask for the whole, then draw the page anew."""
     about, *later = st.session_state.pop(LATER, [None])
-    if about != subject():
-        return
-    request, tokens, part = later
-    st.session_state[SHOWN] = about
-    ask(request, "Reading the shuffled text, a control", tokens)
-    cached.store().discard(part)
-    widgets.redraw()
+    if about == subject():
+        request, tokens, part = later
+        after(request, "Reading the shuffled text, a control", tokens, part)
 
 
 @cached.takes_requests()
-def after(request: Command, doing: str, tokens: int | None = None) -> None:
-    """Under a page that is drawn: ask for what it gets better with, then draw it anew; nothing where that is stored."""
+def after(request: Command, doing: str, tokens: int | None = None, part: str | None = None) -> None:
+    """Under a page that is drawn: ask for what it gets better with, then draw it anew; nothing where that is stored.
+    `part`: the run that it replaces."""
     if cached.store().find(request) is None:
         st.session_state[SHOWN] = subject()
-        ask(request, doing, tokens)
+        compute(request, doing, tokens)
+        if part is not None:
+            cached.store().discard(part)
         widgets.redraw()
-
-
-@contextlib.contextmanager
-def _told(request: Command, draw: Draw | None = None) -> Iterator[Tell]:
-    """The `bar` of a request, as long as it is asked for, over what `draw` draws."""
-    place, below = st.empty(), st.empty()
-    try:
-        yield bar(place, request, below, draw)
-    finally:
-        place.empty()
-        below.empty()
 
 
 def bar(place: DeltaGenerator, request: Command, below: DeltaGenerator | None = None, draw: Draw | None = None) -> Tell:
     """`tell(done, stage, seconds left, so far)`, which draws how far a request is, with Cancel: a click reruns the
     page, which ends the present run at the next `tell`, and the request with it. What there is so far is drawn `below`
     each time it is another one."""
-    drawn: list[DeltaGenerator] = []
-    drawn_so_far: list[dict] = []
+    progress: DeltaGenerator | None = None
+    drawn: dict | None = None
 
     def tell(done: float, stage: str, left: float | None, so_far: dict | None = None) -> None:
-        if not drawn:
+        nonlocal progress, drawn
+        if progress is None:
             with place.container(horizontal=True, vertical_alignment="center"):
-                drawn.append(st.empty())
-                key = f"stop_{next(DRAWN)}"
+                progress = st.empty()
+                key = f"stop_{next(BARS)}"
                 st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(request,))
         about = "" if left is None else f", about {spell(left)} left"
-        drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
-        if draw is not None and below is not None and so_far is not None and so_far not in drawn_so_far:
-            drawn_so_far[:] = [so_far]
+        progress.progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
+        if draw is not None and below is not None and so_far is not None and so_far != drawn:
+            drawn = so_far
             with below.container():
                 draw(so_far)
 
@@ -167,15 +166,15 @@ def _stop(request: Command) -> None:
 def _waiting(sentence: str) -> Iterator[None]:
     """What stands on the page while the worker answers. What was said of another page, text or model is hidden behind a
     skeleton; of the same ones it stays, in grey."""
-    if st.session_state.get(SHOWN) == subject():
-        with st.spinner(sentence, show_time=True):
-            yield
-        return
     place = st.empty()
     try:
-        with place.container(), st.spinner(sentence, show_time=True):
-            blocks = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
-            st.html(blocks)
+        with contextlib.ExitStack() as stack:
+            same = st.session_state.get(SHOWN) == subject()
+            if not same:
+                stack.enter_context(place.container())
+            stack.enter_context(st.spinner(sentence, show_time=True))
+            if not same:
+                st.html(SKELETON)
             yield
     finally:
         place.empty()
@@ -186,7 +185,7 @@ def subject() -> tuple:
     return tuple(st.session_state.get(name) for name in ("page_shown", "model", "text"))
 
 
-def here(seconds: float) -> dict:
+def origin(seconds: float) -> dict:
     """The page that is shown with its controls and the price that stood there, as a run remembers who asked for it."""
     controls = {name: raw for name, raw in state.address(st.session_state).items() if name != "job"}
     return {"page": st.session_state.get("page_shown", ""), "controls": controls, "seconds": seconds}
@@ -194,14 +193,19 @@ def here(seconds: float) -> dict:
 
 def card(model: str) -> dict:
     """The numbers of the `model` verb: sizes, routers, parity badge."""
-    stored = cached.card(model)
-    run = stored or ask("model", {"model": model}, f"Loading {model} and comparing it with the stock one")
-    return run.numbers
+    doing = f"Loading {model} and comparing it with the stock one"
+    return (cached.card(model) or compute(cached.card_request(model), doing)).numbers
+
+
+@functools.lru_cache(64)
+def _inspect(model: str, text: str, long_text: str) -> Inspect:
+    """One object for equal requests, so that it is spelled and hashed once."""
+    return Inspect(model=model, text=text, long_text=long_text)
 
 
 def inspected() -> dict:
     """The numbers of `inspect` for the chosen text: its tokens, windows, and what the model reads at once."""
-    return ask("inspect", state.study_args(st.session_state), "Counting the tokens").numbers
+    return ask(_inspect(**state.study_args(st.session_state)), "Counting the tokens").numbers
 
 
 def study(model: str, name: str) -> tuple[StoredStudy | None, str]:
@@ -217,8 +221,7 @@ def study_names(model: str) -> list[str]:
 def routers(model: str) -> list[str]:
     """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
     listed = [router["name"] for router in card(model)["routers"]] + cached.made_routers(model)
-    names = dict.fromkeys(listed) or {USUAL: None}
-    return sorted(names, key=lambda name: name != USUAL)
+    return sorted(dict.fromkeys(listed) or [USUAL], key=lambda name: name != USUAL)
 
 
 def settle_router() -> None:

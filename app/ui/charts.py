@@ -16,6 +16,7 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
 }
 GROUPS = ("#4477AA", "#E0592A", "#228833", "#AB880A", "#239ABD", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
+PROJECTED = 17  # pixels of the letters that the last row of a class reads
 MOST_POINTS = 20_000  # of a scatter
 AXIS = {"zeroline": False, "exponentformat": "none", "separatethousands": True, "automargin": True}  # 10,000, not 10k
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
@@ -52,11 +53,11 @@ def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object
     return {"data": data, "layout": shared | layout}
 
 
-def larger(figure: dict, size: int) -> dict:
-    """The figure with letters of `size` pixels, for a projector; the axes' titles and ticks follow."""
-    letters = {"font": {"size": size}}
+def larger(figure: dict) -> dict:
+    """The figure with letters for a projector; the axes' titles and ticks follow."""
+    letters = {"font": {"size": PROJECTED}}
     axes = {
-        name: axis | {"tickfont": {"size": size}, "title": axis.get("title", {}) | letters}
+        name: axis | {"tickfont": {"size": PROJECTED}, "title": axis.get("title", {}) | letters}
         for name, axis in figure["layout"].items()
         if name.startswith(("xaxis", "yaxis"))
     }

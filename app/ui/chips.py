@@ -29,6 +29,7 @@ def choice(kind: str, label: str, options: list, now: object, chosen: Callable, 
     def picked() -> None:
         if st.session_state[key] != now:
             chosen(st.session_state[key])
+            close(kind)
 
     st.selectbox(label, options, options.index(now), spell, key=key, on_change=picked, **look)
 
@@ -41,3 +42,8 @@ def close(kind: str) -> None:
 def use_model(name: str) -> None:
     """Another model: its routers, layers and heads are others."""
     state.choose(st.session_state, model=name, router=None, layer=None, group=None, head=None, pair=None)
+
+
+def use_router(name: str) -> None:
+    """Choose a router; groups and pairs of another one mean nothing in it."""
+    state.choose(st.session_state, router=name, group=None, pair=None, job=None)

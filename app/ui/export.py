@@ -1,37 +1,142 @@
-"""What leaves a page: the numbers as CSV, a chart as PNG or SVG, both into the report; stamped with their origin."""
+"""What leaves a page: numbers as CSV, charts as PNG or SVG, painted texts; all stamped with where they come from."""
 
-from collections.abc import Callable, Sequence
+import html
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from urllib.parse import urlencode
 
 import streamlit as st
 
-from app.ui import basket, stamp, tables
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import painted, report
 from app.ui.painted import part
 
+HOW = "pandas.read_csv(FILE, comment='#')"
+PROTOCOL = ("tokens", "window", "seed", "dtype", "device", "kernel", "threads")
+MOST_TOKENS = 20_000  # of a kept text
 _EXPORT = part("export", '<div class="export"></div>\n')
+
+
+def facts(title: str) -> dict[str, str]:
+    """Name -> words: title, page with its settings (its address here), model, text, the results that the page had read
+    up to here with their protocol, versions, date."""
+    chosen, runs = st.session_state, list(cached.drawing().runs.values())
+    controls = {name: raw for name, raw in state.address(chosen).items() if name != "job"}
+    card = cached.card(chosen["model"])
+    revision = f" (revision {card.numbers['revision']})" if card and "revision" in card.numbers else ""
+    text = dict(cached.samples()).get(chosen["text"]) or cached.texts().get(chosen["text"], "")
+    versions = {name: version for run in runs for name, version in (run.protocol.get("versions") or {}).items()}
+    words = {
+        "title": title,
+        "page": f"/{chosen.get('page_shown', '')}{'?' * bool(controls)}{urlencode(controls)}",
+        "model": f"{chosen['model']}{revision}",
+        "text": f"{text} ({chosen['text']})",
+        "results": "; ".join(f"{run.verb} {run.id}, computed {run.created[:16]}{_protocol(run)}" for run in runs),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "made with": f"Focuscope, {datetime.now().astimezone():%Y-%m-%d %H:%M %z}",
+    }
+    return {name: " ".join(value.split()) for name, value in words.items() if value}
+
+
+def _protocol(run: Run) -> str:
+    parts = [f"{name} {run.protocol[name]}" for name in PROTOCOL if run.protocol.get(name) is not None]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _footer(about: Mapping[str, str]) -> list[str]:
+    """The lines below an exported picture."""
+    first = [f"model {about['model']}", f"text {about['text']}", about["made with"]]
+    return [" · ".join(first), " · ".join(filter(None, [about["page"], about.get("versions")]))]
 
 
 def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: str, chart: str = "") -> dict[str, str]:
     """The buttons below a chart (its key: `chart`) or a table: `values` makes its numbers, `name` goes into the
-    names of files, `title` above the picture. Returns where it comes from (`stamp.facts`)."""
-    facts = stamp.facts(title)
+    names of files, `title` above the picture. Returns its `facts`."""
+    about = facts(title)
     st.download_button(
         "CSV",
-        lambda: tables.to_csv(values(), {"read with": stamp.HOW} | facts),
+        lambda: to_csv(values(), {"read with": HOW} | about),
         file_name=f"focuscope-{name}.csv",
         mime="text/csv",
         key=f"{key}_csv",
         icon=":material/download:",
         type="tertiary",
         on_click="ignore",
-        help=f"Lines that begin with # say where it is from; {stamp.HOW} leaves them out.",
+        help=f"Lines that begin with # say where it is from; {HOW} leaves them out.",
     )
-    data = {
-        "chart": chart,
-        "offers": ["PNG", "SVG", "Keep"] if chart else ["Keep"],
-        "name": f"focuscope-{name}",
-        "title": title,
-        "footer": stamp.footer(facts),
-    }
+    offers = ["PNG", "SVG", "Keep"] if chart else ["Keep"]
+    data = {"chart": chart, "offers": offers, "name": f"focuscope-{name}", "title": title, "footer": _footer(about)}
     place = f"{key}_export"
-    _EXPORT(key=place, data=data, on_keep_change=lambda: basket.on_keep(place, facts, values), width="content")
-    return facts
+
+    def kept() -> None:
+        report.on_keep(about, lambda: report.numbers(values()), place)
+
+    _EXPORT(key=place, data=data, on_keep_change=kept, width="content")
+    return about
+
+
+def to_csv(values: dict[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
+    """A table as CSV in UTF-8 with a byte order mark, so that a spreadsheet reads it.
+
+    `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that
+    holds a # is quoted. A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
+    """
+    lines = [f"# {name}: {_comment(value)}" for name, value in (stamp or {}).items()]
+    lines += [",".join(map(_cell, cells)) for cells in (list(values), *zip(*values.values(), strict=True))]
+    return "".join(f"{line}\r\n" for line in lines).encode("utf-8-sig")
+
+
+def _comment(value: str) -> str:
+    """One line in which no field of a spreadsheet begins with what would be run as a formula."""
+    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(value.split()).replace('"', "'"))
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell.strip():
+        cell = f"'{cell}"
+    written = "" if cell is None else str(cell)
+    return '"' + written.replace('"', '""') + '"' if re.search(r'[",#\r\n]', written) else written
+
+
+def keep_text(tokens: dict, paint: Sequence[int], palette: list[dict], *, title: str, key: str, legend: str) -> None:
+    """A button below the painted text `key` that puts it into the report under its title; the first three arguments are
+    those of `painted.painted`."""
+    about = facts(title)
+    st.button(
+        "Keep",
+        key=f"{key}_keep",
+        icon=":material/bookmark_add:",
+        type="tertiary",
+        help="Put the painted text into the report",
+        on_click=report.on_keep,
+        args=(about, lambda: text_as_html(tokens, paint, palette, legend)),
+    )
+
+
+def text_as_html(tokens: dict, paint: Sequence[int], palette: list[dict], legend: str) -> str:
+    """Legend and painted text as HTML that loads nothing, every token escaped; characters that several tokens spell are
+    written once, as on the page."""
+    pieces, strongest = list(tokens["piece"]), list(paint)
+    for start, stop, spelled in painted.characters(tokens):
+        pieces[start:stop] = [*[""] * (stop - start - 1), spelled]
+        strongest[start:stop] = [max(paint[start:stop])] * (stop - start)
+    # The share of the colour in the mix, in per cent, becomes its opacity.
+    shades = [entry["light"] + bytes([round(entry["mix"] * 2.55)]).hex() for entry in palette]
+    names = (_shaded(entry["name"], shade) for entry, shade in zip(palette, shades, strict=True))
+    body = [
+        _shaded("".join(pieces[token] for token in run), shades[entry] if entry >= 0 else "")
+        for entry, run in groupby(range(min(len(pieces), MOST_TOKENS)), key=strongest.__getitem__)
+    ]
+    cut = f"The first {MOST_TOKENS:,} of {len(pieces):,} tokens." if len(pieces) > MOST_TOKENS else ""
+    note = f"<p class=note>{cut}</p>" if cut else ""
+    caption = f"<p>{html.escape(legend)}: {' '.join(names)}</p>"
+    return f'{caption}<div style="white-space:pre-wrap;line-height:1.9">{"".join(body)}</div>{note}'
+
+
+def _shaded(words: str, shade: str) -> str:
+    escaped = html.escape(words)
+    return f'<span style="background:{shade}">{escaped}</span>' if shade else escaped

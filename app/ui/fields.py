@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.runs.brought import TEXTS, corpora
 from app import cached
 from app.selection import state
-from app.ui import basket, jobs, widgets
+from app.ui import jobs, report, widgets
 
 MOST_TEXTS = 20
 
@@ -23,7 +23,7 @@ def alone(draw: Callable[..., None], *arguments: object) -> None:
         if not with_the_page:  # the page has read its selection, and widgets above may be drawn already
             state.keep(st.session_state)
             cached.drawn_anew()
-            basket.redraw()
+            report.redraw()
             jobs.redraw()
         with_the_page = False
         with widgets.guarded():

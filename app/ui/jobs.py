@@ -1,7 +1,8 @@
 """Long jobs on a page: price before, progress while, result or one sentence after. A job outlives the tab."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -21,7 +22,7 @@ from app.ui.offers import Scope
 FRESH = "_job_fresh"  # of the session: whether a job was submitted since the page was last drawn
 SURE = 0.1  # done of a job, before which the time that is left would be a wild guess
 WAITING = ("queued", "running")
-WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
+ENDED = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
 
 @cached.takes_requests(1)
@@ -43,27 +44,28 @@ def run_button(
     what the page offers instead where that is too much. What this installation does not allow has no button.
     """
     if not limits().allows(request.verb):
-        widgets.prose(
-            f"{label}: not available in this shared demo; start Focuscope on your own machine for it.", "quiet"
-        )
+        why = f"{label}: not available in this shared demo; start Focuscope on your own machine for it."
+        widgets.prose(why, "quiet")
         return
     job = current()
     busy = job is not None and job.state in WAITING and (job.verb, job.args) == (request.verb, request.spelled)
     due = cached.due(request, tokens, price)
+    submitted = (request, due.price.seconds, instead_of)
     if offers.goes(key) and not (busy or due.refused):
-        _submit(request, due.price.seconds, instead_of)
+        _submit(*submitted)
         widgets.redraw()
     status = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
-        st.button(label, key=key, on_click=_submit, args=(request, due.price.seconds, instead_of), **look)
+        st.button(label, key=key, on_click=_submit, args=submitted, **look)
         widgets.prose(status, "quiet")
-    if due.over and not busy:
+    if busy:
+        return
+    if due.over:
         widgets.prose(f"{due.over}.", "note")
-    if due.refused and not busy:
-        offers.offer([*smaller(), *offers.of_memory(request, tokens)], due.price, key, key)
-    elif (due.over or due.price.long) and not busy:
-        offers.offer([*smaller(), *offers.of_text(request, tokens)], due.price, key, key)
+    if due.refused or due.over or due.price.long:
+        further = offers.of_memory if due.refused else offers.of_text
+        offers.offer([*smaller(), *further(request, tokens)], due.price, key, key)
 
 
 @cached.takes_requests()
@@ -72,7 +74,7 @@ def begin(request: Command, tokens: int) -> bool:
     due = cached.due(request, tokens)
     if due.price.slow or due.over or not limits().allows(request.verb):
         return False
-    _submit(request, due.price.seconds, None)
+    _submit(request, due.price.seconds)
     return True
 
 
@@ -84,13 +86,13 @@ def current() -> JobStatus | None:
         return None
 
 
-def _submit(request: Command, seconds: float, instead_of: str | None) -> None:
-    verb, args = request.verb, request.spelled
+def _submit(request: Command, seconds: float, instead_of: str | None = None) -> None:
     with widgets.attempt("job_trouble"):
         if instead_of is not None:
             cached.store().discard(instead_of)
-        cached.store().remember(verb, args, asking.here(seconds))
-        state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
+        cached.store().remember(request, asking.origin(seconds))
+        job_id = cached.jobs().submit(request.verb, request.spelled, session=_session())
+        state.choose(st.session_state, job=job_id)
         st.session_state[FRESH] = True
 
 
@@ -103,20 +105,18 @@ def strip() -> None:
     or copied page attaches to its job again. It stays in sight and renews itself; the page reruns when a job ends."""
     st.session_state[FRESH] = False
     widgets.trouble("job_trouble")
-    try:
-        linked = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
-    except BadSetting as error:
-        st.caption(widgets.plain(error))
+    linked = current()
+    if linked is None and st.session_state["job"]:
+        st.caption(f"The job {st.session_state['job']} is not known here (any more): start it again.")
         state.choose(st.session_state, job=None)
-        linked = None
-    further = [job.id for job in cached.jobs().active(_session()) if linked is None or job.id != linked.id]
-    at_work = [*([linked.id] if linked and linked.state in WAITING else []), *further]
+    first = [linked.id] if linked and linked.state in WAITING else []
+    at_work = [*first, *(job.id for job in cached.jobs().active(_session()) if linked is None or job.id != linked.id)]
     if at_work:
         _live(at_work)
     if linked and linked.state == "done":
         _done(linked)
     elif linked and linked.state not in WAITING:
-        ended(linked)
+        _ended(linked)
 
 
 def redraw() -> None:
@@ -127,68 +127,63 @@ def redraw() -> None:
 
 
 def _done(job: JobStatus) -> None:
+    makes_router = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(f"Done: {called(job)}", icon=":material/check:", color="green")
-        makes_router = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
+        st.badge(f"Done: {called(job.verb, job.args)}", icon=":material/check:", color="green")
         if makes_router and job.args.get("phase", 1) == 1:
             name = cached.router_name(job.args)
-            st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
+            st.button(f"Use the router {name}", key="job_use", on_click=chips.use_router, args=(name,), type="primary")
         if job.verb == "fetch":
             name = job.args["model"]
             st.button(f"Use {name}", key="job_use", on_click=chips.use_model, args=(name,), type="primary")
-        st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
-    if job.verb in cached.MAKE_ROUTERS and (run := cached.find_run(job.run_id)) is not None:
+        _dismiss_button()
+    if makes_router and (run := cached.find_run(job.run_id)) is not None:
         widgets.notes(run)  # what moved to the trash
 
 
-def ended(job: JobStatus) -> None:
+def _ended(job: JobStatus) -> None:
     """A job that did not finish: why, and the way on."""
-    sentence = job.error or f"“{called(job)}” {WORDS[job.state]}."
+    sentence = job.error or f"“{called(job.verb, job.args)}” {ENDED[job.state]}."
     (st.error if job.state == "failed" else st.warning)(widgets.plain(sentence))
     with st.container(horizontal=True):
         label = "Try again" if job.state == "failed" else "Resume"
         st.button(label, key="job_resume", on_click=_resume, args=(job.id,), icon=":material/replay:")
-        st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
+        _dismiss_button()
+
+
+def _dismiss_button() -> None:
+    st.button("Dismiss", key="job_dismiss", on_click=state.choose, args=(st.session_state,), kwargs={"job": None})
 
 
 @st.fragment(run_every=1)
-def _live(job_ids: list[str]) -> None:
+def _live(job_ids: Sequence[str]) -> None:
     """The strip of jobs that wait or run; it alone is drawn anew each second."""
     watched, silent = [cached.jobs().watch(job_id) for job_id in job_ids], cached.jobs().silent()
     if any(job.state not in WAITING for job in watched):
         st.rerun()
+    help = "You can close this tab: the job keeps running, and this link reopens it."
     with st.container(key="job_strip", gap="small"):
         for place, job in enumerate(watched):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job, silent.get(job.id, 0.0)))
                 if job.id in silent:
                     restart_button(f"job_restart_{job.id}")
-                st.button(
-                    "Cancel",
-                    key="job_cancel" if place == 0 else f"job_cancel_{job.id}",
-                    on_click=cancel,
-                    args=(job.id,),
-                    disabled=job.cancelling,
-                    icon=":material/close:",
-                    help="You can close this tab: the job keeps running, and this link reopens it.",
-                )
+                look = {"disabled": job.cancelling, "icon": ":material/close:", "help": help}
+                key = "job_cancel" if place == 0 else f"job_cancel_{job.id}"
+                st.button("Cancel", key=key, on_click=cancel, args=(job.id,), **look)
 
 
-def called(job: JobStatus) -> str:
-    """What a job does, in words: the registry's title of its verb, or of the named study it runs."""
-    command = STORED.get(str(job.args.get("name"))) if job.verb == "study" else COMMANDS.get(job.verb)
-    return command.brief if command else job.verb
+def called(verb: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """What runs and jobs of a verb are called: by the title of the command, or of the named study."""
+    name = str((arguments or {}).get("name"))
+    command = STORED.get(name) if verb == "study" else COMMANDS.get(verb)
+    return command.brief if command else verb
 
 
 def restart_button(key: str) -> None:
     """Offer another worker for one that was stopped or hangs."""
-    st.button(
-        "Restart the worker",
-        key=key,
-        on_click=_restart,
-        icon=":material/restart_alt:",
-        help="What it had begun begins anew, a job at its last checkpoint where it has one.",
-    )
+    help = "What it had begun begins anew, a job at its last checkpoint where it has one."
+    st.button("Restart the worker", key=key, on_click=_restart, icon=":material/restart_alt:", help=help)
 
 
 def _restart() -> None:
@@ -196,16 +191,16 @@ def _restart() -> None:
         cached.jobs().restart()
 
 
-def progress_words(job, silent: float = 0.0) -> str:
+def progress_words(job: JobStatus, silent: float = 0.0) -> str:
     """What a job is doing: place in the queue, or stage, per cent and time left; or for how many seconds its worker has
     been silent."""
     if silent:
-        return f"{called(job)}: nothing was heard of its worker for {silent:.0f} s ({job.fraction:.0%})"
+        return f"{called(job.verb, job.args)}: nothing was heard of its worker for {silent:.0f} s ({job.fraction:.0%})"
     if job.state == "queued":
-        return f"{called(job)}: waiting, number {job.queue_position} in the queue"
+        return f"{called(job.verb, job.args)}: waiting, number {job.queue_position} in the queue"
     left = "" if job.seconds_left is None or job.fraction < SURE else f", about {spell(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
-    return f"{called(job)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
+    return f"{called(job.verb, job.args)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
 
 
 def cancel(job_id: str) -> None:
@@ -217,12 +212,3 @@ def cancel(job_id: str) -> None:
 def _resume(job_id: str) -> None:
     with widgets.attempt("job_trouble"):
         state.choose(st.session_state, job=cached.jobs().resume(job_id))
-
-
-def use_router(name: str) -> None:
-    """Choose a router; groups and pairs of another one mean nothing in it."""
-    state.choose(st.session_state, router=name, group=None, pair=None, job=None)
-
-
-def _forget() -> None:
-    state.choose(st.session_state, job=None)

@@ -14,7 +14,6 @@ from app.cached import Due
 from app.selection import state
 
 SHORTEST = 256  # tokens of a text that is offered in part
-PART = 4  # a text is offered to its first quarter
 LEAST = 64  # tokens of the shortest part that is offered where the memory lacks
 GO = "_go"  # of the session: what starts when the page is drawn again, since its smaller scope was clicked
 
@@ -44,7 +43,7 @@ def of_text(request: Command, tokens: int | None) -> list[Scope]:
     if at_once and tokens > at_once and long_text == st.session_state["long_text"] == "windows":
         scopes.append(Scope("the first window only", {"long_text": "first"}, at_once / tokens))
     if tokens >= SHORTEST:
-        scopes.append(Scope("the first quarter of the text", share=1 / PART, part=1 / PART))
+        scopes.append(Scope("the first quarter of the text", share=1 / 4, part=1 / 4))
     return scopes
 
 
@@ -74,14 +73,8 @@ def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
         st.caption("Smaller:", width="content")
         for place, scope in enumerate(scopes):
             about = "" if scope.share is None else f", about {spell(price.part(scope.share))}"
-            st.button(
-                f"{scope.words}{about}",
-                key=f"{key}_smaller_{place}",
-                type="tertiary",
-                icon=":material/compress:",
-                on_click=_take,
-                args=(scope, starts),
-            )
+            look = {"type": "tertiary", "icon": ":material/compress:", "on_click": _take, "args": (scope, starts)}
+            st.button(f"{scope.words}{about}", key=f"{key}_smaller_{place}", **look)
 
 
 def goes(name: str) -> bool:
@@ -98,7 +91,7 @@ def _take(scope: Scope, starts: str) -> None:
         name, text = store.text(st.session_state["text"])
         words = scope.words.removeprefix("the ").removesuffix(" of the text")
         part_of_text = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
-        chosen |= {"text": part_of_text, "pair": None, "quality_token": None, "query": None, "tile": None}
+        chosen |= {"text": part_of_text} | dict.fromkeys(state.INSIDE_A_TEXT)
     state.choose(st.session_state, **chosen)
     st.session_state[GO] = starts
 
@@ -123,4 +116,5 @@ def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label:
         offer(of_text(request, tokens), due.price, key, request.verb)
     if not pressed:
         raise Waiting
-    place.empty()  # else it would stand above the result
+    # Else it would stand above the result.
+    place.empty()

@@ -1,9 +1,11 @@
 """A second text or a second model, which stands beside the one in use; and which of its tokens is at the same place."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 
 import streamlit as st
 
+from analysis.declaration.command import Command
 from analysis.limits import limits
 from analysis.runs import Run
 from app import cached
@@ -21,8 +23,7 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
     chosen[pick] = chosen[control] or NOTHING
 
     def switched() -> None:
-        wanted = chosen[pick]
-        state.choose(chosen, **{control: None if wanted == NOTHING else wanted})
+        state.choose(chosen, **{control: None if chosen[pick] == NOTHING else chosen[pick]})
 
     names = {NOTHING: "Nothing"} | offered
     look = {"format_func": names.get, "required": True, "on_change": switched}
@@ -30,18 +31,35 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
     return chosen[control]
 
 
-def whole(control: str, first: Run, **of_model: object) -> tuple[dict, tuple[str, str]] | None:
-    """Ask for a second text or model beside the run `first`: what its request has instead, and the names of both sides;
-    None for nothing. A second model brings its own groups, and `of_model`."""
+def beside(
+    control: str,
+    first: Run,
+    tokens: dict,
+    command: type[Command],
+    doing: str,
+    draw: Callable[[Run, dict, int, list[Run]], None],
+    **of_model: object,
+) -> None:
+    """Ask for a second text or model beside the run `first`, and draw both in two columns: `draw` gets a run, its table
+    of tokens, its place and both runs, so that they have one scale. A second model brings its own groups, and
+    `of_model`."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        second_kind = choice(control, CHOICES)
-        if second_kind == "text":
-            key, names = text(), cached.texts()
-            return {"text": key}, (names[first.request["text"]], names[key])
-        if second_kind == "model" and (second := model()) is not None:
-            changes = {"model": second, "router": asking.routers(second)[0], **of_model}
-            return changes, (first.request["model"], second)
-    return None
+        kind = choice(control, CHOICES)
+        if kind == "text":
+            key, texts = text(), cached.texts()
+            changes, names = {"text": key}, (texts[first.request["text"]], texts[key])
+        elif kind == "model" and (second_model := model()) is not None:
+            changes = {"model": second_model, "router": asking.routers(second_model)[0], **of_model}
+            names = (first.request["model"], second_model)
+        else:
+            return
+    second = asking.ask(command.from_arguments(first.request | changes), doing)
+    runs = [first, second]
+    with st.grid(2, min_column_width=420, gap="large"):
+        for place, (name, run, words) in enumerate(zip(names, runs, (tokens, None), strict=True)):
+            with st.container():
+                st.subheader(name, anchor=False)
+                draw(run, words or cached.columns(run, "tokens"), place, runs)
 
 
 def text() -> str:

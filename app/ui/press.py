@@ -12,7 +12,7 @@ import streamlit as st
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.package import installs
-from app.ui.plain import plain
+from app.ui.spelled import plain
 
 WIDTHS = {"One column": 3.25, "Two columns": 6.75}  # inches
 KINDS = {"PDF": "application/pdf", "SVG": "image/svg+xml"}

@@ -1,7 +1,11 @@
 """How a page about one text opens: its question, what the text is for the model, and the run that answers."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
+from analysis.commands.text import Model
+from analysis.declaration.command import Command
 from analysis.runs import Run
 from app import cached
 from app.selection import state
@@ -13,34 +17,31 @@ LONG = {"windows": "all windows", "first": "first window only"}
 def reading(
     question: str,
     subtitle: str,
-    verb: str,
+    command: type[Command],
     doing: str,
-    controls=None,
+    controls: Callable[[dict], dict] | None = None,
     shared: tuple[str, ...] = ("router",),
     part: dict | None = None,
     draw: asking.Draw | None = None,
     **args: object,
 ) -> tuple[Run, dict]:
-    """Open a page; returns the run of `verb` for the present selection and its table of tokens.
+    """Open a page; returns the run of `command` for the present selection and its table of tokens.
 
     `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
-    `shared`: the parts of the selection that the verb takes beside model and text.
-    `part`: arguments with which a first answer comes sooner (`asking.in_parts`). `draw`: draws
-    what is known while the request runs (`asking.ask`).
-    A request that costs much waits for its Run button, with the price beside it (`cached.ask`).
+    `shared`: the parts of the selection that the command takes beside model and text. `part`, `draw`: as in
+    `asking.in_parts`.
     """
     widgets.header(question, subtitle)
-    chosen = st.session_state
     asking.settle_router()
     inspected = asking.inspected()
     top = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
-    if inspected["windows"] > 1 or chosen["long_text"] == "first":
+    if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
         label = f"The model reads {inspected['max_positions']:,} tokens at once"
         look = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
         top.segmented_control(label, list(LONG), key="long_text", **look)
     args |= controls(inspected) if controls else {}
-    request = state.study_args(chosen, *shared, **args)
-    run = asking.in_parts(verb, request, part or {}, doing, inspected["tokens"], draw)
+    request = command.from_arguments(state.study_args(st.session_state, *shared, **args))
+    run = asking.in_parts(request, part or {}, doing, inspected["tokens"], draw)
     with top:
         widgets.source(run)
     return run, cached.columns(run, "tokens")
@@ -79,26 +80,20 @@ def model_card(model: str) -> None:
         f"moves earlier logits by at most {parity['causal_difference']:.1e}, so nothing leaks from the future.",
         "quiet",
     )
-    _other_lengths(model, card)
-    widgets.prose(sizes(card), "more")
-    if card["card"] and model == "demo":
-        st.markdown(card["card"])
-    elif card["card"]:
-        st.text(card["card"])
-
-
-def _other_lengths(model: str, card: dict) -> None:
-    """The same on a small copy of its kind, tried on loading, and beyond every window of its own, when it was run."""
     if small := card.get("small"):  # cards of an earlier version have none
         widgets.prose(f"On loading, a small copy with random weights: {_differences(small)}", "quiet")
-    args = {"model": model, "full": True}
-    run = cached.store().find("model", args)
+    request = Model(model=model, full=True)
+    run = cached.store().find(request)
     if run is None:
-        jobs.run_button("Compare at full length", "model", args, "parity_full", tokens=card["max_positions"])
-        return
-    full = run.numbers.get("full")
-    verdict = "the same" if full["same"] else "not the same"
-    widgets.prose(f"At full length, these weights are {verdict}: {_differences(full)}", "quiet")
+        jobs.run_button("Compare at full length", request, "parity_full", tokens=card["max_positions"])
+    else:
+        full = run.numbers["full"]
+        verdict = "the same" if full["same"] else "not the same"
+        widgets.prose(f"At full length, these weights are {verdict}: {_differences(full)}", "quiet")
+    widgets.prose(sizes(card), "more")
+    if card["card"]:
+        # Only the bundled card may be Markdown: another one is a stranger's.
+        (st.markdown if model == "demo" else st.text)(card["card"])
 
 
 def _differences(parity: dict) -> str:

@@ -1,4 +1,12 @@
-"""Numbers as every page spells them."""
+"""Words and numbers as every page spells them."""
+
+import re
+
+
+def plain(text: object) -> str:
+    """Text that a reader supplied, with every mark escaped that Streamlit would read as Markdown: it shows as it was
+    written."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", str(text)).replace("\n", " ")
 
 
 def size(count: float) -> str:

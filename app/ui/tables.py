@@ -1,12 +1,10 @@
 """Tables of the pages, drawn by the browser from plain columns (Streamlit's own would load pandas into the app)."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
-from app.ui import classroom
 from app.ui.painted import part
 
 MAX_ROWS = 1000
@@ -43,8 +41,15 @@ class Column:
         if self.kind == "number":
             return f"{value:,.{self.digits}f}"
         if self.kind == "share":
-            return f"{value:.{max(self.digits - 2, 0)}%}" if self.digits > 2 else f"{value:.1%}"
+            return f"{value:.{max(self.digits - 2, 1)}%}"
         return str(value)
+
+    def sent(self, values: dict[str, Sequence], name: str) -> dict:
+        """What the browser gets of the column `name` of these values."""
+        cells = list(values[name][:MAX_ROWS])
+        words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
+        about = {"label": self.title, "kind": self.kind, "help": self.help, "full": self.full, "wrap": self.wrap}
+        return about | {"values": cells, "shown": words}
 
 
 def table(
@@ -63,27 +68,14 @@ def table(
 
     `release`: a second click lets the row go (-1). Only the first 1,000 rows go to the browser, and the table says so.
     """
-    if classroom.on():
+    if st.session_state.get("classroom"):
         st.caption(f"{label}: the table is left out in classroom mode.")
         return
     total = len(next(iter(values.values()), ()))
     data = {
         "id": identity,
         "label": label,
-        "columns": [
-            {
-                "label": column.title,
-                "kind": column.kind,
-                "help": column.help,
-                "full": column.full,
-                "wrap": column.wrap,
-                "values": list(values[name][:MAX_ROWS]),
-                "shown": list(values[column.words][:MAX_ROWS])
-                if column.words
-                else [column.show(value) for value in values[name][:MAX_ROWS]],
-            }
-            for name, column in columns.items()
-        ],
+        "columns": [column.sent(values, name) for name, column in columns.items()],
         "pick": on_row is not None,
         "release": release,
         "selected": selected,
@@ -91,26 +83,3 @@ def table(
         "more": f"The first {MAX_ROWS:,} of {total:,} rows; the CSV holds all." if total > MAX_ROWS else "",
     }
     _TABLE(key=key, data=data, on_row_change=on_row or (lambda: None))
-
-
-def to_csv(values: dict[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
-    """A table as CSV in UTF-8 with a byte order mark, so that a spreadsheet reads it.
-
-    `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that
-    holds a # is quoted. A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
-    """
-    lines = [f"# {name}: {_comment(value)}" for name, value in (stamp or {}).items()]
-    rows = [",".join(_cell(cell) for cell in row) for row in (list(values), *zip(*values.values(), strict=True))]
-    return "".join(f"{line}\r\n" for line in [*lines, *rows]).encode("utf-8-sig")
-
-
-def _comment(value: str) -> str:
-    """One line in which no field of a spreadsheet begins with what would be run as a formula."""
-    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(value.split()).replace('"', "'"))
-
-
-def _cell(cell: object) -> str:
-    if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell.strip():
-        cell = f"'{cell}"
-    written = "" if cell is None else str(cell)
-    return '"' + written.replace('"', '""') + '"' if re.search(r'[",#\r\n]', written) else written

@@ -5,6 +5,7 @@ import html
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -12,51 +13,17 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import charts, classroom, export, press, tables
+from app.ui import charts, export, press, tables
 from app.ui.figure import Figure
 from app.ui.offers import Waiting
 from app.ui.painted import part
-from app.ui.plain import plain
+from app.ui.spelled import plain
 
 log = logging.getLogger("focuscope.app")
+Values = dict[str, Sequence]  # the numbers of a chart or a table: column -> its cells
 DROPPED = "_dropped"  # of the session: what was said to have gone of the link while the page was drawn
 REDRAWN = "_redrawn"  # of the session: whether `redraw` ended the last run
-STYLE = """<style>
-.fs-lead { font-size: 1.12rem; line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
-.fs-more { line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
-.fs-quiet { font-size: 0.86rem; line-height: 1.5; opacity: 0.75; margin: 0; unicode-bidi: plaintext; }
-.fs-note { font-size: 0.88rem; line-height: 1.5; max-width: 52rem; margin: 0 0 0.3rem; padding: 0.1rem 0 0.1rem 0.75rem;
-  border-left: 3px solid #B8860B; unicode-bidi: plaintext; }
-.stMainBlockContainer { padding-top: 4rem; }
-.stMainBlockContainer h1 { padding: 0.25rem 0 0; }
-.st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
-.st-key-topbar { gap: 0.5rem 0.6rem; }
-.st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.stMain:has(.fs-block) [data-stale="true"], .stMain :has(.fs-block) ~ * { display: none; }
-.fs-block { max-width: 46rem; margin-top: 1rem; border-radius: 0.5rem; background: rgba(128, 128, 128, 0.12);
-  animation: fs-breathe 2s ease-in-out infinite; }
-@keyframes fs-breathe { 50% { background-color: rgba(128, 128, 128, 0.05); } }
-.stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
-  top: 3.75rem; z-index: 90; }
-.st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
-  background: color-mix(in srgb, Canvas 92%, #1483B0); }
-.st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
-.stMain [data-testid="stButtonGroup"] [role="radiogroup"] { flex-wrap: wrap; overflow: visible; mask-image: none; }
-@media (max-width: 1380px) {
-  .st-key-topbar { gap: 0.4rem; }
-  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; padding: 0.25rem 0.6rem; }
-}
-@media (max-width: 1100px) {
-  .stMainBlockContainer { padding-left: 1.25rem; padding-right: 1.25rem; }
-  .st-key-topbar > :has(.stSpace), .st-key-topbar [data-testid="stPopoverButton"] div[aria-hidden="true"] {
-    display: none; }
-  .st-key-topbar > [class*="st-key-text_chip"] { flex: 1 1 7rem; min-width: 7rem; max-width: 14rem; }
-  .st-key-topbar > [class*="st-key-text_chip"] button { width: 100%; }
-  .st-key-view_menu p, .st-key-report p { font-size: 0; }
-}
-[class*="st-key-wide_"] { overflow-x: auto; }
-[class*="st-key-wide_"] [data-testid="stPlotlyChart"] { min-width: 36rem; }
-</style>"""
+MODES = {"lasso": [], "box": ["lasso2d"]}  # what is selected -> ways to select that it does without
 _LINK = part(
     "link",
     """<div class="link"><button type="button"></button>
@@ -81,18 +48,18 @@ def show_error(error: BaseException) -> None:
     """One sentence: what, why, what to do. Anything but our own errors is named by its class; no traceback, ever."""
     if isinstance(error, AnalysisError):
         st.error(plain(error))
-    else:
-        st.error(
-            f"This part of the page failed with {plain(type(error).__name__)}; the rest still works. "
-            "Try again, or choose another text."
-        )
+        return
+    st.error(
+        f"This part of the page failed with {plain(type(error).__name__)}; the rest still works. "
+        "Try again, or choose another text."
+    )
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[list[Exception]]:
     """A part of the page that may fail: its error takes its place and the rest of the page stays. Yields a list that
     holds the error afterwards."""
-    troubles = []
+    troubles: list[Exception] = []
     try:
         yield troubles
     except Waiting:
@@ -163,14 +130,12 @@ def layer_pills(depth: int, default: int) -> int:
     settled("layer", [None, *range(depth)], None)
     chosen = st.session_state["layer"]
     st.session_state["layer_pick"] = default if chosen is None else chosen
-    st.pills(
-        "Layer",
-        list(range(depth)),
-        key="layer_pick",
-        required=True,
-        help=cached.glossary("layer"),
-        on_change=lambda: state.choose(st.session_state, layer=st.session_state["layer_pick"]),
-    )
+
+    def picked() -> None:
+        state.choose(st.session_state, layer=st.session_state["layer_pick"])
+
+    look = {"required": True, "help": cached.glossary("layer"), "on_change": picked}
+    st.pills("Layer", list(range(depth)), key="layer_pick", **look)
     return st.session_state["layer_pick"]
 
 
@@ -182,36 +147,32 @@ def times_chance(value: float | None) -> str:
 def source(run: Run) -> None:
     """Where a result comes from: an example that came with the program, the cache, or computed just now; and what was
     read."""
-    tokens = run.protocol.get("tokens")
-    model = run.protocol.get("model")
+    tokens, model = run.protocol.get("tokens"), run.protocol.get("model")
     facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
+    origin, icon, help = f"{'from cache, ' * run.cached}computed {run.computed}", "schedule", cached.glossary("run")
+    if run.marks.imported:
+        origin, icon, help = (
+            f"from a bundle, computed {run.computed}",
+            "move_to_inbox",
+            cached.glossary("bundle (of runs)"),
+        )
+    elif run.example:
+        origin, icon = "example", "auto_stories"
+        help = "Computed when this version was made; choose another text above to compute it here."
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        origin, icon, help = f"{'from cache, ' * run.cached}computed {run.computed}", "schedule", cached.glossary("run")
-        if run.marks.imported:
-            origin, icon = f"from a bundle, computed {run.computed}", "move_to_inbox"
-            help = cached.glossary("bundle (of runs)")
-        elif run.example:
-            origin, icon = "example", "auto_stories"
-            help = "Computed when this version was made; choose another text above to compute it here."
         st.badge(origin, icon=f":material/{icon}:", color="gray", help=help)
         prose(" · ".join(fact for fact in facts if fact), "quiet")
 
 
 def router_badge(facts: dict) -> None:
     """What made the groups, with "not trained" in plain sight."""
-    trained = facts.get("kind") == "trained"
+    label, icon, colour, term = "not trained", "warning", "orange", "fit without training"
+    if facts.get("kind") == "trained":
+        label, icon, colour, term = f"trained, {facts.get('steps', 0):,} steps", "check", "green", "trained router"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if trained:
-            label, help = f"trained, {facts.get('steps', 0):,} steps", cached.glossary("trained router")
-            st.badge(label, icon=":material/check:", color="green", help=help)
-        else:
-            help = cached.glossary("fit without training")
-            st.badge("not trained", icon=":material/warning:", color="orange", help=help)
-        prose(
-            f"router {facts['name']}: {facts['groups']} groups, each token in {facts['top']}, "
-            f"window {facts['window']} tokens",
-            "quiet",
-        )
+        st.badge(label, icon=f":material/{icon}:", color=colour, help=cached.glossary(term))
+        made = f"router {facts['name']}: {facts['groups']} groups, each token in {facts['top']}"
+        prose(f"{made}, window {facts['window']} tokens", "quiet")
     ours = facts.get("perplexity_causal", facts.get("perplexity_fitted"))
     if ours and facts.get("perplexity_random") and facts.get("perplexity_dense"):
         prose(
@@ -225,38 +186,34 @@ def router_badge(facts: dict) -> None:
 
 def chart(
     figure: dict,
-    values: dict[str, Sequence] | Callable[[], dict[str, Sequence]],
+    values: Values | Callable[[], Values],
     *,
     title: str,
     key: str,
     alt: str,
     help: str | None = None,
     select: str | None = None,
-):
+) -> Any:
     """A titled chart with its numbers: CSV, PNG, SVG, and the same numbers as a table.
 
     `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
     its corners `x` and `y`.
     """
-    aside = figure["layout"].get("legend", {}).get("orientation") == "v"  # it takes too much of a telephone's width
+    # A legend aside takes too much of a telephone's width.
+    aside = figure["layout"].get("legend", {}).get("orientation") == "v"
     with st.container(key=f"wide_{key}" if aside else None):
         st.subheader(title, anchor=False, help=help)
         if not figure["data"]:  # plotly refuses a figure without a line
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
             return [] if select else None
-        if classroom.on():
-            figure = charts.larger(figure, classroom.TYPE)
-        name = re.sub(r"\W+", "-", title.lower()).strip("-")
-        marking = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
-        remove = ["toImage", "zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *marking]
-        config = {
-            "displaylogo": False,
-            "displayModeBar": True,
-            "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
-        }
+        if st.session_state.get("classroom"):
+            figure = charts.larger(figure)
+        buttons = ["toImage", "zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
+        buttons += MODES.get(select or "", ["select2d", "lasso2d"]) + ([] if select else ["pan2d", "resetScale2d"])
+        config = {"displaylogo": False, "displayModeBar": True, "modeBarButtonsToRemove": buttons}
         selection = {"on_select": "rerun", "selection_mode": [select]} if select else {}
         event = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **selection)
-        numbers(values, name, key, title, key, figure)
+        numbers(values, re.sub(r"\W+", "-", title.lower()).strip("-"), key, title, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
@@ -270,37 +227,30 @@ def new_cell(points: list[dict], key: str) -> tuple[int, int] | None:
 
 
 def numbers(
-    values: dict[str, Sequence] | Callable[[], dict[str, Sequence]],
-    name: str,
-    key: str,
-    title: str = "",
-    chart: str = "",
-    figure: dict | None = None,
+    values: Values | Callable[[], Values], name: str, key: str, title: str = "", figure: dict | None = None
 ) -> None:
-    """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of a
-    `chart`, by its key, PNG and SVG too, and of its `figure` what a paper needs. `title` stands on all of them; else
-    they are called by `name`."""
+    """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of the
+    `figure` of a chart, which has the same key, PNG and SVG too, and what a paper needs. `title` stands on all of them;
+    else they are called by `name`."""
     make = values if callable(values) else lambda: values
     with st.container(horizontal=True, gap="small", width="content"):
-        facts = export.row(make, name, key, title or name.replace("-", " ").capitalize(), chart)
+        title = title or name.replace("-", " ").capitalize()
+        facts = export.row(make, name, key, title, key if figure else "")
         if figure is not None:
             press.popover(figure, name, key, facts)
-        popover = st.popover(
-            "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
-        )
+        look = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
+        popover = st.popover("Numbers as a table", key=f"{key}_numbers", **look)
         if popover.open:
-            columns_of = make()
+            cells = make()
+            columns = {column: guess(column, list(column_cells)) for column, column_cells in cells.items()}
             with popover:
-                columns = {column: guess(column, list(cells)) for column, cells in columns_of.items()}
-                tables.table(columns, columns_of, key=f"{key}_table", identity=f"{key}{len(columns_of)}", label=name)
+                tables.table(columns, cells, key=f"{key}_table", identity=f"{key}{len(cells)}", label=name)
 
 
 def guess(name: str, cells: list) -> tables.Column:
     """How a column is shown when nothing more is known of it."""
-    defined = [cell for cell in cells if cell is not None]
-    if not defined or any(isinstance(cell, (str, bool)) for cell in defined):
-        kind = "text"
-    else:
+    defined, kind = [cell for cell in cells if cell is not None], "text"
+    if defined and not any(isinstance(cell, (str, bool)) for cell in defined):
         kind = "whole" if all(cell == int(cell) for cell in defined) else "number"
     return tables.Column(name.replace("_", " "), kind, digits=4)
 

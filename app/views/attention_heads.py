@@ -2,16 +2,17 @@
 
 import streamlit as st
 
+from analysis.commands.heads import Statistics
 from app import cached
 from app.heads import drawers, finder, many_texts, one_head, without
-from app.ui import onward, widgets
+from app.ui import foot, widgets
 from app.ui.reading import reading
 from app.ui.tabs import drawer
 
 run, tokens = reading(
     "What does each head read?",
     "Exact statistics of dense attention, every head and every token, at any length; nothing is sampled",
-    "statistics",
+    Statistics,
     "Reading the text with every head",
     lambda inspected: {"without_first": st.session_state["without_first"]},
     shared=(),
@@ -24,7 +25,7 @@ names = drawers.known_names()
 layer, head = finder.overview(run, table, names)
 finder.numerics_badge(run)
 widgets.notes(run)
-onward.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
+foot.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
 
 st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
 finder.step_buttons(table, layer, head)

@@ -1,8 +1,117 @@
 """Papers vs measured: every row that the papers print, beside what this installation measured."""
 
-from app.papers import findings, page, row
+from collections import Counter
+
+import streamlit as st
+
+from analysis.papers import PAPERS
+from analysis.papers.beside import Key, beside, printed
+from analysis.papers.ours import (
+    CANNOT_HOLD,
+    DAMAGED,
+    MEASURED,
+    NOT_MEASURED,
+    RELATED,
+    STATES,
+    Reading,
+    readings,
+    state as state_of,
+)
+from app import cached
+from app.papers import paper_row, paper_words
 from app.papers.lookup import Lookup
-from app.ui import widgets
+from app.selection import state
+from app.ui import painted, tables, widgets
+from app.ui.charts import GROUPS, RANDOM, bars, figure
+
+EVERY = "all"
+COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1], DAMAGED: GROUPS[3]}
+COLUMNS = {
+    "table": tables.Column("table"),
+    "row": tables.Column("row", wrap=True),
+    "state": tables.Column("state", help=cached.glossary("state of a printed row")),
+    "printed": tables.Column("printed", wrap=True),
+    "here": tables.Column("here", wrap=True),
+}
+States = dict[Key, tuple[str, list[Reading]]]  # printed row -> its state, and what is measured of it
+
+
+def states(lookup: Lookup) -> States:
+    """The state of every printed row."""
+    rows = {}
+    for key, reference in beside().items():
+        ours = readings(reference, lookup)
+        rows[key] = state_of(reference, ours, [cell.column for cell in printed()[key]]), ours
+    return rows
+
+
+def answer(rows: States) -> None:
+    """How many rows are measured here, and what that means."""
+    counts = Counter(row_state for row_state, _ in rows.values())
+    widgets.prose(
+        f"Of {len(rows)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
+        f"{st.session_state['model']} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured "
+        f"here, {counts[CANNOT_HOLD]} cannot hold as printed, and of {counts[DAMAGED]} the printed text at hand is "
+        "damaged."
+    )
+    apart = "The papers used other models and other texts, so their numbers stand beside ours without a common scale."
+    widgets.prose(apart, "more")
+
+
+def overview(rows: States) -> None:
+    """Rows of every paper by state."""
+    counts = Counter((paper, row_state) for (paper, _, _), (row_state, _) in rows.items())
+    papers = list(reversed(PAPERS))
+    names = [paper_words.SHORT[paper] for paper in papers]
+    sizes = {name: [counts[paper, name] for paper in papers] for name in STATES}
+    data = [
+        bars(name, size, names, COLOURS[name], f"%{{y}}, {name}: %{{x}} rows", orientation="h")
+        for name, size in sizes.items()
+    ]
+    widgets.chart(
+        figure(data, "printed rows", "", height=270, barmode="stack"),
+        {"paper": names} | sizes,
+        title="Rows by paper",
+        key="papers_overview",
+        alt=f"Printed rows of every paper: {', '.join(STATES)}",
+        help=cached.glossary("state of a printed row"),
+    )
+
+
+def table(rows: States) -> Key:
+    """The chosen paper's rows as a table; returns the one that is looked at."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        look = {"format_func": paper_words.SHORT.get, "required": True}
+        st.segmented_control("Paper", list(PAPERS), key="paper", **look)
+        st.segmented_control("State", [EVERY, *STATES], key="paper_state", required=True)
+    paper, wanted = st.session_state["paper"], st.session_state["paper_state"]
+    of_paper = [key for key in rows if key[0] == paper]
+    listed = [key for key in of_paper if wanted in (EVERY, rows[key][0])]
+    widgets.settled("paper_row", [None, *range(len(of_paper))], None)
+    chosen = st.session_state["paper_row"]
+    looked_at = next((key for key in listed if rows[key][0] != NOT_MEASURED), (listed or of_paper)[0])
+    if chosen is not None and of_paper[chosen] in (listed or of_paper):
+        looked_at = of_paper[chosen]
+    if not listed:
+        widgets.prose("No row of this paper is in this state.", "quiet")
+        return looked_at
+
+    def picked() -> None:
+        if key := painted.picked("papers_rows", listed):
+            state.choose(st.session_state, paper_row=of_paper.index(key))
+
+    values = {
+        "table": [key[1] for key in listed],
+        "row": [key[2] for key in listed],
+        "printed": [paper_words.row_printed(printed()[key]) for key in listed],
+        "here": [paper_words.row_measured(rows[key][1]) for key in listed],
+        "state": [rows[key][0] for key in listed],
+    }
+    look = {"identity": f"{paper}.{wanted}.{len(listed)}", "selected": listed.index(looked_at), "on_row": picked}
+    tables.table(COLUMNS, values, key="papers_rows", label="Printed rows; choose one to look at it", **look)
+    widgets.numbers(values, f"papers-{paper}", "papers_numbers")
+    return looked_at
+
 
 widgets.header(
     "Do the papers' numbers hold here?",
@@ -10,10 +119,10 @@ widgets.header(
     "Attention (CSA) and GWR Linear, beside what this installation measured",
 )
 lookup = Lookup()
-rows = page.states(lookup)
-page.answer(rows)
-page.overview(rows)
-looked_at = page.table(rows)
+rows = states(lookup)
+answer(rows)
+overview(rows)
+looked_at = table(rows)
 with widgets.guarded():
-    row.show(looked_at, *rows[looked_at], lookup)
-findings.show(lookup)
+    paper_row.show(looked_at, *rows[looked_at], lookup)
+paper_row.all_findings(lookup)

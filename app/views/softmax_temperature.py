@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.commands.temperature import Temperature
 from app.selection.sparsify import SOFTMAX, TEMPERATURE_TABS
 from app.temperature import evidence, sharpened
 from app.ui import asking
@@ -11,7 +12,7 @@ from app.ui.tabs import drawer, tabs
 _, tokens = reading(
     "What does sharpening do?",
     "Focal Attention: scores divided by a temperature below 1 before the softmax, so that fewer tokens are read",
-    "temperature",
+    Temperature,
     "Measuring every temperature from the queries and keys of this text",
     shared=(),
     t=list(SOFTMAX),

@@ -2,17 +2,42 @@
 
 import streamlit as st
 
+from analysis.commands.text import Start
+from analysis.runs import Run
 from app import cached
-from app.pairs import chosen as pairs
-from app.start import beside, token
-from app.start.doors import doors
-from app.ui import charts, kept_text, painted, reading, widgets
+from app.pairs import pair_list
+from app.start import far
+from app.ui import export, other, painted, reading, widgets
 
-doors()
+BRAND = (
+    "<p class='fs-brand'><b>Focuscope</b> shows what a language model reads far back in a text, and what reading less "
+    "would cost and gain.</p>"
+)
+DOORS = (  # view, title, icon, what is behind it
+    ("long_range_pairs", "Explore a text", "search", "Which distant words belong together, and which head finds them."),
+    ("is_it_worth_it", "Will it pay?", "speed", "What sparse attention could save, from a model's config alone."),
+    ("tour", "60-second tour", "play_circle", "Five pictures: a token, a head, a far pair, sharper, cut to 10%."),
+)
+PAINTED = "The text, painted by what is read from afar"
+
+
+def second(run: Run, tokens: dict, place: int, runs: list[Run]) -> None:
+    """One side of two texts or models beside each other."""
+    widgets.prose(run.numbers["sentences"][:2], "more")
+    far.distance(run, f"start_beside_distance_{place}", runs)
+    far.text(run, tokens, f"start_beside_text_{place}", "Hover to see a token.")
+
+
+st.html(BRAND)
+with st.grid(3, min_column_width=240, gap="small", key="doors"):
+    for view, title, icon, about in DOORS:
+        with st.container(border=True, gap=None):
+            st.page_link(f"views/{view}.py", label=title, icon=f":material/{icon}:")
+            widgets.prose(about, "quiet")
 run, tokens = reading.reading(
     "What does the model read in this text?",
     "Dense attention over the whole text; how often a token is read from afar, in multiples of chance",
-    "start",
+    Start,
     "Reading the text",
 )
 with st.grid(2, min_column_width=400, gap="large"):
@@ -20,55 +45,36 @@ with st.grid(2, min_column_width=400, gap="large"):
         widgets.prose(run.numbers["sentences"][0])
         widgets.prose(run.numbers["sentences"][1:], "more")
         widgets.notes(run)
-    table = cached.columns(run, "distance")
-    widgets.chart(
-        charts.distance(table),
-        table,
-        title="How far back it reads",
-        key="start_distance",
-        alt="Share of the attention by distance, beside uniform reading",
-        help=cached.glossary("chance level (uniform reading)"),
-    )
+    far.distance(run, "start_distance")
 
-far = run.numbers["min_distance"]
-listed = pairs.listed(run, tokens)
-keys = pairs.keys_of(listed)
-row = pairs.open_row(keys)
-
-st.subheader("The text, painted by what is read from afar", anchor=False, help=cached.glossary("far attention"))
+listed = pair_list.listed(run, tokens)
+keys = pair_list.keys_of(listed)
+row = pair_list.open_row(keys)
+st.subheader(PAINTED, anchor=False, help=cached.glossary("far attention"))
 widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
-paint, palette = painted.by_received(tokens["received"])
-legend = f"attention received from {far:,} or more tokens later"
-painted.painted(
+paint, palette, legend = far.text(
+    run,
     tokens,
-    paint,
-    palette,
-    key="start_text",
-    identity=run.id,
-    tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
-    legend=legend,
-    hint="Click a token to see who reads it, an arc to open its pair.",
+    "start_text",
+    "Click a token to see who reads it, an arc to open its pair.",
     locked=st.session_state["query"],
-    on_token=lambda: token.clicked("start_text"),
+    on_token=lambda: far.clicked("start_text"),
     arcs=painted.arcs(tokens, listed),
     open_arc=row,
-    on_arc=lambda: pairs.choose_row(keys, painted.clicked("start_text", "arc")),
+    on_arc=lambda: pair_list.choose_row(keys, painted.clicked("start_text", "arc")),
 )
-
-title = "The text, painted by what is read from afar"
-kept_text.keep(tokens, paint, palette, title=title, key="start_text", legend=legend)
-token.show(tokens, listed)
+export.keep_text(tokens, paint, palette, title=PAINTED, key="start_text", legend=legend)
+far.token(tokens, listed)
 
 st.subheader("A long-range pair of one group", anchor=False, help=cached.glossary("long-range pair"))
 if row is None:
-    widgets.prose(f"No two content words {far:,} or more tokens apart share a learned group here.", "more")
+    distance = f"{run.numbers['min_distance']:,}"
+    widgets.prose(f"No two content words {distance} or more tokens apart share a learned group here.", "more")
 else:
-    pairs.picker(listed, keys, row)
-    pairs.show(tokens, listed, row)
-
+    pair_list.picker(listed, keys, row)
+    pair_list.show(tokens, listed, row)
 with widgets.guarded():
-    beside.beside(run, tokens)
-
+    other.beside("start_beside", run, tokens, Start, "Reading the text", second)
 with st.expander("Model card, and whether it computes what the stock model computes", icon=":material/verified:"):
     with widgets.guarded():
         reading.model_card(st.session_state["model"])

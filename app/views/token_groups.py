@@ -2,17 +2,18 @@
 
 import streamlit as st
 
+from analysis.commands.groups import Groups, Umap
 from app import cached
 from app.groups import compared, group_contents
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
-from app.ui import charts, jobs, kept_text, painted, tables, take, widgets
+from app.ui import charts, export, jobs, painted, tables, take, widgets
 from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
     "Which tokens did the model learn to treat alike?",
     "Focus: groups of tokens that a router learned, beside random groups and shuffled text",
-    "groups",
+    Groups,
     "Sorting the tokens into groups",
     part={"shuffled": False},
 )
@@ -94,15 +95,15 @@ painted.painted(
     on_token=lambda: isolate(painted.clicked("groups_text", "token")),
 )
 title = f"The text by group, layer {layer}"
-kept_text.keep(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
+export.keep_text(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
 
 view = st.segmented_control(
     "Map of the routing vectors", GROUP_VIEWS, key="view", required=True, help=cached.glossary("UMAP")
 )
-wanted = state.study_args(st.session_state, "router", layer=layer)
-stored = cached.store().find("umap", wanted) if view == "UMAP" else None
+wanted = Umap(**state.study_args(st.session_state, "router", layer=layer))
+stored = cached.store().find(wanted) if view == "UMAP" else None
 if view == "UMAP" and stored is None:
-    jobs.run_button("Compute the UMAP of this layer", "umap", wanted, "groups_umap", len(group))
+    jobs.run_button("Compute the UMAP of this layer", wanted, "groups_umap", len(group))
 else:
     group_contents.vectors(run, stored, layer, group, tokens, labels, chosen)
 

@@ -12,7 +12,7 @@ from analysis.runs import Result, RunStore
 from app import cached
 from app.ui import charts
 from app.ui.jobs import progress_words
-from app.ui.plain import plain
+from app.ui.spelled import plain
 from tests.made.in_process import VIEWS, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 

@@ -70,9 +70,8 @@ def test_every_colour_of_a_chart_stands_out_in_light_and_dark(mode):
 
 @pytest.mark.parametrize("mode", PAPER)
 def test_quiet_text_can_be_read(mode):
-    from app.ui.widgets import STYLE
-
-    for share in map(float, re.findall(r"opacity: ([\d.]+)", STYLE)):
+    style = (ROOT / "app" / "ui" / "parts" / "page.css").read_text(encoding="utf-8")
+    for share in map(float, re.findall(r"opacity: ([\d.]+)", style)):
         assert contrast(mixed(INK[mode], PAPER[mode], share), PAPER[mode]) >= 4.5
 
 

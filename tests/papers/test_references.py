@@ -5,7 +5,7 @@ import re
 from analysis.methods import METHODS
 from analysis.papers import PAPERS
 from analysis.papers.references import OF_METHOD, bibtex, entries
-from app.ui import cite
+from app.selection.menu import PAGES
 
 NUMBER = r"\d{4}\.\d{5}"
 
@@ -17,7 +17,7 @@ def test_every_method_and_paper_has_an_entry_with_its_number():
         assert not (told := re.search(NUMBER, method.paper)) or told[0] in entry, name
     summary = "focal_summary_zh"  # of a paper that has an entry
     assert set(PAPERS) - {summary} <= set(entries()) and not set(OF_METHOD) - set(METHODS)
-    assert {paper for papers in cite.PAPERS.values() for paper in papers} <= set(entries())
+    assert {paper for page in PAGES.values() for paper in page.papers} <= set(entries())
 
 
 def test_entries_are_whole_and_follow_what_was_asked():

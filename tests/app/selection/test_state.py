@@ -7,7 +7,8 @@ from analysis.cli.options import fields
 from analysis.commands import COMMANDS
 from analysis.declaration import fields_of
 from app.selection import controls, state
-from app.ui.tables import Column, to_csv
+from app.ui.export import to_csv
+from app.ui.tables import Column
 from app.ui.widgets import plain
 
 

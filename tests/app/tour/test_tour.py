@@ -5,7 +5,7 @@ import pytest
 from analysis.runs import RunStore
 from app import cached
 from app.selection.look import TOUR_STEPS
-from app.tour import words
+from app.tour import steps
 from tests.conftest import ROOT
 from tests.made.in_process import markup, opened, part
 
@@ -47,5 +47,5 @@ def test_a_step_has_an_address(client):
 
 
 def test_a_pair_that_repeats_nothing_is_said_plainly():
-    assert words.pair("H", "es", "H", 7).endswith("the head looks up how the name goes on.")
-    assert words.pair("H", "es", "G", 7) == "There it finds “es”: two places 7 tokens apart, joined by one head."
+    assert steps.found("H", "es", "H", 7).endswith("the head looks up how the name goes on.")
+    assert steps.found("H", "es", "G", 7) == "There it finds “es”: two places 7 tokens apart, joined by one head."

@@ -9,7 +9,7 @@ from analysis.runs import brought
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
 from app.training import router_evidence
-from app.ui import stored
+from app.ui import studied
 from tests.conftest import ROOT
 from tests.made import training
 from tests.made.in_process import markup, opened as opened_page, part
@@ -243,7 +243,7 @@ def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_i
 
 
 def test_the_causality_check_asks_what_became_of_its_headline(client, monkeypatch):
-    monkeypatch.setattr(stored, "changed", lambda name, found: [f"What became of {name}."])
+    monkeypatch.setattr(studied, "changed", lambda name, found: [f"What became of {name}."])
     put_studies(client.store, **{"causality-k4-top1": training.causality()})
     assert "What became of causality-k4-top1." in markup(opened(evidence="causality"))
 

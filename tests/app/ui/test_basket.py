@@ -8,8 +8,8 @@ import pytest
 import streamlit as st
 
 from analysis.errors import BadSetting
-from app.ui import basket, kept_text
-from app.ui.tables import to_csv
+from app.ui import export, report
+from app.ui.export import to_csv
 from tests.made.in_process import HOSTILE, opened, part, put
 
 FACTS = {"title": "How far", "page": "/?layer=1", "model": "demo", "text": "mine", "made with": "Focuscope"}
@@ -34,8 +34,9 @@ def test_a_stamped_csv_is_read_by_pandas_and_starts_no_formula():
 
 
 def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(held):
-    basket.keep(FACTS | {"title": HOSTILE, "text": HOSTILE}, PICTURE, {HOSTILE: [HOSTILE] * 250, "n": [None] * 250})
-    page = basket.page(held)
+    values = {HOSTILE: [HOSTILE] * 250, "n": [None] * 250}
+    report.keep(FACTS | {"title": HOSTILE, "text": HOSTILE}, PICTURE, report.numbers(values))
+    page = report.page(held)
     assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml;base64," in page
     assert "The first 200 of 250 rows" in page and page.count("<tr>") == 201
     assert 'src="http' not in page and "src=x" not in page.replace("&lt;img src=x&gt;", "")
@@ -45,9 +46,9 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client)
     text = put(client, HOSTILE)
     app = opened(text=text)
     assert app.button(key="start_text_keep").click().run() and not app.exception
-    (kept,) = app.session_state[basket.KEPT]
+    (kept,) = app.session_state[report.KEPT]
     assert kept.facts["title"] == "The text, painted by what is read from afar" and text in kept.facts["text"]
-    page = basket.page([kept])
+    page = report.page([kept])
     assert "attention received from" in page and "background:#E58A12" in page and "1–2 times chance" in page
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
 
@@ -55,7 +56,7 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client)
 def test_characters_of_several_tokens_stand_once_in_a_kept_text():
     tokens = {"piece": ["a", "⟨E4⟩", "⟨BD⟩⟨A0⟩", " b"], "start": [0, 1, 1, 2], "end": [1, 2, 2, 4], "window": [0] * 4}
     palette = [{"light": "#112233", "mix": 20, "name": "<b>"}, {"light": "#445566", "mix": 100, "name": "two"}]
-    said = kept_text.marked(tokens, [0, 0, 1, -1], palette, "x & y")
+    said = export.text_as_html(tokens, [0, 0, 1, -1], palette, "x & y")
     _, body = said.split("<div")
     assert said.startswith("<p>x &amp; y: ") and "&lt;b&gt;" in said
     assert body.endswith(
@@ -64,13 +65,13 @@ def test_characters_of_several_tokens_stand_once_in_a_kept_text():
 
 
 def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
-    monkeypatch.setattr(basket, "MOST_BYTES", 2_000)
-    basket.keep(FACTS, "", {"n": [1]})
+    monkeypatch.setattr(report, "MOST_BYTES", 2_000)
+    report.keep(FACTS, "", "1")
     with pytest.raises(BadSetting, match="remove something first"):
-        basket.keep(FACTS, "<svg" + "x" * 3_000, {"n": [1]})
-    monkeypatch.setattr(basket, "MOST", 1)
+        report.keep(FACTS, "<svg" + "x" * 3_000, "1")
+    monkeypatch.setattr(report, "MOST", 1)
     with pytest.raises(BadSetting, match="holds 1 things"):
-        basket.keep(FACTS, "", {"n": [1]})
+        report.keep(FACTS, "", "1")
     assert len(held) == 1
 
 
@@ -85,9 +86,9 @@ def test_every_chart_says_where_it_is_from(client):
 
 def test_what_was_kept_stays_over_pages_until_it_is_removed(client):
     app = opened()
-    one = basket.Kept(FACTS | {"title": "**One**"}, "", ["n"], [["1"]], 1)
-    app.session_state[basket.KEPT] = [one, one]
+    one = report.Kept(FACTS | {"title": "**One**"}, "", "1")
+    app.session_state[report.KEPT] = [one, one]
     app.switch_page("views/token_groups.py").run()
     assert not app.exception and any("\\*\\*One\\*\\*" in said.value for said in app.markdown)
     app.button(key="report_remove_0").click().run()
-    assert app.session_state[basket.KEPT] == [one]
+    assert app.session_state[report.KEPT] == [one]

@@ -3,7 +3,6 @@
 import pytest
 import streamlit as st
 
-from analysis.commands import COMMANDS
 from analysis.commands.budgets import Calibrate
 from analysis.commands.groups import TrainRouter
 from analysis.commands.speed import Bench
@@ -14,7 +13,6 @@ from app.probes import asked as probes
 from app.selection.controls import CONTROLS
 from app.speed import speed_requests
 from app.training import training_requests
-from tests.conftest import ROOT
 from tests.made.in_process import markup, opened
 
 PROBE = {"items": 16, "methods": [{}, {}]}
@@ -39,13 +37,6 @@ def test_a_room_offers_less_of_its_own_work(monkeypatch, smaller, asked, offered
     for scope in found:
         for name, value in scope.controls.items():
             assert CONTROLS[name].from_address(str(value).replace("False", "no")) == value, name
-
-
-def test_the_kit_knows_no_verb():
-    known = {verb for verb in COMMANDS if "-" in verb} | {"evaluate", "calibrate", "probe", "launch", "bench"}
-    for name in ("offers", "tabs", "fields", "widgets", "tables", "reading", "stored"):
-        text = (ROOT / "app" / "ui" / f"{name}.py").read_text(encoding="utf-8")
-        assert not [verb for verb in known if f'"{verb}"' in text], name
 
 
 def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(client, monkeypatch):

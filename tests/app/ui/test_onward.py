@@ -4,7 +4,8 @@ import json
 from urllib.parse import parse_qs
 
 from app.selection import state
-from app.ui import classroom, onward
+from app.selection.menu import PAGES
+from app.ui import charts
 from tests.conftest import ROOT
 from tests.made.in_process import markup, opened, part, put
 
@@ -12,10 +13,10 @@ VIEWS = {path.stem for path in (ROOT / "app" / "views").glob("*.py")}
 
 
 def test_every_page_leads_on_to_others_with_controls_that_there_are():
-    assert {page.replace("-", "_") or "start" for page in onward.NEXT} == VIEWS
-    for page, links in onward.NEXT.items():
-        assert links and all(view in VIEWS and view != (page.replace("-", "_") or "start") for view, *_ in links)
-        assert {name for *_, names in links for name in names} <= set(state.CONTROLS)
+    assert {page.view for page in PAGES.values()} == VIEWS
+    for page in PAGES.values():
+        assert page.leads and all(view in VIEWS and view != page.view for view, *_ in page.leads)
+        assert {name for _, _, *names in page.leads for name in names} <= set(state.CONTROLS)
 
 
 def test_a_pair_that_nobody_chose_leads_to_its_head(client):
@@ -33,11 +34,11 @@ def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(c
     text = put(client, " ".join(f"word{i}" for i in range(40)))
     plain = opened("pairs", text=text, distance=16)
     large = opened("pairs", text=text, distance=16, classroom="yes")
-    for app, size, kept in ((plain, None, None), (large, {"size": classroom.TYPE}, ["yes"])):
-        charts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
-        assert charts and all(letters == size for letters in charts) and not app.error
+    for app, size, kept in ((plain, None, None), (large, {"size": charts.PROJECTED}, ["yes"])):
+        fonts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
+        assert fonts and all(letters == size for letters in fonts) and not app.error
         names = [one.proto.component_name for one in app.get("bidi_component")]
-        assert ("focuscope_table" in names) == (kept is None) == (classroom.STYLE not in markup(app))
+        assert ("focuscope_table" in names) == (kept is None) == ("scroll-snap-type" not in markup(app))
         links = [parse_qs(link.proto.query_string) for link in app.get("page_link")]
         assert links and all(link.get("classroom") == kept for link in links)
         assert ("classroom" in app.query_params) == (kept is not None)

@@ -10,7 +10,7 @@ from analysis.corpus import sample_texts
 from analysis.places import CACHE
 from analysis.runs.folder import read_run
 from analysis.runs.run import command_of
-from app.ui import cite, repeat
+from app.ui import foot, repeat
 from tests.made.in_process import opened, put
 
 
@@ -62,9 +62,9 @@ def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
 
 def test_a_page_ends_in_the_papers_it_rests_on(client):
     app = opened("groups", text=put(client, "a text of some length " * 4))
-    assert cite.TITLE in [one.label for one in app.expander]
+    assert foot.CITE in [one.label for one in app.expander]
     app.session_state["cite"] = True
     app.run()
     (entry,) = [one.value for one in app.code if one.value.startswith("@")]
     assert entry.startswith("@misc{focus,") and entry.count("@") == 1
-    assert cite.TITLE not in [one.label for one in opened("runs").expander]
+    assert foot.CITE not in [one.label for one in opened("runs").expander]

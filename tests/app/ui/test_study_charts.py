@@ -4,12 +4,12 @@ import pytest
 
 from analysis.runs.stored import Panel
 from analysis.studies.stored.panels import panel, series
-from app.ui import study, study_charts
+from app.ui import studied
 
 
 def drawn(x: list, **more) -> dict:
     lines = [series("ours", [float(at) for at in range(len(x))], **more)]
-    return study_charts.panel(Panel.of(panel("Loss", "x", "by", x, "nats", lines)), ["ours"])
+    return studied.panel_figure(Panel.of(panel("Loss", "x", "by", x, "nats", lines)), ["ours"])
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_printed_numbers_are_dashed_and_intervals_drawn():
     [([1e-05, 0.001, None], 6), ([125.4, 0.0], 3), ([0.0002, -0.03], 5), ([1e-9], 6), (["a"], 3), ([7], 3), ([], 3)],
 )
 def test_a_small_number_keeps_two_digits(numbers, digits):
-    assert study.digits(numbers) == digits
+    assert studied.digits(numbers) == digits

@@ -5,9 +5,10 @@ import streamlit as st
 from analysis.runs import Run, compare
 from analysis.runs.price import spell
 from app import cached
-from app.runs import listed, pages, words
+from app.runs import run_list, run_pages, run_words
 from app.selection import state
-from app.ui import tables, widgets
+from app.selection.menu import PAGES
+from app.ui import jobs, tables, widgets
 
 NUMBERS = {
     "name": tables.Column("number", wrap=True),
@@ -17,6 +18,8 @@ OUTDATED = (
     "Pages compute this anew when they need it: it was made with other weights, another router or policy, or an older "
     "version of this program."
 )
+EXACT = "With every control as it was when this run was asked for."
+TOLD = "With the controls that its arguments name: the run was stored before pages kept all of theirs."
 SHOWN = 200  # rows of a table that are shown here; its CSV has all
 
 
@@ -33,7 +36,8 @@ def opened() -> Run | None:
 
 def show(run: Run) -> None:
     """Its head line, its buttons, its sentence, its numbers and tables."""
-    st.header(f"{_begun(words.kind(run.verb, run.request))}, run {run.id}", anchor=False, help=cached.glossary("run"))
+    kind = jobs.called(run.verb, run.request)
+    st.header(f"{kind[:1].upper()}{kind[1:]}, run {run.id}", anchor=False, help=cached.glossary("run"))
     widgets.source(run)
     _buttons(run)
     sentence = run.numbers.get("sentence")
@@ -42,48 +46,26 @@ def show(run: Run) -> None:
     widgets.prose(_cost(run), "quiet")
     if not cached.store().answers(run):
         widgets.prose(OUTDATED, "note")
-    rows = compare.numbers(run, run)
     with st.expander("All that is in it", icon=":material/inventory_2:"):
-        _contents(run, rows)
+        _contents(run)
     with st.expander("How it was asked for and made", icon=":material/tune:"):
         st.json({"request": run.request, "protocol": run.protocol}, expanded=2)
 
 
 def _buttons(run: Run) -> None:
-    link = pages.link(run)
+    link, pinned = run_pages.link(run), run.marks.pinned
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if link:
-            st.button(
-                f"Open on {pages.title(link['page'])}",
-                key="run_open",
-                type="primary",
-                icon=":material/open_in_new:",
-                on_click=pages.go,
-                args=(link,),
-                help="With every control as it was when this run was asked for."
-                if link["exact"]
-                else "With the controls that its arguments name: the run was stored before pages kept all of theirs.",
-            )
+            look = {"type": "primary", "icon": ":material/open_in_new:", "help": EXACT if link["exact"] else TOLD}
+            label = f"Open on {PAGES[link['page']].title}"
+            st.button(label, key="run_open", on_click=run_pages.go, args=(link,), **look)
         if not run.example:
-            pinned = run.marks.pinned
-            st.button(
-                "Unpin" if pinned else "Pin",
-                key="run_pin",
-                icon=":material/keep:",
-                on_click=_pin,
-                args=(run.id, not pinned),
-                help="A pinned run is never removed to make room.",
-            )
-        listed.bundle([run.id], "Bundle", "run_bundle")
+            look = {"icon": ":material/keep:", "help": "A pinned run is never removed to make room."}
+            st.button("Unpin" if pinned else "Pin", key="run_pin", on_click=_pin, args=(run.id, not pinned), **look)
+        run_list.bundle([run.id], "Bundle", "run_bundle")
         if not run.example:
-            st.button(
-                "Delete",
-                key="run_delete",
-                icon=":material/delete:",
-                type="tertiary",
-                on_click=listed.delete,
-                args=([run.id],),
-            )
+            look = {"icon": ":material/delete:", "type": "tertiary"}
+            st.button("Delete", key="run_delete", on_click=run_list.delete, args=([run.id],), **look)
 
 
 def _pin(run_id: str, pinned: bool) -> None:
@@ -99,38 +81,22 @@ def _cost(run: Run) -> str:
     return f"{took} Its button had said {spell(promised)} ({promised / run.seconds - 1:+.0%})."
 
 
-def _contents(run: Run, rows: list[tuple]) -> None:
-    if rows:
-        values = {
-            "name": [words.number(name, run.numbers) for name, _, _ in rows],
-            "value": [value for _, value, _ in rows],
-        }
-        cells_shown = {"value_words": [f"{value:,.4g}" for value in values["value"]]}
-        tables.table(
-            NUMBERS, values | cells_shown, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
-        )
+def _contents(run: Run) -> None:
+    if rows := compare.numbers(run, run):
+        values = {"name": [run_words.number(name, run.numbers) for name, _, _ in rows]}
+        values |= {"value": [value for _, value, _ in rows]}
+        cells = values | {"value_words": [f"{value:,.4g}" for value in values["value"]]}
+        tables.table(NUMBERS, cells, key="run_numbers", identity=run.id, label="Numbers of the run", height=240)
         widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
     for name in compare.tables(run):
-        table = compare.columns(run, name)
-        size = len(next(iter(table.values()), ()))
-        st.subheader(f"{name}, {size:,} rows", anchor=False)
-        cells_shown = {column: [_cell(cell) for cell in cells[:SHOWN]] for column, cells in table.items()}
-        columns = {column: widgets.guess(column, cells) for column, cells in cells_shown.items()}
-        tables.table(
-            columns,
-            cells_shown,
-            key=f"run_table_{name}",
-            identity=f"{run.id}.{name}",
-            label=f"Table {name}",
-            height=240,
-        )
-        widgets.numbers(table, f"run-{run.id}-{name}", f"run_table_{name}_rows")
+        table, key = compare.columns(run, name), f"run_table_{name}"
+        st.subheader(f"{name}, {len(next(iter(table.values()), ())):,} rows", anchor=False)
+        cells = {column: [_cell(cell) for cell in cells[:SHOWN]] for column, cells in table.items()}
+        columns = {column: widgets.guess(column, cells_of) for column, cells_of in cells.items()}
+        tables.table(columns, cells, key=key, identity=f"{run.id}.{name}", label=f"Table {name}", height=240)
+        widgets.numbers(table, f"run-{run.id}-{name}", f"{key}_rows")
     if run.arrays:
         widgets.prose(f"Arrays: {', '.join(run.arrays)}. A bundle holds them.", "quiet")
-
-
-def _begun(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _cell(value: object) -> object:

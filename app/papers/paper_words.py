@@ -20,8 +20,8 @@ LOOK = {  # state -> icon and colour of its badge
     CANNOT_HOLD: (":material/block:", "orange"),
     DAMAGED: (":material/broken_image:", "gray"),
 }
-NOTHING = "–"
 ATTACHED = ("%", "K", "M", "B", "x")  # units that stand at their number without a space
+MOST = 2  # numbers of ours in a cell of the table
 
 
 def printed(cell: Cell) -> str:
@@ -72,11 +72,10 @@ def measured(reading: Reading) -> str:
     return words if reading.items is None else f"{words}, {reading.items:,} items"
 
 
-def row_measured(readings: list[Reading], limit: int = 2) -> str:
+def row_measured(readings: list[Reading]) -> str:
     """The first numbers of ours in one line."""
-    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:limit]]
-    left = [f"{len(readings) - limit} more"] if len(readings) > limit else []
-    return "; ".join(words + left)
+    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:MOST]]
+    return "; ".join(words + ([f"{len(readings) - MOST} more"] if len(readings) > MOST else [])) or "–"
 
 
 def made(protocol: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Which page shows a run, and with which controls: as it was asked for, or as far as its arguments say."""
 
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import streamlit as st
@@ -10,32 +9,31 @@ from analysis.declaration import fields_of
 from analysis.runs import Run
 from analysis.studies.registry import STORED
 from app.selection import state
+from app.selection.menu import PAGES
 
-VIEWS = Path(__file__).resolve().parents[1] / "views"
-OTHER_NAMES = {"min_distance": "distance", "t": "softmax", "factor": None, "top": None}
+CONTROLS = {"min_distance": "distance", "t": "softmax"}  # arguments whose control has another name
 
 
 def link(run: Run) -> dict | None:
     """{"page": address, "controls": name -> text} of the page that shows a run; None where no page does. `exact` says
     whether it is the selection that asked for it, and not what its arguments tell."""
-    if run.marks.link is not None and view(run.marks.link["page"]).is_file():
+    if run.marks.link is not None and run.marks.link["page"] in PAGES:
         return run.marks.link | {"exact": True}
     place = shows(run.verb, run.request)
     if place is None:
         return None
     page, tab = place
-    controls, declared = {}, {}
-    if run.verb in COMMANDS:
-        declared = {item.name: item.declared for item in fields_of(COMMANDS[run.verb])}
+    declared = {item.name: item.declared for item in fields_of(COMMANDS[run.verb])} if run.verb in COMMANDS else {}
+    controls = {}
     for name, value in run.request.items():
+        about = declared.get(name)
         # An argument that the command line spells in its own way is no control of its name.
-        control = OTHER_NAMES.get(name, name) if name not in declared or not declared[name].option else None
-        control = declared[name].alias or control if name in declared else control
+        control = CONTROLS.get(name, name) if about is None or not about.option else ""
+        control = about.alias or control if about else control
         if control in state.CONTROLS and _fits(control, value):
             controls[control] = state.to_url(value)
-    if run.verb == "pairs" and _fits("top", run.request.get("top")):
-        controls["top"] = str(run.request["top"])
-    controls |= {"probe": run.request["probes"][0]} if run.verb == "probe" else {}
+    if run.verb == "probe":
+        controls["probe"] = run.request["probes"][0]
     return {"page": page, "controls": controls | tab, "exact": False}
 
 
@@ -57,32 +55,21 @@ def _fits(name: str, value: object) -> bool:
         return False
 
 
-def view(page: str) -> Path:
-    """The file of the page at an address."""
-    return VIEWS / f"{page.replace('-', '_') or 'start'}.py"
-
-
-def title(page: str) -> str:
-    """What the menu calls the page at an address."""
-    words = (page.replace("-", " ") or "start").capitalize()
-    return f"{words}?" if page.startswith("is-") else words.replace("Kv ", "KV ")
-
-
 def title_of(verb: str) -> str:
     """The title of the page that shows the runs of a verb, or a dash."""
     place = shows(verb)
-    return title(place[0]) if place else "–"
+    return PAGES[place[0]].title if place else "–"
 
 
 def go(wanted: dict) -> None:
     """A callback: every control as the link has it, all others at their default; `leave` then opens the page."""
     values = {name: control.default for name, control in state.CONTROLS.items()}
     for name, raw in wanted["controls"].items():
-        if name in state.CONTROLS:
-            try:
-                values[name] = state.CONTROLS[name].from_address(raw)
-            except ValueError:
-                continue  # a note from elsewhere may say anything; what is no value stays at its default
+        # A note from elsewhere may say anything; what is no value stays at its default.
+        try:
+            values |= {name: state.CONTROLS[name].from_address(raw)} if name in values else {}
+        except ValueError:
+            continue
     state.choose(st.session_state, **values)
     st.session_state["runs_go"] = wanted["page"]
 
@@ -91,4 +78,4 @@ def leave() -> None:
     """Open the page that `go` chose, at the start of this one."""
     page = st.session_state.pop("runs_go", None)
     if page is not None:
-        st.switch_page(f"views/{view(page).name}")
+        st.switch_page(f"views/{PAGES[page].view}.py")

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, onward, painted, tables, widgets
+from app.ui import fields, foot, painted, tables, widgets
 from app.ui.reading import rows_of
 
 SAID = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
@@ -78,7 +78,7 @@ def show(tokens: dict, pairs: dict, row: int) -> None:
     pair = {name: pairs[name][row] for name in pairs}
     key = state.pair_key(*(pair[name] for name in ("layer", "head", "query_position", "key_position")))
     place = {name: pair[name] for name in ("layer", "head", "group")}
-    onward.found(query=pair["query_position"], pair=key, **place)
+    foot.found(query=pair["query_position"], pair=key, **place)
     widgets.prose(
         f"{_quoted(pair['query'])} (token {pair['query_position']:,}) reads {_quoted(pair['key'])} (token "
         f"{pair['key_position']:,}), {pair['distance']:,} tokens back: {pair['attention']:.1%} of the attention of "

@@ -1,4 +1,4 @@
-"""What a reader keeps from the pages: pictures and tables with where they come from, as one HTML file to take away.
+"""What a reader keeps from the pages: pictures, tables and painted texts with where they come from, as one HTML file.
 
 It lives as long as the tab. It is bounded, and what it refuses it says why.
 """
@@ -12,8 +12,8 @@ import streamlit as st
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs.price import spell_bytes
-from analysis.sheet import facts, sheet, table
-from app.ui.plain import plain
+from analysis.sheet import facts as facts_of, sheet, table
+from app.ui.spelled import plain
 
 KEPT, FRESH = "report_kept", "report_fresh"  # of the session: the list of Kept; whether it changed in this run
 MOST, MOST_BYTES = 40, 20_000_000
@@ -23,21 +23,23 @@ CELL = 300  # characters of a cell
 
 @dataclass(frozen=True)
 class Kept:
-    """One picture (SVG, or "") and the table of its numbers, or a painted `text` (HTML, or ""), with the facts of
-    `stamp.facts`."""
+    """One picture (SVG, or "") and what stands below it as HTML, a table or a painted text, with the facts of
+    `export.facts`."""
 
     facts: dict[str, str]
     picture: str
-    columns: list[str]
-    rows: list[list[str]]
-    total: int
-    text: str = ""
+    body: str
 
     @property
     def bytes(self) -> int:
         """About what it adds to the file."""
-        cells = sum(len(cell) for row in self.rows for cell in row)
-        return len(self.picture) * 4 // 3 + len(self.text) + cells + sum(map(len, self.facts.values()))
+        return len(self.picture) * 4 // 3 + len(self.body) + sum(map(len, self.facts.values()))
+
+    def as_html(self, width: int | None = None) -> str:
+        """The picture as HTML that runs no script of it."""
+        size = f' width="{width}"' if width else ""
+        data = base64.b64encode(self.picture.encode()).decode()
+        return f'<img alt="{html.escape(self.facts["title"])}"{size} src="data:image/svg+xml;base64,{data}">'
 
 
 def all_kept() -> list[Kept]:
@@ -45,11 +47,22 @@ def all_kept() -> list[Kept]:
     return st.session_state.setdefault(KEPT, [])
 
 
-def keep(facts: dict[str, str], picture: str, values: dict[str, Sequence], text: str = "") -> None:
-    """Put a picture and its numbers, or a painted text, into the report. Raises BadSetting where there is no room."""
+def numbers(values: dict[str, Sequence]) -> str:
+    """A table as HTML."""
     total = len(next(iter(values.values()), ()))
     rows = [[_cell(column[row]) for column in values.values()] for row in range(min(total, ROWS))]
-    added, entries = Kept(facts, picture, list(values), rows, total, text), all_kept()
+    note = f"<p class=note>The first {ROWS:,} of {total:,} rows; the CSV holds all.</p>" if total > ROWS else ""
+    return table(list(values), rows) + note
+
+
+def _cell(value: object) -> str:
+    spelled = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return spelled if len(spelled) <= CELL else f"{spelled[:CELL]}…"
+
+
+def keep(facts: dict[str, str], picture: str, body: str) -> None:
+    """Put a picture and its numbers, or a painted text, into the report. Raises BadSetting where there is no room."""
+    added, entries = Kept(facts, picture, body), all_kept()
     if len(entries) >= MOST:
         raise BadSetting(f"The report holds {MOST} things, and no more: remove one first.")
     if sum(entry.bytes for entry in entries) + added.bytes > MOST_BYTES:
@@ -60,26 +73,13 @@ def keep(facts: dict[str, str], picture: str, values: dict[str, Sequence], text:
     entries.append(added)
 
 
-def _cell(value: object) -> str:
-    spelled = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    return spelled if len(spelled) <= CELL else f"{spelled[:CELL]}…"
-
-
-def on_keep(key: str, facts: dict[str, str], values: Callable[[], dict[str, Sequence]]) -> None:
-    """A callback of the part `key` whose button was pressed: it sent the picture that is on the screen."""
-    sent = (st.session_state.get(key) or {}).get("keep")
-    if isinstance(sent, str) and (not sent or sent.startswith("<svg")):
-        _take(facts, lambda: keep(facts, sent, values()))
-
-
-def on_keep_text(facts: dict[str, str], text: Callable[[], str]) -> None:
-    """A callback: put the painted text that `text` writes as HTML into the report."""
-    _take(facts, lambda: keep(facts, "", {}, text()))
-
-
-def _take(facts: dict[str, str], put: Callable[[], None]) -> None:
+def on_keep(facts: dict[str, str], body: Callable[[], str], part: str = "") -> None:
+    """A callback: keep what `body` writes as HTML, with the picture that the component `part` sent of the screen."""
+    sent = (st.session_state.get(part) or {}).get("keep") if part else ""
+    if not isinstance(sent, str) or (sent and not sent.startswith("<svg")):
+        return
     try:
-        put()
+        keep(facts, sent, body())
     except AnalysisError as error:
         st.toast(plain(error), icon=":material/block:")
         return
@@ -90,26 +90,15 @@ def _take(facts: dict[str, str], put: Callable[[], None]) -> None:
 def page(entries: Sequence[Kept]) -> str:
     """The report as one HTML file that loads nothing."""
     lead = "One chart, table or text" if len(entries) == 1 else f"{len(entries)} charts, tables and texts"
-    lead += ", with where the numbers come from."
-    parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}</p>"]
+    parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}, with where the numbers come from.</p>"]
     for entry in entries:
-        parts.append(f"<section class=kept><h2>{html.escape(entry.facts['title'])}</h2>")
+        body = entry.body
         if entry.picture:
-            parts.append(_image(entry))
-        numbers = entry.text or table(entry.columns, entry.rows)
-        if entry.total > len(entry.rows):
-            numbers += f"<p class=note>The first {len(entry.rows):,} of {entry.total:,} rows; the CSV holds all.</p>"
-        if entry.picture:
-            numbers = f"<details><summary>Numbers</summary>{numbers}</details>"
+            body = f"{entry.as_html()}<details><summary>Numbers</summary>{body}</details>"
         further = {name: value for name, value in entry.facts.items() if name != "title"}
-        parts.append(f"{numbers}{facts(further)}</section>")
+        title = html.escape(entry.facts["title"])
+        parts.append(f"<section class=kept><h2>{title}</h2>{body}{facts_of(further)}</section>")
     return sheet("Kept", "\n".join(parts))
-
-
-def _image(entry: Kept, width: int | None = None) -> str:
-    size = f' width="{width}"' if width else ""
-    data = base64.b64encode(entry.picture.encode()).decode()
-    return f'<img alt="{html.escape(entry.facts["title"])}"{size} src="data:image/svg+xml;base64,{data}">'
 
 
 def popover() -> None:
@@ -124,17 +113,11 @@ def popover() -> None:
         for place, entry in enumerate(entries):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(f"{place + 1}\\. {plain(entry.facts['title'])}", width="stretch")
-                st.button(
-                    "Remove",
-                    key=f"report_remove_{place}",
-                    icon=":material/close:",
-                    type="tertiary",
-                    on_click=entries.pop,
-                    args=(place,),
-                )
+                look = {"icon": ":material/close:", "type": "tertiary", "on_click": entries.pop, "args": (place,)}
+                st.button("Remove", key=f"report_remove_{place}", **look)
             st.caption(plain(f"{entry.facts['page']} · {entry.facts['made with']}"))
             if entry.picture:
-                st.html(_image(entry, width=320))
+                st.html(entry.as_html(width=320))
         size = sum(entry.bytes for entry in entries)
         st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
         st.download_button(

@@ -11,9 +11,9 @@ from analysis.runs.bundle import MOST_RUNS
 from analysis.runs.price import spell, spell_bytes
 from analysis.runs.search import Row
 from app import cached, topbar
-from app.runs import pages, words
+from app.runs import run_pages, run_words
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import jobs, painted, tables, widgets
 
 COLUMNS = {
     "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),
@@ -28,7 +28,7 @@ COLUMNS = {
 }
 
 
-def found() -> list[Row]:
+def found() -> Sequence[Row]:
     """The runs that the search and the filters leave."""
     chosen = st.session_state
     return cached.store().search(chosen["runs_find"] or "", chosen["runs_made"], chosen["runs_pinned"])
@@ -38,49 +38,36 @@ def controls() -> None:
     """Search, filter, and the way in for a bundle."""
     verbs = sorted({row.verb for row in cached.store().search()})
     widgets.settled("runs_made", [None, *verbs], None)
+    help = "Finds the runs that have all of these words in their verb, text, model, settings, date or id."
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.text_input(
-            "Search",
-            key="runs_find",
-            max_chars=80,
-            width=320,
-            placeholder="words, a text, a setting, an id",
-            help="Finds the runs that have all of these words in their verb, text, model, settings, date or id.",
-        )
-        st.selectbox(
-            "Runs of",
-            verbs,
-            index=None,
-            key="runs_made",
-            width=320,
-            format_func=words.kind,
-            placeholder="everything",
-        )
+        look = {"max_chars": 80, "width": 320, "placeholder": "words, a text, a setting, an id", "help": help}
+        st.text_input("Search", key="runs_find", **look)
+        look = {"index": None, "width": 320, "format_func": jobs.called, "placeholder": "everything"}
+        st.selectbox("Runs of", verbs, key="runs_made", **look)
         st.toggle("Pinned only", key="runs_pinned")
         _bundle_in()
 
 
 def table(rows: Sequence[Row]) -> None:
     """The rows; a click opens one, a second click closes it."""
-    ids = [row.id for row in rows]
-    now = st.session_state["run"]
+    ids, now, methods = [row.id for row in rows], st.session_state["run"], cached.catalogue()
     values = {
         "kept": [_kept(row) for row in rows],
-        "verb": [words.kind(row.verb) for row in rows],
-        "page": [pages.title_of(row.verb) for row in rows],
+        "verb": [jobs.called(row.verb) for row in rows],
+        "page": [run_pages.title_of(row.verb) for row in rows],
         "text": [row.text or "" for row in rows],
         "model": [row.model or "" for row in rows],
-        "about": [words.settings(row.about, cached.catalogue()) for row in rows],
+        "about": [run_words.settings(row.about, methods) for row in rows],
         "when": [f"{datetime.fromisoformat(row.created):%Y-%m-%d %H:%M}" for row in rows],
         "took": [row.seconds for row in rows],
-        "took_words": [spell(row.seconds) for row in rows],
         "size": [row.bytes for row in rows],
-        "size_words": [f"{row.bytes / 1e6:,.2f} MB" for row in rows],
         "id": ids,
     }
+    words = {"took_words": [spell(row.seconds) for row in rows]}
+    words |= {"size_words": [f"{row.bytes / 1e6:,.2f} MB" for row in rows]}
     tables.table(
         COLUMNS,
-        values,
+        values | words,
         key="runs_table_rows",
         identity=f"{hash(tuple((row.id, row.created, row.pinned) for row in rows))}",
         label="Stored runs, the newest first; choose one to open it",
@@ -90,14 +77,13 @@ def table(rows: Sequence[Row]) -> None:
         height=330,
     )
     with st.container(horizontal=True, gap="small"):
-        widgets.numbers(
-            {name: cells for name, cells in values.items() if not name.endswith("_words")}, "runs", "runs_rows"
-        )
+        widgets.numbers(values, "runs", "runs_rows")
         bundle(ids[:MOST_RUNS], f"Bundle of these {len(ids[:MOST_RUNS]):,}", "runs_bundle_all")
 
 
 def _kept(row: Row) -> str:
-    return "pinned" if row.pinned else "bundle" if row.imported else "example" if row.example else ""
+    marks = {"pinned": row.pinned, "bundle": row.imported, "example": row.example}
+    return next((name for name, holds in marks.items() if holds), "")
 
 
 def bundle(ids: list[str], label: str, key: str) -> None:
@@ -140,9 +126,8 @@ def _uploaded(name: str) -> None:
         return
     with widgets.attempt("runs_trouble"):
         arrived = cached.store().unbundle(file)
-        words = f"{_runs(len(arrived.new))} came in"
-        words += f", {_runs(len(arrived.known))} stood here already" if arrived.known else ""
-        st.session_state["runs_said"] = f"{words}, with {len(arrived.texts):,} texts."
+        known = f", {_runs(len(arrived.known))} stood here already" if arrived.known else ""
+        st.session_state["runs_said"] = f"{_runs(len(arrived.new))} came in{known}, with {len(arrived.texts):,} texts."
         state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
     topbar.release(file)
     st.session_state["runs_nonce"] += 1
@@ -204,14 +189,9 @@ def disk(rows: Sequence[Row]) -> None:
             st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
         deletable = [row.id for row in rows if not row.pinned and not row.example]
         if deletable:
-            st.button(
-                f"Delete the {_runs(len(deletable))} of this list",
-                key="runs_delete_all",
-                on_click=delete,
-                args=(deletable,),
-                icon=":material/delete:",
-                help="Deletes the runs of this search that are not pinned; you can undo it.",
-            )
+            label, help = f"Delete the {_runs(len(deletable))} of this list", "What is pinned stays; you can undo it."
+            look = {"on_click": delete, "args": (deletable,), "icon": ":material/delete:", "help": help}
+            st.button(label, key="runs_delete_all", **look)
         if used.deleted:
             gone = [run.id for run in cached.store().deleted()]
             widgets.prose(f"{_runs(len(gone))} deleted in the last 7 days, {spell_bytes(used.deleted_bytes)}.", "quiet")

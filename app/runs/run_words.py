@@ -1,10 +1,8 @@
-"""Runs in words: what each kind is called, its main number, and the names of numbers, columns, settings."""
+"""Runs in words: their main number, and the names of numbers, columns and settings."""
 
 import re
 from collections.abc import Mapping
-
-from analysis.commands import COMMANDS
-from analysis.studies.registry import STORED
+from typing import Any
 
 MAIN = {  # verb -> the table and column that answer its question; of any other the first column with numbers
     "statistics": ("heads", "entropy"),
@@ -33,7 +31,6 @@ NAMES = {  # a column or a key of a run -> its name
     "affinity": "affinity to the group",
     "attended": "keys of a query",
     "attended_kv": "keys of a query, per key-value head",
-    "bits_per_byte": "bits per byte",
     "ceiling": "gain with free attention",
     "decode_gain": "largest gain, later tokens",
     "decode_share": "attention's share, later tokens",
@@ -44,7 +41,6 @@ NAMES = {  # a column or a key of a run -> its name
     "effective_support": "effective number of keys",
     "first_token_mass": "attention on the first token",
     "gain_bound": "largest possible gain",
-    "gap_closure": "gap closure",
     "kl_mean": "KL divergence, mean",
     "kl_p99": "KL divergence, 99th percentile",
     "kv_bytes": "KV cache held, bytes",
@@ -67,18 +63,11 @@ NAMES = {  # a column or a key of a run -> its name
     "reads_kv": "reads per key-value head",
     "same_top1": "same most likely token, share",
     "speedup": "speed-up, times dense",
-    "tokens_per_second": "tokens per second",
     "top_p_rank": "top-p rank, keys",
     "window_mass": "attention inside the window",
     "worst_bin_difference": "change of perplexity, worst positions",
 }
 WHO = ("title", "label", "side", "name", "method")  # keys of a row that say what it is about
-
-
-def kind(verb: str, request: dict | None = None) -> str:
-    """What runs of a verb are called; of a named study its own title."""
-    command = STORED.get(str((request or {}).get("name"))) if verb == "study" else COMMANDS.get(verb)
-    return command.brief if command else verb
 
 
 def column(name: str) -> str:
@@ -89,7 +78,9 @@ def column(name: str) -> str:
 def number(path: str, numbers: object) -> str:
     """A number of a run in words: `path` leads to it in the run's `numbers`, and rows are called by what they are
     about."""
-    words_of_path, rows, node = [], [], numbers
+    parts: list[str] = []
+    rows: list[str] = []
+    node: Any = numbers
     for part in path.split("."):
         if isinstance(node, list) and part.isdigit():
             node = node[int(part)] if int(part) < len(node) else None
@@ -97,8 +88,8 @@ def number(path: str, numbers: object) -> str:
             rows.append(names[0] if names else f"row {int(part) + 1}")
         else:
             node = node.get(part) if isinstance(node, dict) else None
-            words_of_path += [] if part == "rows" else [NAMES.get(part, part.replace("_", " "))]
-    return ", ".join(words_of_path) + (f" ({', '.join(rows)})" if rows else "")
+            parts += [] if part == "rows" else [column(part)]
+    return ", ".join(parts) + (f" ({', '.join(rows)})" if rows else "")
 
 
 def settings(sentence: str, methods: Mapping[str, dict]) -> str:
