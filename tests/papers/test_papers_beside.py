@@ -29,7 +29,7 @@ from analysis.papers.ours import (
 )
 from analysis.runs.arguments import check_arguments
 from analysis.studies import NAMED, STUDIES
-from app.papers import words
+from app.papers import paper_words
 from app.papers.lookup import LIVE
 from app.selection.controls import CONTROLS
 from tests.made.studies import studies, there
@@ -150,7 +150,7 @@ def test_a_list_is_folded_and_ends_may_have_names_of_their_own():
 def test_a_score_comes_with_its_standard_error_and_its_items():
     score = {"task": "piqa", "value": 0.6, "value_low": 0.5, "value_high": 0.7, "stderr": 0.05, "items": 40}
     found = reading(Number("x", ("rows", {"task": "piqa"}, "value"), "share"), {"rows": [score]})
-    assert words.measured(found) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
+    assert paper_words.measured(found) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
 
 
 @pytest.mark.parametrize("study", sorted({number.study for number in NUMBERS if number.study}))
