@@ -70,24 +70,8 @@ class CapSweep(OfTexts):
     seed: int = seed()
 
 
-class ReadsSweep(OfTexts):
-    """Ever fewer keys by the ranks of a policy: the mean and the worst positions."""
-
-    place = "budgets.reads_sweep:reads_sweep"
-    page = "/kv-budgets?budgets=reads"
-    version = 3
-    repeated_by = ("shares",)
-    scores = True
-
-    policy: str | None = policy()
-    shares: list[float] | None = shares()
-    window: int | None = window()
-    tokens: int = field(16384, "most tokens on each side")
-    seed: int = seed()
-
-
 class ReadsText(OfText):
-    """One text read with ever fewer keys, token by token, with the key that the worst token lost."""
+    """One text with ever fewer keys by the ranks of a policy, token by token, and the key that the worst token lost."""
 
     place = "budgets.reads_text:reads_text"
     page = "/kv-budgets?budgets=reads"

@@ -1,25 +1,27 @@
-"""One cap of a sweep: losses under it, held against dense by position, what was read, and whether it passes."""
+"""Budgets held against dense attention: losses under them by position, what was read, and the two sides of a choice."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ...methods import METHODS
-from ...methods.base import Method
 from ...methods.csa import CSA
 from ...metrics.intervals import DOCUMENTS
 from ...metrics.paired import perplexity_change, perplexity_of
-from ...metrics.quality import position_bins, token_losses
+from ...metrics.quality import STRETCH, position_changes, records
 from ...metrics.sparsity import union
 from ...models import Model
-from ...seam.attention import Block, apply
+from ...seam.attention import Block
 from ...seam.calls import Call
 from ..context import Context
+from ..text.scoring import Progress, window_losses
 
-BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
+TOKENS = 16_384
+KERNEL = "top-k of all scores; dense: torch's own"
 
 
 @dataclass
@@ -53,29 +55,6 @@ class Counting(CSA):
         return mask
 
 
-class Progress:
-    """Tells of passes over windows, before each, while no method is on the model."""
-
-    def __init__(self, context: Context, span: tuple[float, float], passes: int) -> None:
-        self.context, self.span, self.passes, self.done = context, span, passes, 0
-
-    def __call__(self, stage: str) -> None:
-        """Report `stage`, a pass that begins now."""
-        low, high = self.span
-        self.context.progress(min(high, low + (high - low) * self.done / self.passes), stage)
-        self.done += 1
-
-
-def window_losses(model: Model, windows: np.ndarray, method: Method, progress: Progress, name: str) -> np.ndarray:
-    """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
-    rows = []
-    for index, ids in enumerate(windows):
-        progress(f"{name}, window {index + 1} of {len(windows)}")
-        with apply(model, method, kernels=True):
-            rows.append(token_losses(model, torch.as_tensor(ids)[None])[0])
-    return np.stack(rows).astype(np.float64)
-
-
 def measure_losses(
     context: Context,
     model: Model,
@@ -85,38 +64,16 @@ def measure_losses(
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, Counting]]]:
     """Nats of dense attention on windows of token ids [n, T], [n, T - 1], and name -> (the same under budgets [L, H],
     what counted the keys read). Budgets that are equal are computed once; `span` of the progress."""
-    progress = Progress(context, span, (1 + len({budgets_.tobytes() for budgets_ in variants.values()})) * len(windows))
+    distinct = {budgets.tobytes() for budgets in variants.values()}
+    progress = Progress(context, span, (1 + len(distinct)) * len(windows))
     dense = window_losses(model, windows, METHODS["dense"](), progress, "dense")
-    measured = {}
+    measured: dict[bytes, tuple[np.ndarray, Counting]] = {}
     for name, budgets in variants.items():
-        key = budgets.tobytes()
-        if key not in measured:
+        if budgets.tobytes() not in measured:
             method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
-            measured[key] = (window_losses(model, windows, method, progress, name), method)
+            losses = window_losses(model, windows, method, progress, name)
+            measured[budgets.tobytes()] = losses, method
     return dense, {name: measured[budgets.tobytes()] for name, budgets in variants.items()}
-
-
-def measure_all(
-    context: Context,
-    model: Model,
-    windows: np.ndarray,
-    variants: dict[str, np.ndarray],
-    span: tuple[float, float] = (0.0, 1.0),
-    documents: np.ndarray | None = None,
-    report: np.ndarray | None = None,
-) -> dict[str, dict]:
-    """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass,
-    `counted_reads`, and with `report` (bool [n], which windows the choice of a cap does not see) the two sides of
-    `runs.caps`. `documents` [n]: which text each window is of, where texts are the units."""
-    dense, measured = measure_losses(context, model, windows, variants, span)
-    rows = {}
-    for name, (losses, method) in measured.items():
-        rows[name] = compare_losses(losses, dense, documents)
-        rows[name] |= counted_reads([method], model.num_kv_heads, *windows.shape)
-        if report is not None:
-            rows[name] |= {"select": _side(losses, dense, documents, ~report)}
-            rows[name] |= {"report": _side(losses, dense, documents, report) if report.any() else None}
-    return rows
 
 
 def two_sides(documents: np.ndarray, fewest: int = 0) -> np.ndarray:
@@ -133,32 +90,6 @@ def units_of(documents: np.ndarray) -> np.ndarray | None:
     report = two_sides(documents)
     enough = min(len(set(documents[side].tolist())) for side in (report, ~report)) >= DOCUMENTS
     return documents if enough else None
-
-
-def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, rows: np.ndarray) -> dict:
-    """What `runs.caps` judges, of the windows `rows` [n]."""
-    losses, dense = losses[rows], dense[rows]
-    change_of_all = perplexity_change(losses, dense, texts := None if documents is None else documents[rows])
-    table = position_bins(losses, min(BINS, losses.shape[1]))
-    bins = []
-    for first, last in zip(table["first"], table["last"], strict=True):
-        part = perplexity_change(losses[:, first:last], dense[:, first:last], texts, STRETCH)
-        bins.append((part.upper, part.change, int(first), int(last)))
-    all_judged = all(upper is not None for upper, *_ in bins)
-    upper, change, first, last = max(bins, key=lambda entry: entry[0] if all_judged else entry[1])
-    return {
-        "perplexity": math.exp(losses.mean()),
-        "perplexity_dense": math.exp(dense.mean()),
-        "difference": change_of_all.change,
-        "upper": change_of_all.upper,
-        "worst_bin_first": first,
-        "worst_bin_last": last,
-        "worst_bin_difference": change,
-        "worst_bin_upper": upper if all_judged else None,
-        "worst_bin_change": math.exp(losses[:, first:last].mean()) - math.exp(dense[:, first:last].mean()),
-        "units": change_of_all.units,
-        "unit": change_of_all.unit,
-    }
 
 
 def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, length: int) -> dict[str, float]:
@@ -178,23 +109,40 @@ def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, leng
     }
 
 
+def one_side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, rows: np.ndarray) -> dict:
+    """What `runs.caps` judges, of the windows `rows` [n]: the limit of the change, and of the bin with the largest."""
+    losses, dense = losses[rows], dense[rows]
+    texts = None if documents is None else documents[rows]
+    change, table = perplexity_change(losses, dense, texts), position_changes(losses, dense, texts)
+    judged = bool(table["upper"].notna().all())
+    worst = table.loc[table["upper" if judged else "difference"].idxmax()]
+    return {
+        "perplexity": math.exp(losses.mean()),
+        "perplexity_dense": math.exp(dense.mean()),
+        "difference": change.change,
+        "upper": change.upper,
+        "worst_bin_first": int(worst["first"]),
+        "worst_bin_last": int(worst["last"]),
+        "worst_bin_difference": float(worst["difference"]),
+        "worst_bin_upper": float(worst["upper"]) if judged else None,
+        "worst_bin_change": float(worst["perplexity"] - worst["perplexity_dense"]),
+        "units": change.units,
+        "unit": change.unit,
+    }
+
+
 def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> dict:
     """Losses [n, T - 1] against those of dense attention: perplexities, paired difference with interval, by position.
 
     `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity.
     """
-    change = perplexity_change(losses, dense, documents)
-    table = position_bins(losses, min(BINS, losses.shape[1]))
-    table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
-    spans = list(zip(table["first"], table["last"], strict=True))
-    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], documents, STRETCH) for a, b in spans]
-    for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
-        table[name] = np.array([getattr(estimate, value) for estimate in changes], dtype=float)
+    change, table = perplexity_change(losses, dense, documents), position_changes(losses, dense, documents)
+    spans = zip(table["first"], table["last"], strict=True)
     perplexities = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]
     for name in ("low", "high"):  # of the perplexity itself, beside that of its change
         table[f"perplexity_{name}"] = np.array([getattr(estimate, name) for estimate in perplexities], dtype=float)
-    bins = table.astype(object).where(table.notna(), None).to_dict("records")
-    worst = max(range(len(bins)), key=lambda number: abs(bins[number]["difference"]))
+    bins = records(table.drop(columns="upper"))
+    worst = int(table["difference"].abs().idxmax())
     return {
         "perplexity": math.exp(losses.mean()),
         "perplexity_dense": math.exp(dense.mean()),
@@ -209,3 +157,15 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray 
         "worst_bin_change": bins[worst]["perplexity"] - bins[worst]["perplexity_dense"],
         "bins": bins,
     }
+
+
+def few_tokens(rows: list[dict]) -> list[str]:
+    """A note where a position bin holds so few tokens that its change is mostly noise."""
+    count = rows[0]["worst_bin_n"]
+    return [f"A position bin holds {count} tokens: read its change with its interval."] if count < 500 else []
+
+
+def without_bins(rows: list[dict], key: str, *left_out: str) -> dict[str, pd.DataFrame]:
+    """`rows` without their bins, and all `bins` with the `key` of their row."""
+    bins = [{key: row[key], **position_bin} for row in rows for position_bin in row["bins"]]
+    return {"rows": pd.DataFrame(rows).drop(columns=["bins", *left_out]), "bins": pd.DataFrame(bins)}

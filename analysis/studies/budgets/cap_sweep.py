@@ -3,29 +3,21 @@
 import pandas as pd
 
 from ...answer import Worded, doc, record
+from ...commands.budgets import CapSweep
 from ...errors import BadSetting
+from ...metrics.quality import BINS
 from ...runs.caps import summary
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..text.calibration import document_windows, halves, text_keys
 from ..text.held_out import ids_hash
-from .cap_rows import BINS, two_sides, units_of
+from .cap_rows import KERNEL, few_tokens, two_sides, units_of, without_bins
 from .policies import Policy, facts
 from .recipes import resolve
-from .sweep import (
-    CAPS,
-    KERNEL,
-    TOKENS,
-    TOLERANCE,
-    TOLERANCE_BIN,
-    check_caps,
-    few_tokens,
-    sweep,
-    sweep_tables,
-)
+from .sweep import CAPS, check_caps, sweep
 
 
 @record
-class CapSweep(Worded):
+class SweptCaps(Worded):
     """A policy under several caps, on texts that it was not calibrated on."""
 
     sweep: list[dict] = doc("one row per cap, see `sweep`")
@@ -40,56 +32,33 @@ class CapSweep(Worded):
     bins: pd.DataFrame = doc("one row per cap and bin")
 
 
-def cap_sweep(
-    model: str = "demo",
-    texts: list[str] | None = None,
-    policy: dict | str | None = None,
-    caps: list[int] | None = None,
-    tolerance: float = TOLERANCE,
-    tolerance_bin: float = TOLERANCE_BIN,
-    window: int | None = None,
-    tokens: int = TOKENS,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> CapSweep:
+def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
     """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own.
 
     Of a text whose first half calibrated the policy the second half is read. The cap is chosen on the first half of
     what is read and reported on the second, by the one-sided limits of `runs.caps`. Errors: BadSetting for a
     text that calibrated the policy, BadText.
     """
-    check_seed(seed)
-    caps = check_caps(list(CAPS if caps is None else caps), tolerance, tolerance_bin)
-    lm = context.model(model)
-    resolved = resolve(context, lm, policy, window)
-    unseen_texts = unseen(context, resolved, texts or [])
-    windows, documents = document_windows(lm, unseen_texts, window, tokens, "text of the sweep")
+    caps = check_caps(list(CAPS if request.caps is None else request.caps))
+    allowed = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
+    lm = context.model(request.model)
+    policy = resolve(context, lm, request.policy, request.window)
+    texts = unseen(context, policy, request.texts or [])
+    windows, documents = document_windows(lm, texts, request.window, request.tokens, "text of the sweep")
     sides = {"documents": units_of(documents), "report": two_sides(documents)}
-    rows = sweep(context, lm, windows, resolved.budgets, caps, tolerance, tolerance_bin, **sides)
-    about = protocol(
-        "cap-sweep",
-        lm,
-        "+".join(text_keys(unseen_texts)),
-        windows.size,
-        window=windows.shape[1],
-        seed=seed,
-        kernel=KERNEL,
-        windows=ids_hash(windows),
-        unit=rows[0]["unit"],
-        bins=BINS,
-    )
-    return CapSweep(
+    rows = sweep(context, lm, windows, policy.budgets, caps, **allowed, **sides)
+    about = {"window": windows.shape[1], "seed": request.seed, "kernel": KERNEL, "windows": ids_hash(windows)}
+    about |= {"unit": rows[0]["unit"], "bins": BINS}
+    return SweptCaps(
         **summary(rows),
-        tolerance=tolerance,
-        tolerance_bin=tolerance_bin,
-        policy=facts(resolved),
-        budgets=resolved.budgets.tolist(),
+        **allowed,
+        policy=facts(policy),
+        budgets=policy.budgets.tolist(),
         window=windows.shape[1],
         windows=len(windows),
         notes=few_tokens(rows),
-        **sweep_tables(rows),
-        protocol=about,
+        **without_bins(rows, "cap", "select", "report"),
+        protocol=protocol("cap-sweep", lm, "+".join(text_keys(texts)), windows.size, **about),
     )
 
 
@@ -103,11 +72,6 @@ def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str,
     texts = []
     for key in keys:
         name, text = context.text(key)
-        if policy.about.get("halves") == key:
-            text = halves(text)[1]
-        elif key in policy.about.get("texts", ()):
-            raise BadSetting(
-                f"{name} calibrated the policy {policy.name}, which must not be measured on it: choose another text."
-            )
-        texts.append((name, text))
+        texts.append((name, halves(text)[1] if policy.about.get("halves") == key else text))
+        policy.refuse_seen(key, name)
     return texts

@@ -5,6 +5,7 @@ import pandas as pd
 import torch
 
 from ...answer import Answer, doc, record
+from ...commands.budgets import LostKeys
 from ...errors import BadSetting
 from ...groups.words import word_of_tokens
 from ...methods import METHODS
@@ -13,7 +14,6 @@ from ...models import Model
 from ...seam.attention import Block, apply
 from ...statistics import forward
 from ..context import Context, Reading, protocol
-from ..text.held_out import check_range
 from ..text.scoring import score, whole_windows
 from .policies import facts
 from .recipes import resolve
@@ -40,7 +40,7 @@ class LostToken:
 
 
 @record
-class LostKeys(Answer, LostToken):
+class TokenLoss(Answer, LostToken):
     """The keys that a token lost to a policy."""
 
     policy: dict = doc("facts of the policy")
@@ -49,41 +49,29 @@ class LostKeys(Answer, LostToken):
     heads: pd.DataFrame = doc("per head its budget, visible keys, the share it dropped, and the largest key of that")
 
 
-def lost_keys(
-    model: str = "demo",
-    text: str = "",
-    policy: dict | str | None = None,
-    cap: int | None = None,
-    position: int | None = None,
-    window: int | None = None,
-    long_text: str = "windows",
-    top: int = 20,
-    *,
-    context: Context,
-) -> LostKeys:
+def lost_keys(request: LostKeys, *, context: Context) -> TokenLoss:
     """The keys that dense attention reads at one prediction and min(budget, cap) of each head drops, by the attention.
 
     `position` of the predicted token in the text, as in the tables of `evaluate`; without it the token whose loss the
     policy raises most. The query before it is compared; its `top` dropped keys are listed. Errors: BadSetting, BadText.
     """
-    check_range("The number of keys", top, 1, 1000)
-    lm = context.model(model)
-    resolved = resolve(context, lm, policy, window)
-    method = resolved.method(**({} if cap is None else {"cap": cap}))
+    lm = context.model(request.model)
+    policy = resolve(context, lm, request.policy, request.window)
+    method = policy.method(**({} if request.cap is None else {"cap": request.cap}))
     method.check(lm.lm)
-    reading = whole_windows(context, lm, text, window, long_text)
-    dense, scored = score(context, lm, text, reading, {LABEL: method})
+    reading = whole_windows(context, lm, request.text, request.window, request.long_text)
+    dense, scored = score(context, lm, request.text, reading, {LABEL: method})
     losses, before = scored[LABEL].losses, dense.losses
-    number, inside = _place(position, losses - before)
+    number, inside = _place(request.position, losses - before)
     lost, keys, heads = lost_at(lm, reading, number, inside, method, losses[number, inside], before[number, inside])
-    size = len(reading.windows[number])
-    return LostKeys(
+    about = {"window": len(reading.windows[number]), "policy": policy.integers}
+    return TokenLoss(
         **vars(lost),
-        policy=facts(resolved),
+        policy=facts(policy),
         cap=int(method.cap),
-        keys=keys.head(top),
+        keys=keys.head(request.top),
         heads=heads,
-        protocol=protocol("lost-keys", lm, text, len(reading.tokens), window=size, policy=resolved.integers),
+        protocol=protocol("lost-keys", lm, request.text, len(reading.tokens), **about),
     )
 
 
@@ -92,14 +80,24 @@ def lost_at(
 ) -> tuple[LostToken, pd.DataFrame, pd.DataFrame]:
     """What the query of prediction `inside` in window `number` lost to a method's budgets, all windows of equal length:
     (the token, its keys, its heads)."""
-    ids, query = reading.windows[number], inside  # position inside + 1 is predicted by the query before it
-    start, pieces = number * len(ids), reading.tokens.pieces
+    # The token at inside + 1 is predicted by the query before it.
+    ids, query, pieces = reading.windows[number], inside, reading.tokens.pieces
+    start = number * len(ids)
+    target = start + query + 1
     dropped, heads = _dropped(lm, ids, query, method, start)
     heads["piece"] = [pieces[place] if place >= 0 else "" for place in heads["position"]]
-    keys = _keys(dropped, start, query, pieces)
-    target = start + inside + 1
-    key, rise = _worst(keys, heads, dropped, start), float(loss - loss_dense)
+    by_key = {"mass": dropped.sum((0, 1)), "heads": (dropped > 0).sum((0, 1))}
+    place = np.arange(query + 1)
+    keys = pd.DataFrame({"position": start + place, "piece": pieces[start:target], "distance": query - place} | by_key)
+    keys = keys[keys["mass"] > 0].sort_values("mass", ascending=False, kind="stable", ignore_index=True)
+    key = None
+    if not keys.empty:
+        key = keys.head(1).to_dict("records")[0]
+        of_key = dropped[:, :, key["position"] - start]
+        layer, head = (int(n) for n in np.unravel_index(of_key.argmax(), of_key.shape))
+        key |= {"layer": layer, "head": head, "attention": float(of_key.max()), "budget": method.counts(layer)[head]}
     words = word_of_tokens(reading.text, reading.tokens.starts, reading.tokens.ends)
+    rise = float(loss - loss_dense)
     token = LostToken(
         position=target,
         query=start + query,
@@ -149,33 +147,6 @@ def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int)
             table.append((layer, head, count, query + 1, row.sum(), position, row[worst]))
     columns = ["layer", "head", "budget", "visible", "lost", "position", "attention"]
     return lost, pd.DataFrame(table, columns=columns)
-
-
-def _keys(dropped: np.ndarray, start: int, query: int, pieces: list[str]) -> pd.DataFrame:
-    """The dropped keys, the one of which most was dropped first."""
-    mass, heads = dropped.sum((0, 1)), (dropped > 0).sum((0, 1))
-    order = np.argsort(-mass, kind="stable")
-    order = order[mass[order] > 0]
-    return pd.DataFrame(
-        {
-            "position": start + order,
-            "piece": [pieces[start + place] for place in order],
-            "distance": query - order,
-            "mass": mass[order],
-            "heads": heads[order],
-        }
-    )
-
-
-def _worst(keys: pd.DataFrame, heads: pd.DataFrame, dropped: np.ndarray, start: int) -> dict | None:
-    """The first key, with the head that read it most; None where nothing was dropped."""
-    if keys.empty:
-        return None
-    key = keys.head(1).to_dict("records")[0]
-    of_key = dropped[:, :, key["position"] - start]
-    layer, head = (int(n) for n in np.unravel_index(of_key.argmax(), of_key.shape))
-    budget = heads[(heads["layer"] == layer) & (heads["head"] == head)]["budget"].item()
-    return key | {"layer": layer, "head": head, "attention": float(of_key.max()), "budget": int(budget)}
 
 
 def _sentence(pieces: list[str], words: list[str], target: int, rise: float, key: dict | None) -> str:

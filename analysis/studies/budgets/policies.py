@@ -1,14 +1,15 @@
-"""The policies of CSA that are stored for a model: read, checked, listed, brought in."""
+"""The policies of CSA that are stored for a model: read, checked, listed, imported."""
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...answer import Answer, doc, record
+from ...commands.budgets import ImportPolicy
 from ...corpus import text_hash
 from ...errors import AnalysisError, BadSetting
 from ...files import write_json
@@ -47,6 +48,14 @@ class Policy:
         """CSA with these budgets."""
         return METHODS["csa"].build(self.integers, **settings)
 
+    def refuse_seen(self, key: str, name: str) -> None:
+        """Errors: BadSetting for a text, by its hash, that calibrated the policy whole."""
+        if key in self.about.get("texts", ()):
+            raise BadSetting(
+                f"{name} calibrated the policy {self.name}, which must not be measured on it: choose another text, or "
+                "calibrate on others."
+            )
+
 
 def policy_path(context: Context, model: Model, name: str) -> Path:
     """Where the policy of this name is stored when it is made now. Errors: BadSetting for what is no name."""
@@ -59,18 +68,26 @@ def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
     """A policy from its JSON, checked against the model. Errors: BadSetting."""
     method = METHODS["csa"].build(stored)
     method.check(model.lm)
-    stored = json.loads(stored) if isinstance(stored, str) else stored
-    about = {} if isinstance(stored, list) else {k: v for k, v in stored.items() if k not in ("policy", "ranks")}
+    about = json.loads(stored) if isinstance(stored, str) else stored
+    about = {} if isinstance(about, list) else dict(about)
+    about.pop("policy", None)
     budgets = np.array(method.budgets, dtype=np.int64).reshape(method.shape)
-    stored_ranks = stored.get("ranks") if isinstance(stored, dict) else None
     try:
-        ranks = budgets.astype(np.float64) if stored_ranks is None else np.array(stored_ranks, dtype=np.float64)
+        ranks = np.array(about.pop("ranks", budgets), dtype=np.float64)
         good = ranks.shape == budgets.shape and np.isfinite(ranks).all() and (ranks >= 0).all()
     except (TypeError, ValueError):
         good = False
     if not good:
         raise BadSetting(f"The ranks of the policy {name} are no table of {budgets.shape} numbers from 0 up.")
     return Policy(name, ranks, budgets, method.cap, about)
+
+
+def read_stored(path: Path, model: Model) -> Policy:
+    """The policy in a file of the fitted state. Errors: BadSetting."""
+    try:
+        return read_policy(path.read_text(encoding="utf-8"), model, path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"The policy {path.stem} cannot be read ({error}): calibrate it again.") from error
 
 
 def stored_policies(context: Context, model: Model) -> list[dict]:
@@ -113,7 +130,7 @@ def named(policy: Policy) -> list[str]:
 
 @record
 class ImportedPolicy(Answer):
-    """A policy that was brought in."""
+    """A policy that was imported."""
 
     policy: dict = doc("its facts")
     budgets: list[list[int]] = doc("[layer][head]: keys that a head may read")
@@ -122,19 +139,13 @@ class ImportedPolicy(Answer):
     notes: list[str] = doc("stored runs that used an earlier one of this name")
 
 
-def import_policy(
-    model: str = "demo",
-    text: str = "",
-    name: str = "uploaded",
-    policy: dict | list | None = None,
-    *,
-    context: Context,
-) -> ImportedPolicy:
+def import_policy(request: ImportPolicy, *, context: Context) -> ImportedPolicy:
     """Store an uploaded policy, the text of a JSON file or `policy` read from one, under a name, once it was checked
     against the model. Errors: BadSetting, with both shapes where the policy is another model's, and for fewer keys than
     the floor of all heads."""
-    lm = context.model(model)
-    uploaded = read_policy(context.text(text)[1] if policy is None else policy, lm, name)
+    lm = context.model(request.model)
+    content = context.text(request.text)[1] if request.policy is None else request.policy
+    uploaded = read_policy(content, lm, request.name)
     total, floor = int(uploaded.budgets.sum()), FLOOR * uploaded.budgets.size
     if total < floor:
         raise BadSetting(
@@ -142,7 +153,7 @@ def import_policy(
             f"each, {floor:,} in all."
         )
     about = {key: uploaded.about[key] for key in FACTS if key in uploaded.about}
-    imported = Policy(name, uploaded.ranks, uploaded.budgets, uploaded.cap, {**about, "corpus": "uploaded"})
+    imported = replace(uploaded, about=about | {"corpus": "uploaded"})
     path, notes = store_policy(context, lm, imported)
     return ImportedPolicy(
         policy=facts(imported),
@@ -150,13 +161,5 @@ def import_policy(
         cap=int(imported.cap),
         path=str(path),
         notes=notes,
-        protocol=protocol("import-policy", lm, text or None, policy=name),
+        protocol=protocol("import-policy", lm, request.text or None, policy=request.name),
     )
-
-
-def read_stored(path: Path, model: Model) -> Policy:
-    """The policy in a file of the fitted state. Errors: BadSetting."""
-    try:
-        return read_policy(path.read_text(encoding="utf-8"), model, path.stem)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting(f"The policy {path.stem} cannot be read ({error}): calibrate it again.") from error

@@ -20,10 +20,9 @@ BINS = 16
 
 @dataclass(frozen=True)
 class Ranks:
-    """Mean top-p rank by position [L, H, T] over `windows` windows, in keys. The paper's "effective rank"."""
+    """Mean top-p rank by position [L, H, T] over windows, in keys. The paper's "effective rank"."""
 
     by_position: np.ndarray
-    windows: int
 
     def mean(self, min_pos: int = 0) -> np.ndarray:
         """[L, H]: over the positions from `min_pos` on; 0 is the paper's letter. Errors: BadSetting."""
@@ -75,7 +74,7 @@ def measure_ranks(
             progress(index / count, f"ranks, window {index + 1} of {count}")
         with apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
-    return Ranks(sums / count, count)
+    return Ranks(sums / count)
 
 
 def cells_table(**columns: np.ndarray) -> pd.DataFrame:

@@ -3,26 +3,29 @@
 import numpy as np
 import pandas as pd
 
-from ...answer import Worded, doc, record
+from ...answer import Answer, doc, record
+from ...commands.budgets import ReadsText
 from ...errors import BadSetting, BadText
 from ...methods import METHODS
+from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
+from ...metrics.quality import BINS
 from ...models import Model
-from ..context import Context, Reading, check_seed, protocol
+from ..context import Context, Reading, protocol
 from ..text.calibration import halves
 from ..text.scoring import whole_windows
 from ..text.text import token_table
-from .cap_rows import BINS, compare_losses, counted_reads, measure_losses
+from .cap_rows import KERNEL, compare_losses, counted_reads, few_tokens, measure_losses, without_bins
 from .lost_keys import lost_at
 from .policies import Policy, facts
-from .reads_sweep import SHARES, check_shares, mean_beside_worst, share_tables, share_variants
 from .recipes import resolve
-from .sweep import KERNEL, few_tokens
 
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
+MAX_SHARES = 32
 PASSES_SHARE = 0.95  # of the progress
 
 
 @record
-class ReadsText(Worded):
+class ReadByShares(Answer):
     """One text read with ever fewer keys, token by token."""
 
     rows: list[dict] = doc("from the largest share on: share and total of the keys, and as a row of `sweep`")
@@ -30,6 +33,7 @@ class ReadsText(Worded):
     policy: dict = doc("facts of the policy")
     window: int = doc("tokens of a window")
     windows: int = doc("windows that were scored")
+    notes: list[str] = doc("what to bear in mind")
     tokens: pd.DataFrame = doc("tokens of the text")
     table: pd.DataFrame = doc("the rows without their bins", name="rows")
     bins: pd.DataFrame = doc("one row per share and bin")
@@ -38,88 +42,73 @@ class ReadsText(Worded):
     difference: np.ndarray = doc("float32 [shares, n]: rise of that loss, nats")
 
 
-def reads_text(
-    model: str = "demo",
-    text: str = "",
-    policy: str | None = None,
-    shares: list[float] | None = None,
-    window: int | None = None,
-    long_text: str = "windows",
-    seed: int = 0,
-    *,
-    context: Context,
-) -> ReadsText:
-    """As `reads_sweep`, without a cap, on one text, token by token.
+def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
+    """Share out ever fewer keys by the ranks of a stored policy, without a cap, and read one text token by token.
 
-    `shares` of the causal pairs, the least that is read. Of a text whose first half calibrated the policy the windows
-    of the second half are scored. Errors: BadSetting for a text that calibrated the policy, BadText.
+    `shares` of the causal pairs; a share is the least that is read. Of a text whose first half calibrated the policy
+    the windows of the second half are scored. Errors: BadSetting for a text that calibrated the policy, BadText.
     """
-    check_seed(seed)
-    shares = check_shares(list(SHARES if shares is None else shares))
-    lm = context.model(model)
-    resolved = resolve(context, lm, policy)
-    reading = whole_windows(context, lm, text, window, long_text)
-    scored, notes = _scored(reading, resolved, text)
+    shares = _checked(list(SHARES if request.shares is None else request.shares))
+    lm = context.model(request.model)
+    policy = resolve(context, lm, request.policy)
+    reading = whole_windows(context, lm, request.text, request.window, request.long_text)
+    scored, notes = _scored(reading, policy, request.text)
     windows = np.stack([reading.windows[number] for number in scored]).astype(np.int64)
     length = windows.shape[1]
-    totals, variants = share_variants(resolved, shares, length)
+    totals = [budget_for_reads(policy.ranks, share, length, FLOOR) for share in shares]
+    variants = {
+        f"{share:.1%} of the reads": np.minimum(allocate_budget(policy.ranks, total), length)
+        for share, total in zip(shares, totals, strict=True)
+    }
     dense, measured = measure_losses(context, lm, windows, variants, (0.0, PASSES_SHARE))
-    rows, lost = [], []
+    rows, lost, rises = [], [], []
     for index, (name, budgets) in enumerate(variants.items()):
-        done = PASSES_SHARE + (1 - PASSES_SHARE) * index / len(variants)
-        context.progress(done, f"the worst token at {name}")
+        context.progress(PASSES_SHARE + (1 - PASSES_SHARE) * index / len(variants), f"the worst token at {name}")
         losses, method = measured[name]
         row = compare_losses(losses, dense) | counted_reads([method], lm.num_kv_heads, *windows.shape)
         rows.append({"share": shares[index], "total": totals[index], **row})
         lost.append(_lost(lm, reading, scored, budgets, losses, dense))
-    rises = [(losses - dense).ravel() for losses, _ in measured.values()]
-    return ReadsText(
+        rises.append((losses - dense).ravel())
+    about = {"window": length, "seed": request.seed, "kernel": KERNEL, "unit": rows[0]["unit"], "bins": BINS}
+    tables = without_bins(rows, "share")
+    return ReadByShares(
         rows=rows,
         lost=lost,
-        sentence=mean_beside_worst(rows),
-        policy=facts(resolved),
+        policy=facts(policy),
         window=length,
         windows=len(windows),
         notes=[*reading.notes, *notes, *few_tokens(rows)],
         tokens=token_table(reading),
-        **share_tables(rows),
+        table=tables["rows"],
+        bins=tables["bins"],
         position=np.add.outer(np.array(scored) * length, np.arange(1, length)).ravel().astype(np.int32),
         loss=dense.ravel().astype(np.float32),
         difference=np.stack(rises).astype(np.float32),
-        protocol=protocol(
-            "reads-text",
-            lm,
-            text,
-            len(reading.tokens),
-            window=length,
-            seed=seed,
-            kernel=KERNEL,
-            unit=rows[0]["unit"],
-            bins=BINS,
-            policy=resolved.integers,
-        ),
+        protocol=protocol("reads-text", lm, request.text, len(reading.tokens), **about, policy=policy.integers),
     )
+
+
+def _checked(shares: list[float]) -> list[float]:
+    """The shares, the largest first, each once. Errors: BadSetting."""
+    if not 1 <= len(shares) <= MAX_SHARES or not all(0 < share <= 1 for share in shares):
+        raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MAX_SHARES} numbers above 0 up to 1.")
+    return sorted({float(share) for share in shares}, reverse=True)
 
 
 def _scored(reading: Reading, policy: Policy, text: str) -> tuple[list[int], list[str]]:
     """Which windows are scored, and a note where the policy has seen the others. Errors: BadSetting, BadText."""
     spans = reading.tokens.spans
-    if policy.about.get("halves") == text:
-        middle, starts = len(halves(reading.text)[0]), reading.tokens.starts
-        scored = [number for number, (first, last) in enumerate(spans) if min(starts[first + 1 : last]) >= middle]
-        if not scored:
-            raise BadText(
-                f"The first half of {reading.name} calibrated the policy {policy.name} and no whole window lies in the "
-                "second: choose another text, or a shorter window."
-            )
-        note = "The first half of this text calibrated the policy: only windows of its second half are scored."
-        return scored, [note]
-    if text in policy.about.get("texts", ()):
-        raise BadSetting(
-            f"{reading.name} calibrated the policy {policy.name}, which must not be measured on it: choose another "
-            "text, or calibrate on others."
+    policy.refuse_seen(text, reading.name)
+    if policy.about.get("halves") != text:
+        return list(range(len(spans))), []
+    middle, starts = len(halves(reading.text)[0]), reading.tokens.starts
+    scored = [number for number, (first, last) in enumerate(spans) if min(starts[first + 1 : last]) >= middle]
+    if not scored:
+        raise BadText(
+            f"The first half of {reading.name} calibrated the policy {policy.name} and no whole window lies in the "
+            "second: choose another text, or a shorter window."
         )
-    return list(range(len(spans))), []
+    return scored, ["The first half of this text calibrated the policy: only windows of its second half are scored."]
 
 
 def _lost(

@@ -1,5 +1,7 @@
 """Which budgets CSA reads with: a stored policy, or what a page makes of one by hand."""
 
+from typing import Any
+
 import numpy as np
 
 from ...corpus import FITTED_ON, fitting_samples
@@ -45,27 +47,26 @@ def resolve(context: Context, model: Model, recipe: dict | str | None, length: i
     if not isinstance(recipe, dict) or set(recipe) - set(PARTS):
         raise BadSetting(f"{str(recipe)[:60]!r} is no policy: give a name, or an object with {', '.join(PARTS)}.")
     base = policy_for(context, model, recipe.get("name") or DEFAULT)
-    floor, edits = recipe.get("floor", FLOOR), recipe.get("edits") or []
+    floor, edits, cap = recipe.get("floor", FLOOR), recipe.get("edits") or [], recipe.get("cap")
     if not isinstance(edits, list):
         raise BadSetting(f"The edits are {str(edits)[:40]!r} and must be a list.")
-    total = _total(recipe, base, length or model.max_positions, floor)
-    start = base.budgets if total is None else allocate_budget(base.ranks, total, floor)
-    budgets, fixed = edited(start, base.ranks, edits, bool(recipe.get("keep_total", True)), floor)
-    cap = base.cap if recipe.get("cap") is None else recipe["cap"]
-    if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
+    if cap is not None and (type(cap) is not int or cap < 1):
         raise BadSetting(f"The cap is {str(cap)[:20]} and must be a whole number from 1.")
+    totals = {name: recipe[name] for name in TOTALS if recipe.get(name) is not None}
+    if len(totals) > 1:
+        raise BadSetting(f"{' and '.join(totals)} both say how many keys there are: give one of them.")
+    start = base.budgets
+    for name, value in totals.items():
+        total = _total(name, value, base, length or model.max_positions, floor)
+        start = allocate_budget(base.ranks, total, floor)
+    budgets, fixed = edited(start, base.ranks, edits, bool(recipe.get("keep_total", True)), floor)
+    cap = cap or base.cap
     by_hand = cap != base.cap or not np.array_equal(budgets, base.budgets)
     return Policy(base.name, base.ranks, budgets, cap, base.about, fixed, by_hand)
 
 
-def _total(recipe: dict, base: Policy, length: int, floor: int) -> int | None:
-    """All keys together, or None for the stored budgets."""
-    totals = {name: recipe[name] for name in TOTALS if recipe.get(name) is not None}
-    if len(totals) > 1:
-        raise BadSetting(f"{' and '.join(totals)} both say how many keys there are: give one of them.")
-    if not totals:
-        return None
-    ((name, value),) = totals.items()
+def _total(name: str, value: Any, base: Policy, length: int, floor: int) -> int:
+    """All keys together, given in one of TOTALS. Errors: BadSetting."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 30:
         raise BadSetting(f"The {name} of the policy is {str(value)[:20]} and must be a number above 0.")
     if name == "reads":

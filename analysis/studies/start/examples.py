@@ -15,7 +15,7 @@ from ...probes.tasks import TASKS
 from ...runs import Run, RunStore
 from .. import STUDIES
 from ..budgets.policies import DEFAULT
-from ..budgets.reads_sweep import SHARES
+from ..budgets.reads_text import SHARES
 from ..budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from ..context import Context, protocol
 from ..routing.live import route_at

@@ -1,8 +1,7 @@
 """Scoring a text under methods: whole windows, the dense pass that all are compared with, and each token's losses."""
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from ...corpus import MAX_WINDOWS, Tokens, tokenize
 from ...errors import BadSetting, BadText
 from ...methods import METHODS
 from ...methods.base import Method
-from ...metrics.quality import divergence, same_top1
+from ...metrics.quality import divergence, same_top1, token_losses
 from ...metrics.sparsity import ReadCounter, Reads
 from ...models import Model
 from ...seam.attention import Block, apply
@@ -55,15 +54,11 @@ def whole_windows(context: Context, model: Model, key: str, window: int | None, 
 
 
 def _cut(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
-    if long_text not in ("windows", "first"):
-        raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
     if window is not None and not 2 <= window <= model.max_positions:
         raise BadSetting(
             f"A window of {window:,} tokens was asked for and {model.name} reads 2 to {model.max_positions:,} at once."
         )
-    limit = MAX_WINDOWS if context.browser else UNLIMITED_WINDOWS
-    if long_text == "first":
-        limit = 1
+    limit = {"first": 1, "windows": MAX_WINDOWS if context.browser else UNLIMITED_WINDOWS}[long_text]
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, window or model.max_positions, limit)
     if long_text == "first":
@@ -82,18 +77,14 @@ def _cut(context: Context, model: Model, key: str, window: int | None, long_text
             f"The text has {len(tokens):,} tokens and one window needs {window:,}: give a longer text or a shorter "
             "window."
         )
-    scored, notes = _first(tokens, count * window), []
+    columns = {column.name: getattr(tokens, column.name) for column in fields(tokens)}
+    scored = Tokens(**{name: v if isinstance(v, int) else v[: count * window] for name, v in columns.items()})
+    notes = []
     if count > 1:
         notes.append(f"{count:,} windows of {window:,} tokens are scored, and no attention crosses a window's edge.")
     if scored.shown < tokens.total:
         notes.append(f"The first {scored.shown:,} of the text's {tokens.total:,} tokens are scored.")
     return Reading(name, text, scored, notes)
-
-
-def _first(tokens: Tokens, count: int) -> Tokens:
-    """The first `count` tokens."""
-    columns = {f.name: getattr(tokens, f.name) for f in dataclasses.fields(tokens)}
-    return Tokens(**{name: value if isinstance(value, int) else value[:count] for name, value in columns.items()})
 
 
 def score(
@@ -121,6 +112,29 @@ def score(
         columns = zip(*compared[label], strict=True)
         scored[label] = Scored(*map(np.stack, columns), reads=counters[label].reads(method))
     return dense.scored, scored
+
+
+class Progress:
+    """Reports passes over windows, before each, while no method is on the model."""
+
+    def __init__(self, context: Context, span: tuple[float, float], passes: int) -> None:
+        self.context, self.span, self.passes, self.done = context, span, passes, 0
+
+    def __call__(self, stage: str) -> None:
+        """Report `stage`, a pass that begins now."""
+        low, high = self.span
+        self.context.progress(min(high, low + (high - low) * self.done / self.passes), stage)
+        self.done += 1
+
+
+def window_losses(model: Model, windows: np.ndarray, method: Method, progress: Progress, name: str) -> np.ndarray:
+    """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
+    rows = []
+    for index, ids in enumerate(windows):
+        progress(f"{name}, window {index + 1} of {len(windows)}")
+        with apply(model, method, kernels=True):
+            rows.append(token_losses(model, torch.as_tensor(ids).long()[None])[0])
+    return np.stack(rows).astype(np.float64)
 
 
 def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.ndarray, Reads]:
