@@ -78,7 +78,7 @@ class Readers(OfText):
 class HeadTokens(OfText):
     """One head token by token: what each reads most, and which later tokens read it most."""
 
-    place = "heads.tokens:head_tokens"
+    place = "heads.readers:head_tokens"
     page = "/attention-heads"
     readings = 0.4
     served = {"part": 0}
@@ -124,8 +124,6 @@ class Ablate(OfText):
         "zero", "what a head's output becomes: zero, mean or resample", options=("zero", "mean", "resample")
     )
     exact: int = field(EXACT, "number of heads whose exact passes follow the estimate", low=1)
-    together: bool = field(False, "one pass without all listed heads")
-    others: bool = field(False, "one pass without all heads but the listed ones")
     part: int | None = part()
     long_text: str = long_text()
     seed: int = seed()
@@ -139,8 +137,7 @@ class Ablate(OfText):
         elif heads == "all":
             without = shape.layers * shape.heads
         else:
-            together = bool(arguments.get("together")) + bool(arguments.get("others"))
-            without = together or len(str(heads).split(","))
+            without = len(str(heads).split(","))
         return max(int(tokens), 1) * (ESTIMATE + without)
 
 

@@ -44,7 +44,7 @@ def measure(run: Setting) -> dict:
     report = counter(run.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
     rows, bins = [], []
     for name, (ids, documents) in parts.items():
-        curve = Curve(lm, ids, sizes.seed, report, documents)
+        curve = Curve(lm, ids, report, documents)
         table, its_bins = curve_of(curve, list(ALL_LAYERS))
         of_domain = [{"domain": name, "layer": None, **row} for row in table]
         if name == by_layer:
@@ -78,7 +78,7 @@ def shown(numbers: dict) -> dict:
 
 def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Perplexity on a little of the bundled samples."""
-    curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), 0, lambda name: None)
+    curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), lambda name: None)
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
@@ -86,7 +86,7 @@ def part(run: Setting, numbers: dict) -> dict:
     """The first domain at the temperature 0.4, beside dense attention."""
     domains = _domains(run)
     (name, (ids, documents)), *_ = domains.items()
-    row, _ = Curve(run.lm, ids, run.sizes.seed, lambda _: None, documents).row(t=0.4)
+    row, _ = Curve(run.lm, ids, lambda _: None, documents).row(t=0.4)
     edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
     tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
     return {"rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges], "protocol": {"text": ids_hash(tokens)}}

@@ -9,6 +9,7 @@ import huggingface_hub
 import pytest
 
 from analysis import available, places
+from analysis.commands.text import Fetch
 from analysis.errors import BadModel, Cancelled, TooLarge
 from analysis.studies.context import Context
 from analysis.studies.start import fetch as fetching
@@ -117,9 +118,9 @@ def test_a_download_tells_how_far_it_is_is_stopped_and_goes_on(disk, monkeypatch
             raise Cancelled("stopped")
 
     with pytest.raises(Cancelled):
-        fetching.fetch("a/b", context=Context(progress=progress))
+        fetching.fetch(Fetch(model="a/b"), context=Context(progress=progress))
     monkeypatch.setattr(fetching, "FETCH", ARRIVE.replace("{then}", "part.rename(blobs / 'x')"))
-    made = fetching.fetch("a/b@bfloat16", context=Context())
+    made = fetching.fetch(Fetch(model="a/b@bfloat16"), context=Context())
     assert made.numbers["name"] == "a/b" and made.numbers["size"] == 1010 and made.numbers["licence"] == "mit"
     assert (places.hub_folder("a/b") / "blobs" / "x").stat().st_size == 1010, "what had arrived stayed"
 
@@ -128,7 +129,7 @@ def test_a_download_that_fails_or_does_not_fit_is_one_sentence(disk, monkeypatch
     told_by_the_hub(monkeypatch)
     monkeypatch.setattr(fetching, "FETCH", "raise SystemExit('a line\\nthe Hub is busy')")
     with pytest.raises(BadModel, match=r"^a/b could not be downloaded \(the Hub is busy\): try again"):
-        fetching.fetch("a/b", context=Context())
+        fetching.fetch(Fetch(model="a/b"), context=Context())
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=5))
     with pytest.raises(TooLarge, match="^a/b takes 1 MB and 1 MB are free on the disk of"):
-        fetching.fetch("a/b", context=Context())
+        fetching.fetch(Fetch(model="a/b"), context=Context())

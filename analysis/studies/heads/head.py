@@ -1,24 +1,26 @@
 """What heads read in a text: exact statistics of all for a map, and of one its pattern, what one token reads, and its
 numbers query by query."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import torch
 
 from ...answer import Worded, doc, record
+from ...commands.heads import Head, Statistics
 from ...errors import BadSetting
-from ...statistics import CORE, MORE, SINK, HeadReading, head_labels
+from ...statistics import CORE, SINK, HeadReading, head_labels
 from ...statistics.numerics import SAMPLE
 from ...statistics.states import States
-from ..context import Context, check_seed, protocol, read
+from ..context import Context, protocol, read
 from ..text.one_pass import head_statistics
 from ..text.query import telling_query
-from ..text.states import check_head, states_of, window_of
+from ..text.states import head_window, query_blocks
 from ..text.text import keys_table, token_table
 
 SIDE = 256  # cells of a pattern, and tokens of an exact tile, on each side
 BLOCK_VALUES = 1 << 20
-TOP = 20
 KERNEL = "scores from kept queries and keys"
 
 
@@ -45,23 +47,7 @@ class OneHead(Worded):
     tile: np.ndarray | None = doc("float32, the exact attention of the rows and columns asked for", default=None)
 
 
-def head(
-    model: str = "demo",
-    text: str = "",
-    layer: int = 0,
-    head: int = 0,
-    query: int | None = None,
-    rows: list[int] | None = None,
-    columns: list[int] | None = None,
-    top: int = TOP,
-    without_first: bool = False,
-    mass: float = 0.9,
-    window: int = 128,
-    part: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> OneHead:
+def head(request: Head, *, context: Context) -> OneHead:
     """What one head reads in window `part` of a text, from its queries and keys, block by block.
 
     `query`: the token whose `top` keys are listed, unless given the whole word with the strongest read from `window` or
@@ -69,34 +55,29 @@ def head(
     attention that is given exactly. `without_first` leaves the window's first token out and renormalises. Errors:
     BadSetting.
     """
-    lm = context.model(model)
-    check_head(lm, layer, head)
-    reading = read(context, lm, text, long_text)
-    offset, ids = window_of(reading, part)
-    length = len(ids)
-    tile = _tile(rows, columns, length)
-    states = states_of(context, lm, ids, layer)[layer]
-    words = token_table(reading)
-    query = telling_query(states, head, words, offset, window) if query is None else query
-    if not 0 <= query < length or not 1 <= top <= 1000:
-        raise BadSetting(
-            f"Tokens of this window run from 0 to {length - 1:,} and up to 1,000 keys are listed: token {query:,} and "
-            f"{top:,} keys were asked for."
-        )
-    reading_of_head = HeadReading(1, 1, mass, window, without_first, head=(0, 0))
+    window, layer, head = head_window(request, context), request.layer, request.head
+    length, offset, words, states = len(window.ids), window.offset, window.words, window.states[layer]
+    tile = _tile(request.rows, request.columns, length)
+    query = request.query
+    if query is None:
+        query = telling_query(states, head, words, offset, request.window)
+    if not 0 <= query < length:
+        raise BadSetting(f"Tokens of this window run from 0 to {length - 1:,}, and token {query:,} was asked for.")
+    measured = HeadReading(1, 1, request.mass, request.window, request.without_first, head=(0, 0))
     context.progress(0.5, f"layer {layer}, head {head}")
-    arrays, cell = _stream(states, head, ids, reading_of_head, query, tile)
-    best = np.argsort(-arrays["row"][: query + 1], kind="stable")[:top]
+    arrays = _stream(states, head, window.ids, measured, query, tile)
+    best = np.argsort(-arrays["row"][: query + 1], kind="stable")[: request.top]
     best = best[arrays["row"][best] > 0]
     listed = keys_table(words, best, query, offset).assign(attention=arrays["row"][best])
+    cell = _cell(length)
     pooling = f"Every one of the {length:,} tokens has its own row and column."
     if cell > 1:
         pooling = f"A cell is {cell} queries and {cell} keys: the mean over the queries of what they give to these keys"
         pooling += " together."
-    about = {"layer": layer, "head": head, "part": part, "mass": mass, "near": window, "window": length}
-    about["without_first"] = without_first
-    queries = reading_of_head.queries()
+    queries = measured.queries()
     queries["position"] += offset
+    about = {"layer": layer, "head": head, "part": request.part, "mass": request.mass, "near": request.window}
+    about |= {"window": length, "without_first": request.without_first, "kernel": KERNEL}
     return OneHead(
         layer=layer,
         head=head,
@@ -104,23 +85,23 @@ def head(
         cell=cell,
         length=length,
         offset=offset,
-        summary=reading_of_head.table().drop(columns=["layer", "head"]).iloc[0].to_dict(),
-        chance=reading_of_head.chance().drop(columns="layer").iloc[0].to_dict(),
+        summary=measured.table().drop(columns=["layer", "head"]).iloc[0].to_dict(),
+        chance=measured.chance().drop(columns="layer").iloc[0].to_dict(),
         pooling=pooling,
         sentence=_sentence(listed, words["word"][offset + query], layer, head),
-        without_first=without_first,
-        notes=[*reading.notes, *sink_notes(without_first)],
+        without_first=request.without_first,
+        notes=[*window.reading.notes, *sink_notes(request.without_first)],
         keys=listed,
         queries=queries,
-        distance=reading_of_head.distances().drop(columns=["layer", "head"]),
+        distance=measured.distances().drop(columns=["layer", "head"]),
         tokens=words,
         **arrays,
-        protocol=protocol("head", lm, text, length, kernel=KERNEL, **about),
+        protocol=protocol("head", window.lm, request.text, length, **about),
     )
 
 
-def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tuple[int, int, int, int] | None:
-    """(first row, past the last, first column, past the last) of the exact tile. Errors: BadSetting."""
+def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tuple[slice, slice] | None:
+    """Rows and columns of the exact tile. Errors: BadSetting."""
     if rows is None and columns is None:
         return None
     for edges in (rows, columns):
@@ -129,42 +110,43 @@ def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tup
                 f"An exact tile has rows and columns as [first, past the last] within 0 to {length:,}, at most {SIDE} "
                 f"of each, and {rows} and {columns} were given."
             )
-    return (*rows, *columns)
+    return slice(*rows), slice(*columns)
+
+
+def _cell(length: int) -> int:
+    """Neighbouring queries and keys that a cell of a pattern pools."""
+    return -(-length // SIDE)
 
 
 @torch.no_grad()
 def _stream(
-    states: States, head: int, ids: np.ndarray, reading: HeadReading, query: int, tile: tuple | None
-) -> tuple[dict[str, np.ndarray], int]:
-    """(arrays `pattern`, `row` and, where asked for, `tile`; tokens of a cell) of one head; fills `reading`."""
-    length = len(ids)
-    cell = -(-length // SIDE)
+    states: States, head: int, ids: np.ndarray, measured: HeadReading, query: int, tile: tuple[slice, slice] | None
+) -> dict[str, np.ndarray]:
+    """`pattern`, `row` and, where asked for, `tile` of one head; fills `measured`."""
+    length, cell = len(ids), _cell(len(ids))
     cells = -(-length // cell)
     pattern, row = np.zeros((cells, cells)), np.zeros(length, np.float32)
-    exact = np.zeros((tile[1] - tile[0], tile[3] - tile[2]), np.float32) if tile else None
-    reading.begin(torch.from_numpy(np.asarray(ids)).long()[None], torch.ones(1, length, dtype=torch.bool))
-    size = max(1, BLOCK_VALUES // length)
-    for start in range(0, length, size):
-        stop = min(start + size, length)
+    exact = np.zeros((tile[0].stop - tile[0].start, tile[1].stop - tile[1].start), np.float32) if tile else None
+    measured.begin(torch.from_numpy(np.asarray(ids)).long()[None], torch.ones(1, length, dtype=torch.bool))
+    for start, stop in query_blocks(length, BLOCK_VALUES):
         scores = states.scores(head, start, stop).cpu()
-        even = torch.zeros_like(scores).masked_fill_(scores == float("-inf"), float("-inf"))
-        if reading.without_first:
-            p = scores.index_fill(1, torch.tensor([0]), float("-inf")).softmax(-1).nan_to_num_(0.0)
-        else:
-            p = scores.softmax(-1)
-        reading.measure(scores, even, start)
+        even = torch.where(scores.isinf(), scores, 0.0)
+        measured.measure(scores, even, start)
+        if measured.without_first:
+            scores[:, 0] = -math.inf
+        weights = scores.softmax(-1).nan_to_num_(0.0).numpy()
         places = np.arange(start, stop)
-        pooled = np.add.reduceat(p.numpy(), np.arange(0, stop, cell), axis=1)
+        pooled = np.add.reduceat(weights, np.arange(0, stop, cell), axis=1)
         np.add.at(pattern[:, : pooled.shape[1]], places // cell, pooled)
         if start <= query < stop:
-            row[:stop] = p[query - start]
-        if tile:
-            inside = (places >= tile[0]) & (places < tile[1])
-            values = p.numpy()[inside, tile[2] : tile[3]]
-            exact[places[inside] - tile[0], : values.shape[1]] = values
+            row[:stop] = weights[query - start]
+        if exact is not None:
+            inside = (places >= tile[0].start) & (places < tile[0].stop)
+            values = weights[inside, tile[1]]
+            exact[places[inside] - tile[0].start, : values.shape[1]] = values
     pattern /= np.bincount(np.arange(length) // cell)[:, None]
     arrays = {"pattern": pattern.astype(np.float32), "row": row}
-    return arrays | ({"tile": exact} if tile else {}), cell
+    return arrays | ({} if exact is None else {"tile": exact})
 
 
 def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
@@ -184,7 +166,6 @@ class HeadStatistics(Worded):
     """What every head of the model reads in a text, as means over all queries."""
 
     rows: list[dict] = doc("layer, head and the six statistics of `attention_statistics` of every head")
-    induction_queries: float = doc("share of the tokens that stood in their window before")
     numerics: dict = doc("largest_score difference own_difference of the worst layer, see `statistics.Numerics`")
     without_first: bool = doc("each window's first token is left out and the others renormalised")
     heads: pd.DataFrame = doc("rows, with previous_token induction far_peaks of `HeadReading` and a label")
@@ -194,44 +175,32 @@ class HeadStatistics(Worded):
     layer_numerics: pd.DataFrame = doc("the numerics of every layer", name="numerics")
 
 
-def statistics(
-    model: str = "demo",
-    text: str = "",
-    mass: float = 0.9,
-    window: int = 128,
-    without_first: bool = False,
-    seed: int = 0,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> HeadStatistics:
+def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
     """Entropy, rank, sink, window and distance of every head's attention, exact means over all queries of a text.
 
     `mass` of the rank, `window` tokens of the window mass. `without_first` leaves each window's first token out of all
     but `first_token_mass` and renormalises. Errors: BadSetting, TooLarge.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    reading = read(context, lm, text, long_text)
-    measured, numerics = head_statistics(context, lm, reading, mass, window, without_first)
+    lm = context.model(request.model)
+    reading = read(context, lm, request.text, request.long_text)
+    options = (request.mass, request.window, request.without_first)
+    measured, numerics = head_statistics(context, lm, reading, *options)
     heads, chance, exact = measured.table(), measured.chance(), numerics.table()
     heads["label"] = head_labels(heads, chance)
-    scored = measured.counts[0, 0, CORE.index("entropy")]
-    about = {"seed": seed, "mass": mass, "near": window, "without_first": without_first}
-    repeated = measured.counts[0, 0, len(CORE) + MORE.index("induction")]
+    about = {"seed": request.seed, "mass": request.mass, "near": request.window}
+    about |= {"without_first": request.without_first, "kernel": "streamed statistics"}
     return HeadStatistics(
         rows=heads[["layer", "head", *CORE]].to_dict("records"),
-        sentence=_of_all(heads, chance, mass, window),
-        induction_queries=float(repeated / max(1, scored)),
+        sentence=_of_all(heads, chance, request),
         numerics=exact.drop(columns="layer").max().to_dict() | {"dtype": str(lm.dtype)[6:], "queries": SAMPLE},
-        without_first=without_first,
-        notes=[*reading.notes, *sink_notes(without_first)],
+        without_first=request.without_first,
+        notes=[*reading.notes, *sink_notes(request.without_first)],
         heads=heads,
         chance=chance,
         distance=measured.distances(),
         tokens=token_table(reading),
         layer_numerics=exact,
-        protocol=protocol("statistics", lm, text, len(reading.tokens), kernel="streamed statistics", **about),
+        protocol=protocol("statistics", lm, request.text, len(reading.tokens), **about),
     )
 
 
@@ -245,26 +214,28 @@ def sink_notes(without_first: bool) -> list[str]:
     ]
 
 
-def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, mass: float, window: int) -> str:
-    sinks = int((heads["first_token_mass"] >= SINK).sum())
-    sharp = heads.loc[heads["entropy"].idxmin()]
-    ranks = heads["top_p_rank"]
+def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, request: Statistics) -> str:
+    """How many heads are sinks, how many keys half of them need, and the sharpest and the farthest-reading one."""
+    sinks, sharp = int((heads["first_token_mass"] >= SINK).sum()), heads.loc[heads["entropy"].idxmin()]
     sentence = (
         f"{sinks} of {len(heads)} heads leave more than half of their attention on the first token; half of the heads "
-        f"need {ranks.median():,.0f} keys or fewer for {mass:.0%} of it (reading all alike would need "
-        f"{chance['top_p_rank'].mean():,.0f}); the sharpest is head {int(sharp['head'])} of layer "
-        f"{int(sharp['layer'])}"
+        f"need {heads['top_p_rank'].median():,.0f} keys or fewer for {request.mass:.0%} of it (reading all alike would "
+        f"need {chance['top_p_rank'].mean():,.0f}); the sharpest is {_named(sharp)}"
     )
     if heads["far_peaks"].notna().any():
         far = heads.loc[heads["far_peaks"].idxmax()]
         sentence += (
-            f"; head {int(far['head'])} of layer {int(far['layer'])} picks out most from {window} or more tokens back "
-            f"({far['far_peaks']:.0%} of its attention above chance)"
+            f"; {_named(far)} picks out most from {request.window} or more tokens back ({far['far_peaks']:.0%} of its "
+            "attention above chance)"
         )
-    induction = heads.loc[heads["induction"].idxmax()] if heads["induction"].notna().any() else None
-    if induction is None:
-        return sentence + "."
-    return sentence + (
-        f", and head {int(induction['head'])} of layer {int(induction['layer'])} most reads what followed earlier "
-        f"copies of a token ({induction['induction']:.0%} of its attention, chance {chance['induction'].mean():.0%})."
-    )
+    if heads["induction"].notna().any():
+        copying = heads.loc[heads["induction"].idxmax()]
+        sentence += (
+            f", and {_named(copying)} most reads what followed earlier copies of a token ({copying['induction']:.0%}"
+            f" of its attention, chance {chance['induction'].mean():.0%})"
+        )
+    return f"{sentence}."
+
+
+def _named(row: pd.Series) -> str:
+    return f"head {int(row['head'])} of layer {int(row['layer'])}"

@@ -1,6 +1,7 @@
 """Where in a corpus a head does what it does: queries of every tenth, and the tokens it reads and reads from."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pandas as pd
 import torch
 
 from ...answer import Worded, doc, record
+from ...commands.heads import HeadTexts
 from ...corpus import Tokens, natural_samples, read_folder, text_hash, tokenize
 from ...errors import BadSetting
 from ...models import Model
@@ -16,19 +18,19 @@ from ...runs.brought import corpus_folder
 from ...statistics.heads import ALL
 from ...statistics.reader import Reader
 from ...statistics.sampled import QueryReading
-from ..context import STREAMED, Context, check_seed, protocol
-from ..text.held_out import check_range
+from ..context import STREAMED, Context, protocol
 from ..text.kept import Readings, Tensors
-from .lift import lifted
 
-TOKENS = 16_384  # of the corpus that are read
-QUERIES = 2048  # drawn from them
 TENTHS = 10
-EACH = 2  # queries shown of every tenth
+EXAMPLES = 2  # queries shown of every tenth
 AROUND = 12  # tokens shown before a query
-LEAST = 64  # tokens of a corpus
+SHORTEST = 64  # tokens of a text that is read
 CHARACTERS = 8  # that surely hold a token
 KIND = "queries of all heads"
+SHOWN = 8  # tokens and pairs of each kind
+FEWEST = 3  # times that something must come
+STRONG = 0.1  # of the queries: those that give their first key most
+CELL = ["layer", "head", "statistic"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Document:
 
 
 @record
-class HeadTexts(Worded):
+class HeadsOverTexts(Worded):
     """Where in a corpus every head does what it does. Shares, tenths and tokens are of the drawn queries, the largest
     numbers of all."""
 
@@ -58,70 +60,56 @@ class HeadTexts(Worded):
     begins: pd.DataFrame = doc("how each text begins, and its tokens", name="texts")
 
 
-def head_texts(
-    model: str = "demo",
-    corpus: str = "",
-    tokens: int = TOKENS,
-    queries: int = QUERIES,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> HeadTexts:
+def head_texts(request: HeadTexts, *, context: Context) -> HeadsOverTexts:
     """For every head, where in a corpus each of its nine statistics is large, small and between; one run for all heads.
 
     `corpus`: a folder of texts (the bundled samples unless given), of which evenly about `tokens` tokens are read, a
-    text at a time; `queries` of them are drawn at random. Errors: BadSetting, BadText, TooLarge.
+    text at a time; `queries` of them are drawn at random. In the app what was read is kept. Errors: BadSetting,
+    BadText, TooLarge.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("The number of tokens", tokens, LEAST, 1 << 24)
-    check_range("The number of queries", queries, TENTHS, 1 << 16)
+    lm = context.model(request.model)
     context.progress(0.0, "reading the corpus")
-    corpus_texts = _texts(context, corpus)
-    documents = _drawn(lm, corpus_texts, tokens, queries, seed)
-    read = []
-    for index, document in enumerate(documents):
-        read.append(_read(context.within(index / len(documents), 1 / len(documents)), lm, document))
+    texts = list(natural_samples().values())
+    if request.corpus:
+        folder = corpus_folder(context.store, request.corpus) if context.browser else Path(request.corpus)
+        train, held_out = read_folder(folder)
+        texts = list(dict.fromkeys([*train, *held_out]))
+    documents = drawn_documents(lm, texts, request.tokens, request.queries, request.seed)
+    share = 1 / len(documents)
+    read = [_read(context.within(index * share, share), lm, document) for index, document in enumerate(documents)]
     drawn = {name: np.concatenate([tensors[name].numpy() for tensors in read]) for name in ("values", "best", "weight")}
-    of = np.repeat(np.arange(len(documents)), [len(document.queries) for document in documents])  # text of each query
+    text_of = np.repeat(np.arange(len(documents)), [len(document.queries) for document in documents])
     spread = _spread(drawn["values"], read)
     sizes = [len(document.tokens) for document in documents]
     begins = ["".join(document.tokens.pieces[:AROUND]).strip() for document in documents]
-    named = text_hash(" ".join(text_hash(text) for text in corpus_texts))
-    about = {"seed": seed, "kernel": STREAMED, "queries": len(of), "mass": 0.9}
-    return HeadTexts(
+    key = text_hash(" ".join(text_hash(text) for text in texts))
+    about = {"seed": request.seed, "kernel": STREAMED, "queries": len(text_of), "mass": 0.9}
+    return HeadsOverTexts(
         read=sum(sizes),
-        drawn=len(of),
+        drawn=len(text_of),
         texts=len(documents),
-        sentence=_sentence(spread, len(documents), sum(sizes), len(of)),
+        sentence=_sentence(spread, len(documents), sum(sizes), len(text_of)),
         notes=["The first token of each window, often a sink, is no key of a pair and no query that is drawn."],
         spread=spread,
-        examples=_examples(documents, read, drawn["values"], of),
-        tokens=_tokens(lm, documents, drawn, of),
+        examples=_examples(documents, read, drawn["values"], text_of),
+        tokens=_tokens(lm, documents, drawn, text_of),
         begins=pd.DataFrame({"text": range(len(documents)), "begins": begins, "tokens": sizes}),
-        protocol=protocol("head-texts", lm, named, sum(sizes), **about),
+        protocol=protocol("head-texts", lm, key, sum(sizes), **about),
     )
 
 
-def _texts(context: Context, corpus: str) -> list[str]:
-    """The documents of a folder, or the bundled samples."""
-    if not corpus:
-        return list(natural_samples().values())
-    train, held_out = read_folder(corpus_folder(context.store, corpus) if context.browser else Path(corpus))
-    return list(dict.fromkeys([*train, *held_out]))
-
-
-def _drawn(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) -> list[Document]:
+def drawn_documents(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) -> list[Document]:
     """As many tokens of each text as make about `tokens` in all, and the queries drawn from all of them alike."""
     texts = [text for text in texts if len(text) >= 2 * CHARACTERS]
     if not texts:
         raise BadSetting("No text of the corpus is long enough to read from: give more text.")
-    few = min(len(texts), max(1, tokens // LEAST))
+    few = min(len(texts), max(1, tokens // SHORTEST))
     chosen = [texts[place] for place in np.linspace(0, len(texts) - 1, few).round().astype(int)]
     coded: dict[int, Tokens] = {}
     left = tokens
-    for place in sorted(range(few), key=lambda place: len(chosen[place])):  # what short ones leave goes to long ones
-        share = max(LEAST, left // (few - len(coded)))
+    # The shortest first: what they leave goes to the longer ones.
+    for place in sorted(range(few), key=lambda place: len(chosen[place])):
+        share = max(SHORTEST, left // (few - len(coded)))
         size = min(lm.max_positions, share)
         coded[place] = tokenize(lm.tokenizer, chosen[place][: CHARACTERS * share], size, max(1, share // size))
         left -= len(coded[place])
@@ -129,8 +117,8 @@ def _drawn(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) ->
     # The first token of a window reads only itself, so it is no query.
     free = [np.setdiff1d(np.arange(len(text)), [first for first, _ in text.spans]) for text in texts_tokens]
     edges = np.cumsum([0, *map(len, free)])
-    random = np.random.default_rng(seed)
-    picked = np.sort(random.choice(edges[-1], min(queries, edges[-1]), replace=False))
+    picked = np.random.default_rng(seed).choice(edges[-1], min(queries, edges[-1]), replace=False)
+    picked.sort()
     if len(picked) < TENTHS:
         raise BadSetting(f"The corpus has {edges[-1]} tokens to read from and {TENTHS} are needed: give more text.")
     places = zip(texts_tokens, free, edges[:-1], edges[1:], strict=True)
@@ -139,7 +127,6 @@ def _drawn(lm: Model, texts: list[str], tokens: int, queries: int, seed: int) ->
 
 def _read(context: Context, lm: Model, document: Document) -> Tensors:
     """What a pass over one text gives, or gave before."""
-    readings = Readings(context, lm, document.windows)
 
     def make() -> Tensors:
         reading = QueryReading(lm.num_layers, lm.num_heads, document.queries)
@@ -151,61 +138,56 @@ def _read(context: Context, lm: Model, document: Document) -> Tensors:
         names = ("values", "best", "weight", "high", "at", "sums", "counts")
         return {name: torch.from_numpy(getattr(reading, name)) for name in names}
 
-    return readings.made(KIND, [document.queries], make)
-
-
-def _heads(shape: tuple[int, ...]) -> Iterator[tuple[int, int, int, dict]]:
-    """Every (layer, head, number of a statistic) with its columns."""
-    for layer, head, number in np.ndindex(*shape[1:]):
-        yield layer, head, number, {"layer": layer, "head": head, "statistic": ALL[number]}
+    return Readings(context, lm, document.windows).made(KIND, [document.queries], make)
 
 
 def _spread(values: np.ndarray, read: list[Tensors]) -> pd.DataFrame:
     """Mean over all queries and tenths of those drawn, [Q, L, H, 9]."""
     sums, counts = (sum(tensors[name].numpy()[:, :-1] for tensors in read) for name in ("sums", "counts"))
-    steps = np.arange(0, 101, TENTHS)
+    steps = range(0, 101, TENTHS)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = sums / counts
     rows = []
-    for layer, head, number, cell in _heads(values.shape):
+    for layer, head, number in np.ndindex(values.shape[1:]):
         some = values[:, layer, head, number]
         finite = some[~np.isnan(some)]
         tenths = np.percentile(finite, steps) if len(finite) else np.full(len(steps), np.nan)
-        edges = {f"q{step}": float(edge) for step, edge in zip(steps, tenths, strict=True)}
-        rows.append(cell | {"mean": float(means[layer, head, number])} | edges)
-    return pd.DataFrame(rows)
+        rows.append((layer, head, ALL[number], float(means[layer, head, number]), *tenths.tolist()))
+    return pd.DataFrame(rows, columns=[*CELL, "mean", *(f"q{step}" for step in steps)])
 
 
-def _examples(documents: list[Document], read: list[Tensors], values: np.ndarray, of: np.ndarray) -> pd.DataFrame:
+def _examples(documents: list[Document], read: list[Tensors], values: np.ndarray, text_of: np.ndarray) -> pd.DataFrame:
     """The largest numbers of all queries, and two in the middle of each tenth of those drawn."""
-    places = np.concatenate([tensors.queries for tensors in documents])
+    places = np.concatenate([document.queries for document in documents])
     high = np.concatenate([tensors["high"].numpy() for tensors in read], -1)  # [L, H, 9, TOP of each text]
-    at_text = np.repeat(np.arange(len(read)), [tensors["high"].shape[-1] for tensors in read])
-    at_place = np.concatenate([tensors["at"].numpy() for tensors in read], -1)
+    high_place = np.concatenate([tensors["at"].numpy() for tensors in read], -1)
+    high_text = np.repeat(np.arange(len(read)), [tensors["high"].shape[-1] for tensors in read])
     top = read[0]["high"].shape[-1]
     rows = []
-    for layer, head, number, cell in _heads(values.shape):
-        best = np.argsort(-high[layer, head, number], kind="stable")[:top]
-        found = [(0, at_text[i], at_place[layer, head, number, i], high[layer, head, number, i]) for i in best]
-        some = values[:, layer, head, number]
+    for cell in np.ndindex(values.shape[1:]):
+        best = np.argsort(-high[cell], kind="stable")[:top]
+        chosen = [(0, high_text[i], high_place[cell][i], high[cell][i]) for i in best]
+        some = values[:, *cell]
         order = np.argsort(-some, kind="stable")[: int((~np.isnan(some)).sum())]  # NaN comes last
         for decile, part in enumerate(np.array_split(order, TENTHS), 1):
-            middle = part[max(0, len(part) // 2 - EACH // 2) :][:EACH]
-            found += [(decile, of[i], places[i], some[i]) for i in middle]
-        for decile, text, place, value in found:
+            middle = part[max(0, len(part) // 2 - EXAMPLES // 2) :][:EXAMPLES]
+            chosen += [(decile, text_of[i], places[i], some[i]) for i in middle]
+        for decile, text, place, value in chosen:
             if np.isfinite(value):
                 pieces = documents[text].tokens.pieces
                 before = "".join(pieces[max(0, place - AROUND) : place])
-                shown_text = {"value": float(value), "query": pieces[place], "before": before}
-                rows.append(cell | {"decile": decile, "text": int(text), "position": int(place)} | shown_text)
-    return pd.DataFrame(rows)
+                layer, head, number = cell
+                row = (layer, head, ALL[number], decile, int(text), int(place), float(value), pieces[place], before)
+                rows.append(row)
+    return pd.DataFrame(rows, columns=[*CELL, "decile", "text", "position", "value", "query", "before"])
 
 
-def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], of: np.ndarray) -> pd.DataFrame:
+def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], text_of: np.ndarray) -> pd.DataFrame:
     """Of every head the tokens it reads from and reads, and the pairs of both, that come more often than by chance."""
     ids = [document.tokens.ids for document in documents]
     query = np.concatenate([some[document.queries] for some, document in zip(ids, documents, strict=True)])
-    chance: dict[int, float] = {}  # token -> how many of the drawn queries would read it most if keys were drawn evenly
+    # token -> how many of the drawn queries would read it most if keys were drawn evenly
+    chance: Counter[int] = Counter()
     for document in documents:
         for start, stop in document.tokens.spans:
             weights = np.zeros(stop - start)
@@ -213,23 +195,45 @@ def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], 
             weights[inside] = 1 / inside  # a query reads the keys from the second token of its window to itself
             share = weights[::-1].cumsum()[::-1]
             for token, weight in zip(document.tokens.ids[start + 1 : stop].tolist(), share[1:], strict=True):
-                chance[token] = chance.get(token, 0.0) + weight
+                chance[token] += weight
     offsets = np.cumsum([0, *map(len, ids)])
-    joined = np.concatenate(ids)
-    key = joined[drawn["best"] + offsets[of][:, None, None]]  # [Q, L, H]
-    names = {}
-
-    def word(token: int) -> str:
-        if token not in names:
-            names[token] = lm.tokenizer.decode([token])
-        return names[token]
-
+    key = np.concatenate(ids)[drawn["best"] + offsets[text_of][:, None, None]]  # [Q, L, H]
     rows = []
     for layer, head in np.ndindex(key.shape[1:]):
-        for row in lifted(query, key[:, layer, head], drawn["weight"][:, layer, head], chance):
-            words = {side: None if row[side] is None else word(row[side]) for side in ("query", "key")}
-            rows.append({"layer": layer, "head": head} | row | words)
-    return pd.DataFrame(rows, columns=["layer", "head", "kind", "query", "key", "count", "lift"])
+        lifts = lifted(query, key[:, layer, head], drawn["weight"][:, layer, head], chance)
+        rows += [{"layer": layer, "head": head} | row for row in lifts]
+    table = pd.DataFrame(rows, columns=["layer", "head", "kind", "query", "key", "count", "lift"])
+    words = {token: lm.tokenizer.decode([token]) for token in {*query.tolist(), *np.unique(key).tolist()}}
+    for side in ("query", "key"):
+        table[side] = [None if pd.isna(token) else words[int(token)] for token in table[side]]
+    return table
+
+
+def lifted(query: np.ndarray, key: np.ndarray, weight: np.ndarray, chance: Mapping[int, float]) -> list[dict]:
+    """Rows `kind query key count lift` of one head, at most 8 of each kind, from what Q queries read most.
+
+    query, key int64 [Q]: tokens of each query and of the key that it reads most; weight [Q]: what that key gets;
+    chance: token -> how many of the Q keys it would be if each were drawn evenly from those visible. `key`: how often
+    a token is the key, over chance; `query`: how often a token asks among the tenth that gives its key most, over a
+    tenth of its times; `pair`: how often both come together, over what independence gives. Lift 1: chance. What comes
+    fewer than 3 times is left out; the order is by count times log lift, so that the rare do not win.
+    """
+    strong = np.argsort(-weight, kind="stable")[: max(1, round(STRONG * len(weight)))]
+    keys, queries = Counter(key.tolist()), Counter(query.tolist())
+    pairs = Counter(zip(query.tolist(), key.tolist(), strict=True))
+    share = len(strong) / len(query)
+    kinds = {
+        "key": [(None, k, count, count / chance[k]) for k, count in keys.items()],
+        "query": [(q, None, n, n / (share * queries[q])) for q, n in Counter(query[strong].tolist()).items()],
+        "pair": [(q, k, count, count * len(query) / (queries[q] * keys[k])) for (q, k), count in pairs.items()],
+    }
+    rows = []
+    for kind, entries in kinds.items():
+        frequent = [entry for entry in entries if entry[2] >= FEWEST and entry[3] > 1]
+        frequent.sort(key=lambda entry: -entry[2] * np.log(entry[3]))
+        for entry in frequent[:SHOWN]:
+            rows.append(dict(zip(("kind", "query", "key", "count", "lift"), (kind, *entry), strict=True)))
+    return rows
 
 
 def _sentence(spread: pd.DataFrame, texts: int, tokens: int, drawn: int) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ...answer import Answer, doc, record
+from ...commands.text import Model as ModelRequest
 from ...corpus import sample_texts, tokenize
 from ...kernels.parts import now
 from ...methods import METHODS
@@ -60,10 +61,10 @@ class ModelCard(Answer):
     full: dict | None = doc("those of its own weights beyond every window of it, where asked for", default=None)
 
 
-def model_card(model: str = "demo", full: bool = False, *, context: Context) -> ModelCard:
+def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
     """What the model is, its stored routers, and its parity with the stock model. `full`: compare it at a length beyond
     every window of it too, which takes long."""
-    lm = context.model(model)
+    lm = context.model(request.model)
     readme = lm.state_dir / "README.md"
     copied = "name revision family parameters head_dim width inner vocabulary max_positions weight_bytes caution why"
     # Kept beside the model: a new router makes the card anew, and the model is still the one that was compared.
@@ -79,7 +80,7 @@ def model_card(model: str = "demo", full: bool = False, *, context: Context) -> 
         routers=stored_routers(context, lm),
         parity=compared,
         small=asdict(check(lm.lm.config)),
-        full=full_parity(lm) if full else None,
+        full=full_parity(lm) if request.full else None,
         protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
     )
 

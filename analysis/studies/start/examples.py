@@ -12,7 +12,7 @@ from ...files import remove
 from ...methods import METHODS
 from ...models import CACHE
 from ...probes.tasks import TASKS
-from ...runs import Run, RunStore
+from ...runs import RunStore
 from .. import STUDIES
 from ..budgets.policies import DEFAULT
 from ..budgets.reads_text import SHARES
@@ -32,6 +32,7 @@ PROMPTS = (1024, 512, 256)  # tokens of a prompt whose continuation is scored, t
 # of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
 # `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
+Request = tuple[str, dict]  # verb and arguments
 
 
 def requests(text: str) -> dict[str, dict]:
@@ -44,14 +45,16 @@ def compared(text: str, tokens: int) -> list[dict]:
     """Arguments of the first requests of the page that compares methods, on a text of so many tokens: the first four,
     one by one."""
     reading = ASKED["reading"]["short" if tokens <= ASKED["short"] else "long"]
-    routed = {name: {"router": ROUTER} if method.needs == "router" else {} for name, method in METHODS.items()}
-    specs = [{"name": name, "settings": {}, **extra} for name, extra in list(routed.items())[:AT_FIRST]]
+    specs = []
+    for name in list(METHODS)[:AT_FIRST]:
+        router = {"router": ROUTER} if METHODS[name].needs == "router" else {}
+        specs.append({"name": name, "settings": {}, **router})
     return [{"model": "demo", "text": text, "methods": [spec], **reading} for spec in specs]
 
 
-def followed(text: str, tokens: int) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of that page for methods that save memory, and that save prefill time:
-    the first three of each, one by one."""
+def followed(text: str, tokens: int) -> list[Request]:
+    """The first requests of that page for methods that save memory, and that save prefill time: the first three of
+    each, one by one."""
     size = next(prompt for prompt in PROMPTS if 2 * (prompt + ASKED["followed"]["continuation"]) <= tokens)
     common = {"model": "demo", "texts": [text], "prefix": size} | ASKED["followed"]
     families = [[name for name, method in METHODS.items() if method.saves == saves] for saves in ("memory", "prefill")]
@@ -59,49 +62,64 @@ def followed(text: str, tokens: int) -> list[tuple[str, dict]]:
     return [("continuation", common | {"methods": [{"name": name, "settings": {}}]}) for name in names]
 
 
-def opened(text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
-    on the first sample, and of the tour through it."""
+def opened(text: str) -> list[Request]:
+    """The first requests of the pages on heads and on the softmax temperature, which open on the first sample, and of
+    the tour through it."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
     return [(verb, common | extra) for verb, extra in ASKED["opened"] + ASKED["tour"]]
 
 
-def budgeted(text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of the page on key budgets; its policy must not have seen the text."""
-    common, swept = {"model": "demo", "window": None}, {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN}
-    read_whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
-    swept |= {"caps": list(CAPS), "tokens": TOKENS, "seed": 0}
+def budgeted(text: str) -> list[Request]:
+    """The first requests of the page on key budgets; its policy must not have seen the text."""
+    common, policy = {"model": "demo", "window": None}, {"policy": {"name": DEFAULT}}
+    swept = {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN, "caps": list(CAPS), "tokens": TOKENS, "seed": 0}
+    read = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows", "text": text}
     return [
-        ("budgets", common | {"policy": {"name": DEFAULT}}),
-        ("reads-text", common | read_whole | {"text": text}),
-        ("cap-sweep", common | swept | {"policy": {"name": DEFAULT}, "texts": [text]}),
+        ("budgets", common | policy),
+        ("reads-text", common | read),
+        ("cap-sweep", common | swept | policy | {"texts": [text]}),
     ]
 
 
-def routed(context: Context, text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of the page on routing: the stored curves, and the last token of
-    the text's first window in the head where GWR linear finds most."""
+def routed(context: Context, text: str) -> list[Request]:
+    """The first requests of the page on routing: the stored curves, and the last token of the text's first window in
+    the head where GWR linear finds most."""
     calibrated = stored_curves(context, context.model("demo")).about["date"]
     curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
     curves |= {"text": "", "made": calibrated}
     numbers = route_at(RouteAt(**curves), context=context).numbers
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
-    visit = {name: best[name] for name in ("layer", "head")} | {
-        name: numbers[name] for name in ("min_distance", "sinks")
-    }
+    visit = {"layer": best["layer"], "head": best["head"]}
+    visit |= {"min_distance": numbers["min_distance"], "sinks": numbers["sinks"]}
     visit |= {"model": "demo", "text": text, "router": "gwr_linear", "position": None, "made": calibrated}
     return [("route-at", curves), ("route-visit", visit)]
 
 
-def probed(text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of the page on long-context tests: one map, and every task."""
+def probed(text: str) -> list[Request]:
+    """The first requests of the page on long-context tests: one map, and every task."""
     common = {"model": "demo", "text": text}
     return [("probe", common | ASKED["needle"]), ("probe", common | ASKED["every"] | {"probes": list(TASKS)})]
 
 
-def generated(text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first request of the page Generate."""
+def generated(text: str) -> list[Request]:
+    """The first request of the page Generate."""
     return [("generate", {"model": "demo", "text": text} | ASKED["generate"])]
+
+
+def wanted(context: Context) -> list[Request]:
+    """All requests whose answers are stored; the samples are kept in the context."""
+    lm = context.model("demo")
+    keys: dict[str, str] = {}  # hashes of the samples
+    listed: list[Request] = [("model", {"model": "demo"}), ("names", {"model": "demo"})]
+    listed += [("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]]
+    for name, (title, text) in sample_texts().items():
+        key = keys[name] = context.add_text(title, text)
+        total = tokenize(lm.tokenizer, text, lm.max_positions).total
+        listed += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key, total))]
+        listed += followed(key, total)
+    first, register = next(iter(keys.values())), keys["register"]
+    listed += [*budgeted(first), *opened(first), *probed(register), *generated(register)]
+    return listed + routed(context, first)
 
 
 @record
@@ -116,27 +134,16 @@ class Examples(Answer):
 def examples(*, context: Context) -> Examples:
     """Compute the examples anew and put them in the place of the old ones, in `examples` of the fitted state: those
     that come with the program are made with `--state models_cache/demo`."""
-    lm = context.model("demo")
+    lm, listed = context.model("demo"), wanted(context)
     folder = context.state_dirs(lm)[0] / FOLDER.name
-    wanted = [
-        ("model", {"model": "demo"}),
-        ("names", {"model": "demo"}),
-        *(("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]),
-    ]
-    keys = []
-    for title, text in sample_texts().values():
-        keys.append(key := context.add_text(title, text))
-        total = tokenize(lm.tokenizer, text, lm.max_positions).total
-        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key, total))]
-        wanted += followed(key, total)
-    register = keys[list(sample_texts()).index("register")]
-    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *generated(register)]
-    wanted += routed(context, keys[0])
     with tempfile.TemporaryDirectory() as scratch:
         store, runs = RunStore(scratch), []
-        for index, (verb, arguments) in enumerate(wanted):
-            context.progress(index / len(wanted), f"{verb}, {index + 1} of {len(wanted)}")
-            runs.append(_run(store, verb, arguments, context))
+        for index, (verb, arguments) in enumerate(listed):
+            context.progress(index / len(listed), f"{verb}, {index + 1} of {len(listed)}")
+            began = time.monotonic()
+            result = STUDIES[verb](**arguments, context=context)
+            result.numbers["protocol"]["command"] = "python -m analysis examples"
+            runs.append(store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began))
         for old in folder.glob(RUNS):
             remove(old)
         for run in runs:
@@ -144,10 +151,3 @@ def examples(*, context: Context) -> Examples:
         store.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Examples(path=str(folder), runs=len(runs), bytes=size, protocol=protocol("examples", lm))
-
-
-def _run(store: RunStore, verb: str, arguments: dict, context: Context) -> Run:
-    began = time.monotonic()
-    result = STUDIES[verb](**arguments, context=context)
-    result.numbers["protocol"]["command"] = "python -m analysis examples"
-    return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)

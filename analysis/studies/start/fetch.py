@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ...available import LEFT_OUT, WANTED, on_the_hub
+from ...commands.text import Fetch
 from ...errors import BadModel, TooLarge
 from ...places import hub_folder, plain_name
 from ...runs import Result
@@ -20,13 +21,13 @@ LOOK = 0.5  # seconds between two looks at what has arrived
 FETCH = "import json, sys; from huggingface_hub import snapshot_download as get; get(**json.loads(sys.argv[1]))"
 
 
-def fetch(model: str = "demo", *, context: Context) -> Result:
+def fetch(request: Fetch, *, context: Context) -> Result:
     """Download a model into the Hugging Face cache. What arrived stays when it is stopped, and the next time goes on.
 
     numbers: `name`, `size` in bytes, `licence`. Errors: BadModel (no such model, gated, no network), TooLarge (more
     than is free on the disk).
     """
-    offered = on_the_hub(plain_name(model))
+    offered = on_the_hub(plain_name(request.model))
     folder = hub_folder(offered.name)
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     missing, free = offered.size - _held(folder), shutil.disk_usage(existing).free
@@ -35,10 +36,10 @@ def fetch(model: str = "demo", *, context: Context) -> Result:
             f"{offered.name} takes {spell_bytes(missing)} and {spell_bytes(free)} are free on the disk of {existing}: "
             "choose a smaller model, or make room."
         )
-    request = {"repo_id": offered.name, "cache_dir": str(folder.parent)}
-    request |= {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
+    download = {"repo_id": offered.name, "cache_dir": str(folder.parent)}
+    download |= {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
     quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}}
-    command = [sys.executable, "-c", FETCH, json.dumps(request)]
+    command = [sys.executable, "-c", FETCH, json.dumps(download)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **quiet) as process:
         try:
             while process.poll() is None:

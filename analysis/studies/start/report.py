@@ -9,13 +9,14 @@ import pandas as pd
 
 from ...answer import Answer, doc, record
 from ...commands.groups import Groups, Pairs
+from ...commands.text import Report, Start
 from ...errors import BadSetting
 from ...files import write_text
 from ...sheet import sheet
 from ..context import Context
 from ..groups.contents import groups
 from ..groups.pairs import pairs
-from .start import Start, start
+from .start import FirstLook, start
 
 BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
 CONTEXT = 12  # tokens shown on either side of a paired token
@@ -23,43 +24,35 @@ PAIRS = 12
 
 
 @record
-class Report(Answer):
+class WrittenReport(Answer):
     """A page that was written."""
 
     path: str = doc("the file")
     bytes: int = doc("its size")
 
 
-def report(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    min_distance: int = 128,
-    seed: int = 0,
-    output: str = "report.html",
-    *,
-    context: Context,
-) -> Report:
+def report(request: Report, *, context: Context) -> WrittenReport:
     """Write one HTML file that needs no network: the numbers of Start, Token groups and Long-range pairs.
 
     Errors: BadSetting when the file cannot be written.
     """
-    path = Path(output)
+    path, seed = Path(request.output), request.seed
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
-        raise BadSetting(f"{output} cannot be written: name an .html file in a folder that exists.")
-    common = {"model": model, "text": text, "router": router}
-    first = start(**common, min_distance=min_distance, context=context)
+        raise BadSetting(f"{request.output} cannot be written: name an .html file in a folder that exists.")
+    common = {"model": request.model, "text": request.text, "router": request.router}
+    first = start(Start(**common, min_distance=request.min_distance), context=context)
     far = pairs(Pairs(**common, min_distance=first.min_distance, top=PAIRS, seed=seed), context=context)
     contents = groups(Groups(**common, seed=seed), context=context)
-    page = _page(*context.text(text), first, far, contents)
+    page = _page(*context.text(request.text), first, far, contents)
     try:
         write_text(path, page)
     except OSError as error:
-        raise BadSetting(f"{output} cannot be written ({error.strerror}): name another file.") from error
-    return Report(path=str(path), bytes=len(page.encode()), protocol=first.protocol | {"verb": "report", "seed": seed})
+        raise BadSetting(f"{path} cannot be written ({error.strerror}): name another file.") from error
+    about = first.protocol | {"verb": "report", "seed": seed}
+    return WrittenReport(path=str(path), bytes=len(page.encode()), protocol=about)
 
 
-def _page(name: str, text: str, first: Start, far: Answer, contents: Answer) -> str:
+def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer) -> str:
     # The layer whose groups are purest over chance, weighted by their tokens, says most to a reader.
     members = contents.tables["groups"]
     gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]

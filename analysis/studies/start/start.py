@@ -4,7 +4,7 @@ import pandas as pd
 import torch
 
 from ...answer import Answer, doc, record
-from ...errors import BadSetting
+from ...commands.text import Start
 from ..context import STREAMED, Context, protocol, read
 from ..groups.contents import router_notes
 from ..groups.far import ROUTER, far
@@ -17,7 +17,7 @@ OFTEN = 2  # a word must be read from afar by at least this many tokens' worth o
 
 
 @record
-class Start(Answer):
+class FirstLook(Answer):
     """What dense attention reads in a text from afar."""
 
     sentences: list[str] = doc("three sentences computed from the text")
@@ -33,26 +33,16 @@ class Start(Answer):
     distance: pd.DataFrame = doc("attention by distance")
 
 
-def start(
-    model: str = "demo",
-    text: str = "",
-    router: str = "k8-top1",
-    min_distance: int = 128,
-    long_text: str = "windows",
-    *,
-    context: Context,
-) -> Start:
+def start(request: Start, *, context: Context) -> FirstLook:
     """What dense attention reads in a text from afar, and its strongest far pairs inside a learned group.
 
     Chance: the same far attention spread evenly over the far tokens.
     """
-    if min_distance < 1:
-        raise BadSetting(f"The smallest distance is {min_distance} tokens and must be 1 or more.")
-    lm = context.model(model)
-    reading = read(context, lm, text, long_text)
+    lm = context.model(request.model)
+    reading = read(context, lm, request.text, request.long_text)
     # In a text shorter than that, at least its earlier half counts as far for the last tokens.
-    min_distance = max(1, min(min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
-    focus_router, control = router_for(context, lm, router)
+    min_distance = max(1, min(request.min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
+    focus_router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     content = torch.tensor(words["content"].to_numpy())
     far_reading = far(context, lm, reading, content, focus_router, control, min_distance)
@@ -60,19 +50,20 @@ def start(
     listed = described(far_reading.listed.head(TOP_PAIRS), words, reading.tokens.ids)
     shares, controls = far_reading.reading.shares(), far_reading.shares.controls()
     controls = controls[controls["arm"] == ROUTER]
-    return Start(
+    about = {"router": request.router, "min_distance": min_distance, "kernel": STREAMED}
+    return FirstLook(
         sentences=_sentences(words, listed, controls, shares, min_distance),
         far_share=shares["far"],
         far_share_uniform=shares["far_uniform"],
         sink_share=shares["sink"],
         chance=1.0,
         min_distance=min_distance,
-        router=router_facts(router, focus_router),
-        notes=[*reading.notes, *router_notes(focus_router, text)],
+        router=router_facts(request.router, focus_router),
+        notes=[*reading.notes, *router_notes(focus_router, request.text)],
         tokens=words,
         pairs=listed,
         distance=far_reading.reading.distances(),
-        protocol=protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
+        protocol=protocol("start", lm, request.text, len(words), **about),
     )
 
 
@@ -83,9 +74,15 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
         f"put {shares['far_uniform']:.0%} there. The window's first token, where many heads leave attention that they "
         f"do not need, gets {sink}."
     ]
-    named = _drawing_words(words)
-    if named:
-        listing = ", ".join(f"{word!r} ({times:.1f} times chance)" for word, times in named)
+    # The content words that draw most far attention: mean over their tokens, at least two tokens, above chance.
+    content = words[words["content"] & words["received"].notna()]
+    drawing = content.groupby(content["word"].str.casefold()).agg(
+        word=("word", "first"), mean=("received", "mean"), size=("received", "size")
+    )
+    drawing = drawing[(drawing["size"] >= OFTEN) & (drawing["mean"] > 1.0)]
+    drawing = drawing.sort_values(["mean", "size"], ascending=False).head(TOP_WORDS)
+    if len(drawing):
+        listing = ", ".join(f"{row.word!r} ({row.mean:.1f} times chance)" for row in drawing.itertuples())
         sentences.append(f"The words most read from afar: {listing}.")
     else:
         sentences.append("No content word of this text is read from afar more than chance would have it.")
@@ -101,14 +98,3 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
             f"back{SAID[best['kind']]}."
         )
     return sentences
-
-
-def _drawing_words(words: pd.DataFrame) -> list[tuple[str, float]]:
-    """The content words that draw most far attention: mean over their tokens, at least two tokens, above chance."""
-    content_words = words[words["content"] & words["received"].notna()]
-    means = content_words.groupby(content_words["word"].str.casefold()).agg(
-        word=("word", "first"), mean=("received", "mean"), size=("received", "size")
-    )
-    means = means[(means["size"] >= OFTEN) & (means["mean"] > 1.0)]
-    best = means.sort_values(["mean", "size"], ascending=False).head(TOP_WORDS)
-    return list(zip(best["word"], best["mean"], strict=True))

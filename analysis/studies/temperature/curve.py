@@ -5,24 +5,21 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ...answer import Worded, doc, record
 from ...claims import Comparison
+from ...commands.temperature import TemperatureCurve
 from ...methods import METHODS
-from ...methods.base import Method
 from ...metrics.intervals import holm
 from ...metrics.paired import perplexity_change
-from ...metrics.quality import position_bins, token_losses
+from ...metrics.quality import BINS, position_bins
 from ...models import Model
-from ...seam.attention import apply
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..text.compared import Difference, columns
-from ..text.scoring import whole_windows
+from ..text.scoring import whole_windows, window_losses
 from .sharpness import check_temperatures
 
 ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
-BINS = 16
 KERNEL = "torch dense on sharpened queries"
 UNTRAINED = (
     "The model was not trained with these temperatures: the paper's gain is of models that were, and what is measured "
@@ -35,24 +32,19 @@ class Curve:
     [n], which document each window is of, are the units where they are given."""
 
     def __init__(
-        self,
-        lm: Model,
-        ids: np.ndarray,
-        seed: int,
-        report: Callable[[str], None],
-        documents: np.ndarray | None = None,
+        self, lm: Model, ids: np.ndarray, report: Callable[[str], None], documents: np.ndarray | None = None
     ) -> None:
-        self.lm, self.ids, self.seed, self.told, self.documents = lm, ids, seed, report, documents
-        self.dense = self._losses(METHODS["dense"](), "dense")
+        self.lm, self.ids, self.report, self.documents = lm, ids, report, documents
+        self.dense = window_losses(lm, ids, METHODS["dense"](), report, "dense")
 
     def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
         """(`perplexity difference low high units unit p state`, losses [n, length - 1]) of one temperature, or of one
         for each layer."""
         temperatures = by_layer if t is None else (t,) * self.lm.num_layers
         name = f"layers at {', '.join(f'{value:g}' for value in by_layer)}" if t is None else f"temperature {t:g}"
-        losses = (
-            self.dense if set(temperatures) == {1.0} else self._losses(METHODS["focal"](by_layer=temperatures), name)
-        )
+        losses = self.dense
+        if set(temperatures) != {1.0}:
+            losses = window_losses(self.lm, self.ids, METHODS["focal"](by_layer=temperatures), self.report, name)
         change = perplexity_change(losses, self.dense, self.documents)
         row = {"perplexity": math.exp(losses.mean()), **columns(Difference, change)}
         return row | {"p": change.p, "state": change.state}, losses
@@ -68,17 +60,9 @@ class Curve:
         table["difference"] = table["perplexity"] / dense["perplexity"] - 1
         return [{"t": t, **row} for row in table.to_dict("records")]
 
-    def _losses(self, method: Method, name: str) -> np.ndarray:
-        rows = []
-        for window in self.ids:
-            self.told(name)  # between passes: others may use the model meanwhile
-            with apply(self.lm, method, kernels=True):
-                rows.append(token_losses(self.lm, torch.as_tensor(window).long()[None])[0])
-        return np.stack(rows).astype(np.float64)
-
 
 @record
-class TemperatureCurve(Worded):
+class CurveOfText(Worded):
     """Perplexity of a text against the softmax temperature."""
 
     by_layer: dict | None = doc("the row of one temperature for each layer, with these")
@@ -88,37 +72,25 @@ class TemperatureCurve(Worded):
     layers: pd.DataFrame = doc("the same where one layer alone has a temperature")
 
 
-def temperature_curve(
-    model: str = "demo",
-    text: str = "",
-    t: list[float] | None = None,
-    by_layer: list[float] | None = None,
-    layers: list[float] | None = None,
-    window: int | None = None,
-    seed: int = 0,
-    long_text: str = "first",
-    *,
-    context: Context,
-) -> TemperatureCurve:
+def temperature_curve(request: TemperatureCurve, *, context: Context) -> CurveOfText:
     """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and layer by layer.
 
     `layers`: temperatures that each layer gets alone, all others at 1. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    temperatures = check_temperatures(t, ALL_LAYERS)
-    alone = check_temperatures(layers, ()) if layers else []
-    chosen = check_temperatures(by_layer, (), lm) if by_layer is not None else None
-    reading = whole_windows(context, lm, text, window, long_text)
+    lm = context.model(request.model)
+    temperatures = check_temperatures(request.t, ALL_LAYERS)
+    alone = check_temperatures(request.layers, ()) if request.layers else []
+    chosen = check_temperatures(request.by_layer, (), lm) if request.by_layer is not None else None
+    reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     ids = np.stack(reading.windows)
     passes = len(ids) * (1 + len(temperatures) + len(alone) * lm.num_layers + (chosen is not None))
-    curve = Curve(lm, ids, seed, counter(context, passes))
+    curve = Curve(lm, ids, counter(context, passes))
     rows, bins = curve_of(curve, temperatures)
     layered = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
     one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
-    about = {"window": ids.shape[1], "seed": seed, "kernel": KERNEL, "unit": rows[0]["unit"]}
+    about = {"window": ids.shape[1], "seed": request.seed, "kernel": KERNEL, "unit": rows[0]["unit"]}
     names = ["layer", "t", *[name for name in rows[0] if name != "t"]]
-    return TemperatureCurve(
+    return CurveOfText(
         by_layer=layered,
         perplexity_dense=math.exp(curve.dense.mean()),
         sentence=sentence(rows, reading.name),
@@ -126,7 +98,7 @@ def temperature_curve(
         curve=pd.DataFrame(rows),
         bins=pd.DataFrame(bins),
         layers=pd.DataFrame(one_by_one, columns=names),
-        protocol=protocol("temperature-curve", lm, text, ids.size, **about),
+        protocol=protocol("temperature-curve", lm, request.text, ids.size, **about),
     )
 
 

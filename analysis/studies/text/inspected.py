@@ -1,6 +1,7 @@
 """What a text is for a model, before anything is computed."""
 
 from ...answer import Answer, doc, record
+from ...commands.text import Inspect
 from ..context import Context, protocol, read
 
 
@@ -19,10 +20,10 @@ class Inspected(Answer):
     notes: list[str] = doc("what was cut")
 
 
-def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Inspected:
+def inspect(request: Inspect, *, context: Context) -> Inspected:
     """Tokens, windows and warnings of a text for this model."""
-    lm = context.counts(model)
-    reading = read(context, lm, text, long_text, passes=False)
+    lm = context.counts(request.model)
+    reading = read(context, lm, request.text, request.long_text, passes=False)
     return Inspected(
         name=reading.name,
         tokens=reading.tokens.total,
@@ -33,5 +34,5 @@ def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, 
         max_positions=lm.max_positions,
         byte_fallback_share=reading.tokens.byte_fallback_share,
         notes=reading.notes,
-        protocol=protocol("inspect", lm, text, len(reading.tokens)),
+        protocol=protocol("inspect", lm, request.text, len(reading.tokens)),
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ...statistics.states import BLOCK_BYTES, States
+from ...statistics.states import States
+from .states import query_blocks
 
 FAR = 128  # tokens back from which on a key is far away, unless said otherwise
 
@@ -13,17 +14,13 @@ FAR = 128  # tokens back from which on a key is far away, unless said otherwise
 def far_reads(states: States, head: int, far: int = FAR) -> np.ndarray:
     """float32 [T]: the largest weight that each query of a window puts on one key `far` or more tokens back; 0 where
     there is none. The window's first token, a sink, is no such key."""
-    length = states.length
-    strongest = np.zeros(length, np.float32)
-    size = max(1, BLOCK_BYTES // 4 // length)
-    for start in range(0, length, size):
-        stop = min(start + size, length)
+    strongest = np.zeros(states.length, np.float32)
+    for start, stop in query_blocks(states.length):
         last = stop - far  # no query of the block has a far key from here on
-        if last <= 1:
-            continue
-        weights = states.scores(head, start, stop).softmax(-1)[:, 1:last]  # [n, keys 1 to last]
-        back = torch.arange(start, stop)[:, None] - torch.arange(1, last)
-        strongest[start:stop] = weights.masked_fill((back < far).to(weights.device), 0.0).amax(-1).cpu()
+        if last > 1:
+            weights = states.scores(head, start, stop).softmax(-1)[:, 1:last]  # [n, keys 1 to last]
+            back = torch.arange(start, stop)[:, None] - torch.arange(1, last)
+            strongest[start:stop] = weights.masked_fill((back < far).to(weights.device), 0.0).amax(-1).cpu()
     return strongest
 
 

@@ -127,7 +127,9 @@ class Progress:
         self.done += 1
 
 
-def window_losses(model: Model, windows: np.ndarray, method: Method, progress: Progress, name: str) -> np.ndarray:
+def window_losses(
+    model: Model, windows: np.ndarray, method: Method, progress: Callable[[str], None], name: str
+) -> np.ndarray:
     """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
     rows = []
     for index, ids in enumerate(windows):

@@ -1,12 +1,47 @@
 """Queries and keys of a text for the live views of single heads: computed once, kept for the next call."""
 
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
+
+from ...commands.heads import Head, HeadTokens
+from ...commands.temperature import Temperature
 from ...errors import BadSetting
 from ...models import Model
 from ...runs.price import STATES_BYTES
-from ...statistics.states import States, attention_states, state_bytes
-from ..context import Context, Reading
+from ...statistics.states import BLOCK_BYTES, States, attention_states, state_bytes
+from ..context import Context, Reading, read
+from .text import token_table
+
+
+@dataclass(frozen=True)
+class HeadWindow:
+    """One head and the window of a text that it is asked about."""
+
+    lm: Model
+    reading: Reading
+    offset: int  # first token of the window in the text
+    ids: np.ndarray  # its token ids
+    states: dict[int, States]  # layer -> queries and keys; of all layers where they fit
+    words: pd.DataFrame  # `token_table` of the text
+
+
+def head_window(request: Head | HeadTokens | Temperature, context: Context) -> HeadWindow:
+    """What a request about one head looks at. Errors: BadSetting."""
+    lm = context.model(request.model)
+    check_head(lm, request.layer, request.head)
+    reading = read(context, lm, request.text, request.long_text)
+    offset, ids = window_of(reading, request.part)
+    return HeadWindow(lm, reading, offset, ids, states_of(context, lm, ids, request.layer), token_table(reading))
+
+
+def query_blocks(length: int, values: int = BLOCK_BYTES // 4) -> Iterator[tuple[int, int]]:
+    """(first query, past the last) of runs of queries whose scores over `length` keys are `values` numbers at most."""
+    size = max(1, values // length)
+    for start in range(0, length, size):
+        yield start, min(start + size, length)
 
 
 def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
@@ -18,8 +53,8 @@ def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
 
 
 def windows_of(reading: Reading, part: int | None, fewest: int) -> list[tuple[int, np.ndarray]]:
-    """(first token, token ids) of window `part` of a text, of all of them where it is None; those of fewer than `least`
-    tokens are left out. Errors: BadSetting."""
+    """(first token, token ids) of window `part` of a text, of all of them where it is None; those of fewer than
+    `fewest` tokens are left out. Errors: BadSetting."""
     parts = range(len(reading.tokens.spans)) if part is None else [part]
     windows = [window_of(reading, number) for number in parts]
     return [(offset, ids) for offset, ids in windows if len(ids) >= fewest]
@@ -43,7 +78,7 @@ def check_head(lm: Model, layer: int, head: int) -> None:
 def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:
     """Queries and keys of a window of a text: of all layers where they fit STATES_BYTES, else of one."""
     owner, states = context.kept.get("states", (None, {}))
-    if owner == _whose(lm, ids) and layer in states:
+    if owner == _owner(lm, ids) and layer in states:
         return states
     context.progress(0.0, "queries and keys of the text")
     states = attention_states(lm, ids, None if fits(lm, len(ids)) else [layer])
@@ -53,10 +88,10 @@ def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[
 
 def keep_states(context: Context, lm: Model, ids: np.ndarray, states: dict[int, States]) -> None:
     """Keep queries and keys of layers for the next call about the same window; those of another one go."""
-    context.kept["states"] = _whose(lm, ids), states
+    context.kept["states"] = _owner(lm, ids), states
 
 
-def _whose(lm: Model, ids: np.ndarray) -> tuple:
+def _owner(lm: Model, ids: np.ndarray) -> tuple:
     return lm.name, lm.revision, str(lm.device), str(lm.dtype), ids.tobytes()
 
 

@@ -4,17 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
+from analysis.commands.heads import Alike, Head, HeadTokens, Readers, Statistics
 from analysis.errors import BadSetting
 from analysis.statistics import CORE, MORE
+from analysis.statistics.alike import likeness
+from analysis.statistics.both_ways import BothWays
 from analysis.studies.heads import head as heads_study
-from analysis.studies.heads.head import head, statistics
-from tests.made.evaluating import reader, stock_tables
-
-
-@pytest.fixture(scope="module")
-def ask(home, context):
-    return reader(context, home)
+from analysis.studies.heads.alike import spread
+from tests.made.evaluating import stock_tables
 
 
 @pytest.fixture(scope="module")
@@ -22,117 +21,193 @@ def tables(home):
     return stock_tables(home)
 
 
+def without_first(table):
+    """Probabilities [T, T] with the first token left out and renormalised."""
+    table = table.copy()
+    table[:, 0] = 0
+    table[1:] /= table[1:].sum(1, keepdims=True)
+    return table
+
+
 def test_statistics_of_a_text(ask, tables):
-    answer = ask(statistics, window=5, long_text="first")
+    answer = ask(Statistics, window=5, long_text="first")
     rows, table = answer.numbers["rows"], answer.tables["heads"]
     assert list(rows[0]) == ["layer", "head", *CORE] and len(rows) == 12 == len(table)
-    assert list(table.columns) == ["layer", "head", *CORE, *MORE, "label"]
-    first, real = tables[..., 0].mean(-1), table["first_token_mass"].to_numpy()
-    np.testing.assert_allclose(real, first.ravel(), atol=1e-5)
+    first = table["first_token_mass"].to_numpy()
+    np.testing.assert_allclose(first, tables[..., 0].mean(-1).ravel(), atol=1e-5)
     np.testing.assert_allclose(table["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
     assert list(answer.tables["distance"].columns) == ["layer", "head", "low", "high", "mass", "uniform"]
     assert list(answer.tables["chance"].columns) == ["layer", *CORE, *MORE] and len(answer.tables["tokens"]) == 64
-    assert "heads leave more than half" in answer.numbers["sentence"] and not answer.numbers["without_first"]
-    assert "picks out most from 5 or more tokens back" in answer.numbers["sentence"]
-    assert 0 < answer.numbers["induction_queries"] < 1
     json.dumps(answer.numbers)
-    apart = ask(statistics, window=5, long_text="first", without_first=True)
-    assert "renormalised" in apart.numbers["notes"][-1]
-    np.testing.assert_allclose(apart.tables["heads"]["first_token_mass"], real, atol=1e-5)
+    apart = ask(Statistics, window=5, long_text="first", without_first=True)
+    assert len(apart.numbers["notes"]) == len(answer.numbers["notes"]) + 1
+    np.testing.assert_allclose(apart.tables["heads"]["first_token_mass"], first, atol=1e-5)
     assert (apart.tables["heads"]["entropy"] - table["entropy"]).abs().max() > 1e-3
-
-
-def test_windows_of_a_long_text_are_read_one_by_one(ask):
-    answer = ask(statistics)
-    assert len(answer.tables["tokens"]) > 64 and "windows" in " ".join(answer.numbers["notes"])
-    both = [ask(statistics, long_text=kind).tables["heads"]["entropy"] for kind in ("first", "windows")]
-    assert not np.allclose(*both)
+    every = ask(Statistics)
+    assert len(every.tables["tokens"]) > 64 and not np.allclose(every.tables["heads"]["entropy"], table["entropy"])
 
 
 def test_a_head_s_pattern_row_and_tile(ask, tables):
-    layer, which = 1, 2
-    truth = tables[layer, which]
-    answer = ask(head, layer=layer, head=which, query=40, rows=[30, 41], columns=[3, 20], top=5, window=5)
-    assert answer.numbers["cell"] == 1 and "own row" in answer.numbers["pooling"] and answer.numbers["length"] == 64
+    truth = tables[1, 2]
+    answer = ask(Head, layer=1, head=2, query=40, rows=[30, 41], columns=[3, 20], top=5, window=5)
+    assert answer.numbers["cell"] == 1 and answer.numbers["length"] == 64
     np.testing.assert_allclose(answer.arrays["pattern"], truth, atol=1e-5)
     np.testing.assert_allclose(answer.arrays["tile"], truth[30:41, 3:20], atol=1e-5)
     np.testing.assert_allclose(answer.arrays["row"], truth[40], atol=1e-5)
     keys = answer.tables["keys"]
     assert list(keys.columns) == ["key", "position", "piece", "word", "distance", "attention"] and len(keys) == 5
-    assert keys["attention"].tolist() == sorted(keys["attention"], reverse=True)
-    assert set(keys["key"]) == set(np.argsort(-truth[40])[:5]) and (keys["distance"] == 40 - keys["key"]).all()
+    assert keys["attention"].is_monotonic_decreasing and set(keys["key"]) == set(np.argsort(-truth[40])[:5])
+    assert (keys["distance"] == 40 - keys["key"]).all()
     queries, summary = answer.tables["queries"], answer.numbers["summary"]
     np.testing.assert_allclose(queries["max_prob"], truth.max(-1), atol=1e-5)
     assert list(queries.columns) == ["position", *CORE, *MORE] and len(queries) == 64
-    whole = ask(statistics, window=5, long_text="first").tables["heads"].query("layer == 1 and head == 2").iloc[0]
-    assert summary == pytest.approx({name: whole[name] for name in (*CORE, *MORE)}, abs=1e-5)
+    row = ask(Statistics, window=5, long_text="first").tables["heads"].query("layer == 1 and head == 2").iloc[0]
+    assert summary == pytest.approx({name: row[name] for name in (*CORE, *MORE)}, abs=1e-5)
     assert answer.tables["distance"]["mass"].sum() == pytest.approx(1, abs=1e-5)
     assert answer.numbers["chance"]["first_token_mass"] == pytest.approx(np.mean(1 / np.arange(1, 65)), abs=1e-5)
     json.dumps(answer.numbers)
 
 
 def test_a_head_opens_with_its_strongest_far_read(ask, tables):
-    answer = ask(head, layer=1, head=2, window=5, top=1)
-    query, truth = answer.numbers["query"], tables[1, 2]
+    answer, truth = ask(Head, layer=1, head=2, window=5, top=1), tables[1, 2]
     words = answer.tables["tokens"]
-    whole = [at for at in range(7, 64) if words["content"][at] and words["piece"][at].strip() == words["word"][at]]
-    assert query == max(whole, key=lambda at: truth[at, 1 : at - 4].max())
-    assert ask(head, layer=1, head=2, window=5, query=63).numbers["query"] == 63
+    single = words["content"] & (words["piece"].str.strip() == words["word"])
+    best = max((place for place in range(7, 64) if single[place]), key=lambda q: truth[q, 1 : q - 4].max())
+    assert answer.numbers["query"] == best
 
 
 @pytest.mark.parametrize("block", [1 << 20, 64 * 5])
 def test_a_pooled_pattern_holds_all_mass(ask, tables, monkeypatch, block):
     monkeypatch.setattr(heads_study, "SIDE", 10)
     monkeypatch.setattr(heads_study, "BLOCK_VALUES", block)
-    answer = ask(head, layer=0, head=1, rows=[54, 64], columns=[0, 10])
+    answer = ask(Head, layer=0, head=1, rows=[54, 64], columns=[0, 10])
     pattern, cell = answer.arrays["pattern"], answer.numbers["cell"]
-    assert cell == 7 and pattern.shape == (10, 10) and "7 queries and 7 keys" in answer.numbers["pooling"]
+    assert cell == 7 and pattern.shape == (10, 10) and answer.arrays["tile"].shape == (10, 10)
     np.testing.assert_allclose(pattern.sum(1), 1, atol=1e-5)
     np.testing.assert_allclose(pattern[2, 1], tables[0, 1][14:21, 7:14].sum(1).mean(), atol=1e-5)
     np.testing.assert_allclose(pattern[9, 0], tables[0, 1][63:, :7].sum(1).mean(), atol=1e-5)
-    assert answer.arrays["tile"].shape == (10, 10)
 
 
 def test_the_first_token_can_be_left_out(ask, tables):
-    answer = ask(head, layer=2, head=0, without_first=True)
-    truth = tables[2, 0].copy()
-    truth[:, 0] = 0
-    truth[1:] /= truth[1:].sum(1, keepdims=True)
-    np.testing.assert_allclose(answer.arrays["pattern"], truth, atol=1e-4)
-    assert answer.tables["keys"]["key"].min() > 0 and "left out" in answer.numbers["notes"][-1]
-    alone = ask(head, layer=2, head=0, without_first=True, query=0)
+    answer = ask(Head, layer=2, head=0, without_first=True)
+    np.testing.assert_allclose(answer.arrays["pattern"], without_first(tables[2, 0]), atol=1e-4)
+    assert answer.tables["keys"]["key"].min() > 0
+    alone = ask(Head, layer=2, head=0, without_first=True, query=0)
     assert alone.tables["keys"].empty and "nothing to read" in alone.numbers["sentence"]
 
 
 def test_another_window_counts_its_own_tokens(ask):
-    answer = ask(head, part=1, query=3)
+    answer = ask(Head, part=1, query=3)
     assert answer.numbers["offset"] == 64 and answer.tables["keys"]["position"].between(64, 67).all()
     assert answer.tables["queries"]["position"].iloc[0] == 64
-    with pytest.raises(BadSetting, match="windows, counted from 0"):
-        ask(head, part=99)
 
 
 def test_by_torch_a_head_is_the_same(ask, monkeypatch):
-    asked = {"layer": 1, "head": 3, "window": 5}
-    compiled = ask(head, **asked)
-    monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda at: True)
-    plain = ask(head, **asked)
+    compiled = ask(Head, layer=1, head=3, window=5)
+    monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda device: True)
+    plain = ask(Head, layer=1, head=3, window=5)
     assert plain.numbers["summary"] == pytest.approx(compiled.numbers["summary"], abs=1e-5)
 
 
+def test_likeness_is_one_for_equals_none_without_a_common_key_and_by_hand_between():
+    """Of (1, 0) and (1/2, 1/2) the mean is (3/4, 1/4) with 0.8113 bits, and their own bits are 0 and 1."""
+    one = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    two = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    assert likeness(one, two).tolist() == pytest.approx([1.0, 0.0, 1 - 0.8113 + 0.5], abs=1e-4)
+    assert torch.equal(likeness(one, two), likeness(two, one))
+    assert spread(1, 2048)[0] == (1, 9) and spread(1, 2048)[-1] == (2040, 2048) and len(spread(1, 2048)) == 16
+    assert spread(1, 4) == [(1, 4)] and spread(1, 17) == [(1, 9), (9, 17)]
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_the_likeness_of_two_heads_is_that_of_their_rows(ask, tables, leave_out):
+    answer = ask(Alike, layer=1, head=0, top=100, without_first=leave_out)
+    table = answer.tables["heads"]
+    assert table["likeness"].is_monotonic_decreasing and table["likeness"].between(0, 1).all()
+    assert len(table) == 11 and (1, 0) not in set(zip(table["layer"], table["head"], strict=True))
+    worst = table.iloc[-1]
+    queries = [query for a, b in spread(1 + leave_out, 64) for query in range(a, b)]
+    cells = [tables[1, 0], tables[int(worst["layer"]), int(worst["head"])]]
+    one, two = (torch.from_numpy((without_first(cell) if leave_out else cell)[queries]) for cell in cells)
+    assert worst["likeness"] == pytest.approx(float(likeness(one, two).mean()), abs=1e-4)
+    assert 0 < answer.numbers["even"] < 1 and answer.numbers["queries"] == len(queries)
+    json.dumps(answer.numbers, allow_nan=False)
+
+
+def test_all_windows_are_their_stretches_together(ask):
+    """Windows count by their stretches of queries, of which a short one has fewer."""
+    every = ask(Alike, layer=1, head=0, top=100, part=None)
+    answer = every.tables["heads"].set_index(["layer", "head"])["likeness"]
+    count = ask(Head).tables["tokens"]["window"].max() + 1
+    parts = [ask(Alike, layer=1, head=0, top=100, part=part) for part in range(count)]
+    shares = [part.tables["heads"].set_index(["layer", "head"])["likeness"][answer.index] for part in parts]
+    sizes = [part.numbers["queries"] for part in parts]
+    assert count > 1 and every.numbers["queries"] == sum(sizes)
+    assert answer.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
+
+
+def test_the_strongest_reader_of_a_token_is_the_one_that_its_column_shows(ask, tables):
+    answer = ask(Readers, token=20, min_distance=4)
+    table, best = answer.tables["readers"], answer.tables["readers"].iloc[0]
+    assert answer.numbers["later"] == 40 and table["attention"].is_monotonic_decreasing
+    column = tables[int(best["layer"]), int(best["head"]), 24:, 20]
+    assert best["position"] == 24 + column.argmax() and best["distance"] == best["position"] - 20
+    assert best["attention"] == pytest.approx(column.max(), abs=1e-5)
+    assert best["mean"] == pytest.approx(column.mean(), abs=1e-5)
+    assert answer.numbers["chance"] == pytest.approx(np.mean([1 / (query + 1) for query in range(24, 64)]))
+    json.dumps(answer.numbers, allow_nan=False)
+    second = ask(Readers, token=70, top=2).tables["readers"]
+    assert len(second) == 2 and second["position"].min() > 70, "of the second window"
+    last = ask(Readers, token=63)
+    assert last.tables["readers"].empty and last.numbers["later"] == 0 and last.numbers["chance"] is None
+
+
+def test_the_strongest_both_ways_by_hand():
+    """Token 1 gives 0.9 to token 0; token 2 gives 0.5 to token 1, 0.3 to itself, 0.2 to token 0."""
+    both_ways = BothWays(3, 2)
+    both_ways.add(torch.tensor([[1.0, 0.0], [0.9, 0.1]]), 0)
+    both_ways.add(torch.tensor([[0.2, 0.5, 0.3]]), 2)
+    arrays = both_ways.arrays()
+    assert arrays["keys"].tolist() == [[0, 1], [0, 1], [1, 2]]
+    np.testing.assert_allclose(arrays["given"], [[1.0, 0.0], [0.9, 0.1], [0.5, 0.3]])
+    np.testing.assert_allclose(arrays["received"], [[0.9, 0.2], [0.5, 0.0], [0.0, 0.0]])
+    assert arrays["readers"][0].tolist() == [1, 2] and arrays["readers"][1, 0] == 2
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_every_row_and_column_of_a_head_is_found(ask, tables, leave_out):
+    truth = without_first(tables[1, 0]) if leave_out else tables[1, 0]
+    answer = ask(HeadTokens, layer=1, head=0, top=3, without_first=leave_out)
+    assert answer.numbers["offset"] == 0 and answer.numbers["length"] == 64
+    later = np.tril(truth, -1)
+    np.testing.assert_allclose(answer.arrays["given"], -np.sort(-truth, 1)[:, :3], atol=1e-5)
+    np.testing.assert_allclose(answer.arrays["received"], -np.sort(-later.T, 1)[:, :3], atol=1e-5)
+    strongest = truth[np.arange(64), answer.arrays["keys"][:, 0]]
+    np.testing.assert_allclose(strongest, answer.arrays["given"][:, 0], atol=1e-5)
+    table = answer.tables["strongest"]
+    assert table["position"].tolist() == list(range(64)) and table["reader"].iloc[-1] == -1
+    json.dumps(answer.numbers, allow_nan=False)
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    "command, arguments",
     [
-        {"layer": 3},
-        {"head": -1},
-        {"query": 64},
-        {"top": 0},
-        {"rows": [0, 5]},
-        {"rows": [5, 5], "columns": [0, 5]},
-        {"rows": [0, 300], "columns": [0, 5]},
-        {"mass": 2.0},
+        (Head, {"layer": 3}),
+        (Head, {"head": -1}),
+        (Head, {"query": 64}),
+        (Head, {"top": 0}),
+        (Head, {"rows": [0, 5]}),
+        (Head, {"rows": [5, 5], "columns": [0, 5]}),
+        (Head, {"rows": [0, 300], "columns": [0, 5]}),
+        (Head, {"mass": 2.0}),
+        (Head, {"part": 99}),
+        (Alike, {"head": 99}),
+        (Readers, {"token": 10**6}),
+        (Readers, {"token": -1}),
+        (Readers, {"min_distance": 0}),
+        (HeadTokens, {"top": 0}),
     ],
 )
-def test_what_is_no_head_is_refused(ask, wrong):
+def test_what_cannot_be_is_refused(ask, command, arguments):
     with pytest.raises(BadSetting):
-        ask(head, **wrong)
+        ask(command, **arguments)

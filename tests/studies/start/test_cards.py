@@ -124,16 +124,14 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, cont
     assert broken["same"] is False and broken["causal_difference"] > 0.01
 
 
-def test_a_model_that_reads_less_than_the_probe_has_a_card_too(tmp_path):
-    found = parity(load_model(str(save_model(tmp_path / "tiny"))))
-    assert found.tokens == 64 and found.same is True
-
-
-def test_the_card_compares_at_full_length_when_asked(run, context):
+def test_a_card_of_a_small_model_and_of_full_length(run, context, tmp_path):
+    small = parity(load_model(str(save_model(tmp_path / "tiny"))))
+    assert small.tokens == 64 and small.same is True, "it reads less than the probe"
     usual, full = run("model", None).numbers, STUDIES["model"](full=True, context=context).numbers
     assert "full" not in usual and usual["small"] == full["small"] and usual["small"]["tokens"] == 96
-    found = full["full"]
-    assert found["same"] and found["tokens"] == 256 and max(found["one_pass"], found["decoded"]) < 1e-3
+    differences = full["full"]
+    assert differences["same"] and differences["tokens"] == 256
+    assert max(differences["one_pass"], differences["decoded"]) < 1e-3
 
 
 def test_full_length_lies_beyond_every_window(monkeypatch):

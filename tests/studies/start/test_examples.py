@@ -10,8 +10,7 @@ from analysis.runs import RunStore
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path
-from analysis.studies.start.examples import ASKED, FOLDER, compared, followed, opened, requests, routed
-from analysis.studies.worth.worth import worth
+from analysis.studies.start.examples import ASKED, FOLDER, opened, requests, wanted
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
 from app.selection.sparsify import SOFTMAX
 from app.tour.story import STORY
@@ -35,25 +34,20 @@ def store(tmp_path):
     store.close()
 
 
-def test_every_page_of_every_sample_has_its_example(store):
-    for _, text in sample_texts().values():
-        pages = requests(key := text_hash(text))
-        tokens = store.find("inspect", pages["inspect"]).numbers["tokens"]
-        asked = [*pages.items(), *(("evaluate", args) for args in compared(key, tokens)), *followed(key, tokens)]
-        for verb, arguments in asked:
-            run = store.find(verb, arguments)
-            assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
-            assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
+def test_every_page_opens_with_an_example(store, context):
+    for verb, arguments in wanted(context):
+        run = store.find(verb, arguments)
+        assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
+        assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
     assert store.find("model", {"model": "demo"}).numbers["parity"]["same"]
 
 
-def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
-    runs = [store.find(verb, arguments) for verb, arguments in opened(text_hash(sample_texts()["story"][1]))]
-    assert all(run is not None and run.example for run in runs), "not stored: python -m analysis examples"
-    furthest = runs[0].table("heads").sort_values("far_peaks").iloc[-1]
-    asked = [arguments for _, arguments in ASKED["opened"]]
-    assert (asked[1]["layer"], asked[1]["head"]) == (furthest["layer"], furthest["head"])
-    assert asked[2]["t"] == asked[3]["t"] == list(SOFTMAX)
+def test_heads_and_temperature_open_with_the_head_that_reads_farthest(store):
+    statistics, *_ = opened(text_hash(sample_texts()["story"][1]))
+    furthest = store.find(*statistics).table("heads").sort_values("far_peaks").iloc[-1]
+    _, head, *temperatures = [arguments for _, arguments in ASKED["opened"]]
+    assert (head["layer"], head["head"]) == (furthest["layer"], furthest["head"])
+    assert all(arguments["t"] == list(SOFTMAX) for arguments in temperatures)
 
 
 def test_every_step_of_the_tour_opens_at_once(store):
@@ -63,24 +57,14 @@ def test_every_step_of_the_tour_opens_at_once(store):
     for step, (verb, arguments) in steps.items():
         run = store.find(verb, arguments)
         assert run is not None and run.example, f"{step} is not stored: python -m analysis examples"
-    made = opened(texts[STORY.sample])
-    assert steps["head"] in made and steps["sharpen"] in made
-    row = store.find(*steps["head"]).array("row")
-    assert row.argmax() == STORY.key
-
-
-def test_the_page_on_routing_opens_with_an_example(store, context):
-    """The stored curves answer it, and the token in the head where GWR linear finds most."""
-    for verb, arguments in routed(context, text_hash(sample_texts()["story"][1])):
-        run = store.find(verb, arguments)
-        assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
+    assert {"head", "sharpen"} <= {name for name, step in steps.items() if step in opened(texts[STORY.sample])}
+    assert store.find(*steps["head"]).array("row").argmax() == STORY.key
 
 
 @pytest.mark.parametrize("shape", ASKED["shapes"])
-def test_the_page_without_a_text_has_its_example_too(shape, store, context):
+def test_the_page_without_a_text_has_the_numbers_of_today(shape, store, context):
     stored = store.find("worth", {"model": shape, **WORTH})
-    assert stored is not None and stored.example, "worth is not stored: python -m analysis examples"
-    assert stored.numbers["rows"] == worth(shape, **WORTH, context=context).numbers["rows"]
+    assert stored.numbers["rows"] == STUDIES["worth"](model=shape, **WORTH, context=context).numbers["rows"]
     assert (WORTH["contexts"], WORTH["batches"]) == (list(CONTEXTS), list(SEQUENCES)) and WORTH["keep"] in KEEPS
 
 
@@ -90,13 +74,13 @@ def test_an_example_computed_again_is_the_same(verb, store, context):
     stored = store.find(verb, requests(key)[verb])
     again = STUDIES[verb](**requests(key)[verb], context=context)
     for name, frame in again.tables.items():
-        kept = stored.table(name)
-        assert list(kept.columns) == list(frame.columns)
+        table = stored.table(name)
+        assert list(table.columns) == list(frame.columns)
         for column in frame:
             if frame[column].dtype.kind == "f":
-                assert np.allclose(kept[column], frame[column], rtol=2e-3, atol=1e-4, equal_nan=True), (name, column)
+                assert np.allclose(table[column], frame[column], rtol=2e-3, atol=1e-4, equal_nan=True), (name, column)
             else:
-                assert kept[column].tolist() == frame[column].tolist(), (name, column)
+                assert table[column].tolist() == frame[column].tolist(), (name, column)
     for name, value in again.numbers.items():
         if isinstance(value, float):
             assert value == pytest.approx(stored.numbers[name], rel=1e-3)
@@ -106,7 +90,7 @@ def test_the_stored_card_offers_every_bundled_router(store):
     """Pages take their list of routers from the card: one that it does not name could not be chosen."""
     bundled = {path.stem for path in ROUTER.parent.glob("*.safetensors") if not path.stem.startswith("random-")}
     listed = store.find("model", {"model": "demo"}).numbers["routers"]
-    assert {one["name"] for one in listed} == bundled and len(bundled) > 3
+    assert {router["name"] for router in listed} == bundled and len(bundled) > 3
 
 
 def test_the_bundled_router_belongs_to_the_bundled_model():

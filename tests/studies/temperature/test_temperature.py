@@ -7,23 +7,19 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.commands.heads import Head
+from analysis.commands.quality import Evaluate
+from analysis.commands.temperature import Temperature, TemperatureCurve
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.statistics.states import attention_states
-from analysis.studies.heads.head import head
-from analysis.studies.temperature.curve import temperature_curve
-from analysis.studies.temperature.sharpness import temperature
 from lab.focal.table import _best_layer, temperatures
 from tests.conftest import ROOT
-from tests.made.evaluating import TEXT, reader, stock_tables
+from tests.made.evaluating import TEXT, stock_tables
 from tests.made.studied import part_again
 from tests.made.tiny import FAMILIES, tiny, token_ids
-
-
-@pytest.fixture(scope="module")
-def ask(home, context):
-    return reader(context, home)
 
 
 @pytest.fixture(scope="module")
@@ -34,88 +30,84 @@ def tables(home):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("t", [1.0, 0.5])
 def test_kept_states_give_the_model_s_probabilities_at_any_temperature(family, t):
-    lm, ids, seen = tiny(family), token_ids(1, 40), {}
-    from analysis.seam.attention import apply
+    lm, ids, blocks = tiny(family), token_ids(1, 40), {}
+    states = attention_states(load_model(lm), ids[0].numpy())[0]
 
-    states = attention_states(load_model(lm), ids[0].numpy())
+    def watch(block, probabilities):
+        blocks.setdefault(block.layer, []).append(probabilities)
 
-    def watch(block, p):
-        seen.setdefault(block.layer, []).append((block.visible, block.scores, p))
-
+    # Only in the first layer do sharpened queries meet the dense model's keys.
     with torch.no_grad(), apply(lm, METHODS["focal"](by_layer=(t, 1.0, 1.0)), watch=watch):
-        lm(ids, use_cache=False)  # only in the first layer do sharpened queries meet the dense model's keys
-    for at, (_, _, p) in enumerate(seen[0]):
-        assert at == 0
-        entropy, largest = states[0].sharpness(t)
-        for one in range(4):
-            mine = states[0].scores(one, 0, 40, t).softmax(-1)
-            torch.testing.assert_close(mine, p[0, one], rtol=0, atol=1e-4)
-        np.testing.assert_allclose(largest, p[0].amax(-1), atol=1e-4)
-        np.testing.assert_allclose(entropy, torch.special.entr(p[0]).sum(-1), atol=1e-4)
+        lm(ids, use_cache=False)
+    (weights,) = blocks[0]
+    entropy, largest = states.sharpness(t)
+    for head in range(4):
+        torch.testing.assert_close(states.scores(head, 0, 40, t).softmax(-1), weights[0, head], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(largest, weights[0].amax(-1), atol=1e-4)
+    np.testing.assert_allclose(entropy, torch.special.entr(weights[0]).sum(-1), atol=1e-4)
 
 
 def test_a_temperature_of_every_head(ask, tables, context):
-    answer = ask(temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
+    answer = ask(Temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
     rows = answer.tables["heads"]
     assert list(rows.columns) == ["t", "layer", "head", "entropy", "effective_support", "max_prob"]
-    assert len(rows) == 3 * 12 and sorted(set(rows["t"])) == [0.5, 1.0, 2.0]
-    one = rows[rows["t"] == 1.0]
-    np.testing.assert_allclose(one["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
+    assert len(rows) == 3 * 12 and answer.numbers["t"] == sorted(set(rows["t"])) == [0.5, 1.0, 2.0]
+    dense = rows[rows["t"] == 1.0]
+    np.testing.assert_allclose(dense["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
     entropy = -np.where(tables > 0, tables * np.log(np.maximum(tables, 1e-300)), 0).sum(-1)
-    np.testing.assert_allclose(one["entropy"], entropy.mean(-1).ravel(), atol=1e-4)
-    np.testing.assert_allclose(one["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
-    sharper = rows.pivot_table(index="t", values=["entropy", "max_prob"])
-    assert sharper["entropy"].is_monotonic_increasing and sharper["max_prob"].is_monotonic_decreasing
-    assert answer.numbers["t"] == [0.5, 1.0, 2.0] and answer.tables["query"]["key"].tolist() == list(range(41))
-    squared, dense, _ = answer.arrays["weights"]
-    np.testing.assert_allclose(dense, tables[1, 2, 40, :41], atol=1e-5)
+    np.testing.assert_allclose(dense["entropy"], entropy.mean(-1).ravel(), atol=1e-4)
+    np.testing.assert_allclose(dense["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
+    means = rows.groupby("t")[["entropy", "max_prob"]].mean()
+    assert means["entropy"].is_monotonic_increasing and means["max_prob"].is_monotonic_decreasing
+    assert answer.tables["query"]["key"].tolist() == list(range(41)) and len(answer.tables["layers"]) == 9
+    squared, weights, _ = answer.arrays["weights"]
+    np.testing.assert_allclose(weights, tables[1, 2, 40, :41], atol=1e-5)
     wanted = tables[1, 2, 40, :41] ** 2
     np.testing.assert_allclose(squared, wanted / wanted.sum(), atol=1e-5)
     assert np.diff([read["entropy"] for read in answer.numbers["reads"]]).min() > 0
-    assert len(answer.tables["layers"]) == 9 and answer.numbers["sentence"] == answer.numbers["sentences"][0]
-    began = ("At temperature 0.5 a", "At temperature 1, dense", "At temperature 2 a")
-    assert all(said.startswith(start) for said, start in zip(answer.numbers["sentences"], began, strict=True))
+    assert len(answer.numbers["sentences"]) == 3
     kept = context.kept["sharpness"][1]
-    again = ask(temperature, t=[0.5, 3.0], layer=0)
+    again = ask(Temperature, t=[0.5, 3.0], layer=0)
     assert context.kept["sharpness"][1] is kept, "only the new value was computed"
     assert len(again.tables["heads"]) == 3 * 12
     json.dumps(answer.numbers)
 
 
 def test_a_new_temperature_needs_no_pass(ask, context, home):
-    asked = {"long_text": "first"}
-    assert ask(temperature, t=[0.4], **asked).numbers["length"] == 64
+    ask(Temperature, t=[0.4], long_text="first")
     passes, lm = [], context.model(str(home / "tiny")).lm
-    watched = lm.register_forward_pre_hook(lambda *_: passes.append(1))
-    again = ask(temperature, t=[0.35], **asked)
-    watched.remove()
-    assert again.numbers["t"] == [0.35, 1.0] and len(again.tables["heads"]) == 2 * 12
-    assert not passes
+    hook = lm.register_forward_pre_hook(lambda *_: passes.append(1))
+    again = ask(Temperature, t=[0.35], long_text="first")
+    hook.remove()
+    assert again.numbers["t"] == [0.35, 1.0] and not passes
 
 
 def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
     monkeypatch.setattr("analysis.studies.text.states.STATES_BYTES", 10)
     context.kept.clear()
-    answer = ask(temperature, t=[0.5], layer=2)
+    answer = ask(Temperature, t=[0.5], layer=2)
     assert set(answer.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in answer.numbers["notes"][-1]
-    assert ask(head, layer=1).numbers["layer"] == 1
+    assert ask(Head, layer=1).numbers["layer"] == 1
     context.kept.clear()
 
 
 @pytest.mark.parametrize("t", [[0.0], [-1.0], [], [1e9], [0.5 + i / 100 for i in range(40)]])
-def test_what_is_no_temperature_is_refused(ask, t):
+@pytest.mark.parametrize("command", [Temperature, TemperatureCurve])
+def test_what_is_no_temperature_is_refused(ask, command, t):
     with pytest.raises(BadSetting):
-        ask(temperature, t=t)
-    with pytest.raises(BadSetting):
-        ask(temperature_curve, t=t)
+        ask(command, t=t)
 
 
-def test_perplexity_against_temperature(ask):
-    answer = ask(temperature_curve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], long_text="windows")
+def test_perplexity_against_temperature(ask, context, monkeypatch):
+    stages = []
+    monkeypatch.setattr(context, "progress", lambda fraction, stage: stages.append(stage.partition(", window")[0]))
+    windows = {"window": 32, "long_text": "windows"}
+    answer = ask(TemperatureCurve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], **windows)
+    assert {"dense", "temperature 0.5", "layers at 1, 0.5, 1"} <= set(stages)
     curve, dense = answer.tables["curve"], answer.numbers["perplexity_dense"]
     assert curve["t"].tolist() == [0.5, 1.0, 1.5]
-    one = curve[curve["t"] == 1.0].iloc[0]
-    assert one["perplexity"] == pytest.approx(dense) and one["difference"] == 0.0
+    same = curve[curve["t"] == 1.0].iloc[0]
+    assert same["perplexity"] == pytest.approx(dense) and same["difference"] == 0.0
     assert (curve["difference"] - (curve["perplexity"] / dense - 1)).abs().max() < 1e-9
     alone = answer.tables["layers"]
     assert alone[["layer", "t"]].values.tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
@@ -123,29 +115,12 @@ def test_perplexity_against_temperature(ask):
     assert answer.numbers["by_layer"]["perplexity"] == pytest.approx(alone["perplexity"][1])
     bins = answer.tables["bins"]
     assert set(bins["t"]) == {0.5, 1.0, 1.5} and (bins[bins["t"] == 1.0]["difference"] == 0).all()
-    assert bins["n"].gt(0).all() and "saw the future" not in answer.numbers["sentence"]
-    with pytest.raises(BadSetting, match="3 layers"):
-        ask(temperature_curve, by_layer=[1.0])
-    json.dumps(answer.numbers)
-
-
-def test_the_passes_are_told_in_words(ask, context, monkeypatch):
-    told = []
-    monkeypatch.setattr(context, "progress", lambda fraction, stage: told.append(stage))
-    ask(temperature_curve, t=[0.5, 1.0], by_layer=[1.0, 0.5, 1.0])
-    assert {"dense", "temperature 0.5", "layers at 1, 0.5, 1"} <= set(told)
-
-
-def test_the_curve_is_what_evaluate_measures(ask):
-    from analysis.studies.quality.evaluate import evaluate
-
-    methods = [{"name": "focal", "settings": {"t": 0.5}}]
-    row = ask(evaluate, methods=methods, window=32).numbers["rows"][0]
-    mine = ask(temperature_curve, t=[0.5], window=32, long_text="windows").tables["curve"].iloc[0]
-    assert mine["perplexity"] == pytest.approx(row["perplexity"], rel=1e-5)
+    row = ask(Evaluate, methods=[{"name": "focal", "settings": {"t": 0.5}}], window=32).numbers["rows"][0]
+    assert curve["perplexity"][0] == pytest.approx(row["perplexity"], rel=1e-5)
     assert row["reads_causal"] == row["kv_read"] == pytest.approx(1.0) and row["difference"] != 0.0
-    far = ask(temperature_curve, t=[5.0], window=32).tables["curve"].iloc[0]
-    assert far["difference"] != 0.0, "a temperature that no slider offers"
+    with pytest.raises(BadSetting, match="3 layers"):
+        ask(TemperatureCurve, by_layer=[1.0])
+    json.dumps(answer.numbers)
 
 
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
@@ -153,10 +128,8 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
     answer = temperatures(rows="story,program", **asked)
     stored = json.loads(path.read_text())
-    assert stored["sentence"] == answer.numbers["sentence"] and {row["domain"] for row in stored["rows"]} == {
-        "story",
-        "program",
-    }
+    assert stored["sentence"] == answer.numbers["sentence"]
+    assert {row["domain"] for row in stored["rows"]} == {"story", "program"}
     titles = [part["title"] for part in stored["panels"]]
     assert titles[1:3] == [f"By position in the window, {name}" for name in ("story", "program")] and len(titles) == 4
     for line in (row for part in stored["panels"] for row in part["series"]):
@@ -168,8 +141,8 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
         assert kept == pytest.approx(now)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    for at in range(3):
-        (corpus / f"{at}.txt").write_text(f"{at} {TEXT}")
+    for n in range(3):
+        (corpus / f"{n}.txt").write_text(f"{n} {TEXT}")
     again = temperatures(corpus=str(corpus), **asked)
     assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
     with pytest.raises(BadSetting, match="no domain"):
@@ -181,15 +154,12 @@ def layers_of(values: dict[int, float], p: float) -> list[dict]:
     return [row | {"layer": layer, "difference": change, "p": p} for layer, change in values.items()]
 
 
-def test_the_best_of_many_layers_is_told_apart_only_after_holm():
+def test_the_best_of_many_layers_differs_only_after_holm():
     """One of 18 at a two-sided p of 0.006 is 0.054 after Holm, one-sided; at 0.001 it holds."""
     stored = json.loads((ROOT / "models_cache/demo/studies/temperature.json").read_text())
-    (said,) = [note for note in stored["notes"] if "Holm" in note]
-    assert (
-        "18 comparisons: layer 5 at 1.25 is lowest (-0.34%), and after Holm's correction not significantly different"
-        in said
-    )
-    rest = layers_of({at: 0.01 for at in range(1, 18)}, 0.5)
-    assert "not significantly different" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
-    assert "(p = 0.054)" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    (note,) = [note for note in stored["notes"] if "Holm" in note]
+    assert "layer 5 at 1.25 is lowest (-0.34%)" in note and "not significantly different" in note
+    rest = layers_of(dict.fromkeys(range(1, 18), 0.01), 0.5)
+    close = _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    assert "not significantly different" in close and "(p = 0.054)" in close
     assert "and significantly below" in _best_layer(layers_of({0: -0.001}, 0.001) + rest)[0]

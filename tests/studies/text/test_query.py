@@ -10,25 +10,17 @@ from analysis.studies.text import query as first_query
 from analysis.studies.text.query import far_reads, telling_query
 
 
-def states(length=30, seed=0, window=None) -> States:
-    draw = torch.Generator().manual_seed(seed)
-    query, key = (torch.randn(heads, length, 8, generator=draw) for heads in (4, 2))
-    made = States(query, key, 1.0, None)
-    made.window = window
-    return made
-
-
 @pytest.mark.parametrize("window", [None, 9])
-@pytest.mark.parametrize("block", [1 << 20, 4 * 30 * 7])
-def test_far_reads_are_the_largest_far_weight_but_the_sink_s(window, block, monkeypatch):
-    monkeypatch.setattr(first_query, "BLOCK_BYTES", block)
-    made = states(window=window)
-    found = far_reads(made, 2, far=5)
-    weights = made.scores(2, 0, 30).double().softmax(-1).numpy()
+@pytest.mark.parametrize("size", [30, 7])
+def test_far_reads_are_the_largest_far_weight_but_the_sink_s(window, size, monkeypatch):
+    monkeypatch.setattr(first_query, "query_blocks", lambda n: [(a, min(a + size, n)) for a in range(0, n, size)])
+    draw = torch.Generator().manual_seed(0)
+    states = States(*(torch.randn(heads, 30, 8, generator=draw) for heads in (4, 2)), 1.0, None, window)
+    reads = far_reads(states, 2, far=5)
+    weights = states.scores(2, 0, 30).double().softmax(-1).numpy()
     for row in range(30):
-        far = weights[row, 1 : max(1, row - 5 + 1)]
-        assert found[row] == pytest.approx(far.max(initial=0.0), abs=1e-6)
-    assert not found[:6].any() and found[6] > 0
+        assert reads[row] == pytest.approx(weights[row, 1 : max(1, row - 4)].max(initial=0.0), abs=1e-6)
+    assert not reads[:6].any() and reads[6] > 0
 
 
 def test_a_whole_word_comes_first_then_a_piece_then_any_token(monkeypatch):
