@@ -131,10 +131,10 @@ def _stream(
     for start, stop in query_blocks(length, BLOCK_VALUES):
         scores = states.scores(head, start, stop).cpu()
         even = torch.where(scores.isinf(), scores, 0.0)
+        readable = scores.index_fill(1, torch.tensor([0]), -math.inf) if measured.without_first else scores
+        weights = readable.softmax(-1).nan_to_num_(0.0).numpy()
+        # `measure` works on the scores in place, so the weights are taken before.
         measured.measure(scores, even, start)
-        if measured.without_first:
-            scores[:, 0] = -math.inf
-        weights = scores.softmax(-1).nan_to_num_(0.0).numpy()
         places = np.arange(start, stop)
         pooled = np.add.reduceat(weights, np.arange(0, stop, cell), axis=1)
         np.add.at(pattern[:, : pooled.shape[1]], places // cell, pooled)

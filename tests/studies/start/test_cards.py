@@ -44,7 +44,7 @@ REFUSED = {
     "more memberships than groups": ("groups", {"router": "k2-top3"}, "cannot be in 3 of 2 groups"),
     "a negative seed": ("groups", {"seed": -1}, "seed of groups is -1"),
     "a huge seed": ("pairs", {"seed": 1 << 40}, "must lie between 0 and"),
-    "an unknown way with long texts": ("start", {"long_text": "last"}, "'windows' or 'first'"),
+    "an unknown way with long texts": ("start", {"long_text": "last"}, "one of windows, first"),
     "no distance": ("pairs", {"min_distance": 0}, "must lie between 1 and"),
     "a distance beyond the context": ("pairs", {"min_distance": 1 << 20}, "must lie between 1 and"),
     "a first look without distance": ("start", {"min_distance": -3}, "min_distance of start is -3"),
@@ -84,7 +84,7 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     assert "perplexity_dense" not in held.numbers["router"], "measured on request: fit-router --measure"
     assert "fitting the router" in stages and not any("perplexity" in stage for stage in stages)
     before = kept.stat().st_mtime_ns
-    [listed] = STUDIES["model"](folder, context=context).numbers["routers"]
+    [listed] = STUDIES["model"](model=folder, context=context).numbers["routers"]
     assert (listed["name"], listed["groups"], listed["kind"]) == ("k4-top2", 4, "not trained")
     essay = context.add_text("essay", sample_texts()["essay"][1])
     again = STUDIES["groups"](model=folder, text=essay, router="k4-top2", long_text="first", context=context)
@@ -95,7 +95,7 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
         STUDIES["groups"](model=folder, text=essay, router="k4-top2", long_text="first", context=context)
     assert kept.stat().st_mtime_ns == before, "and it is not overwritten"
     kept.write_bytes(b"damaged")
-    [broken] = STUDIES["model"](folder, context=context).numbers["routers"]
+    [broken] = STUDIES["model"](model=folder, context=context).numbers["routers"]
     assert broken["kind"] == "damaged" and "fit or train it again" in broken["error"], "the card is not lost with it"
 
 
