@@ -166,8 +166,6 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
         ("ablate", {"heads": "top", "exact": 20}, 4 + 20),
         ("ablate", {"heads": "all", "exact": 20}, 4 + 48),
         ("ablate", {"heads": "1.2,0.1"}, 4 + 2),
-        ("ablate", {"heads": "1.2,0.1", "together": True}, 4 + 1),
-        ("ablate", {"heads": "1.2,0.1", "together": True, "others": True}, 4 + 2),
         # One set for all layers is one pass, one temperature of one layer a pass in each of them, and a temperature of
         # 1 is the dense pass. With none named, all but 1 are read.
         ("temperature-curve", {"t": [1.0]}, 1),

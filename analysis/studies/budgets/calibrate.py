@@ -19,9 +19,10 @@ from ...runs.caps import chosen_cap, summary
 from ..context import Context, protocol
 from ..text.calibration import document_windows, longest_window, split_corpus, split_texts, text_keys, whole_windows
 from ..text.held_out import ids_hash
+from ..text.text import cells_table
 from .cap_rows import KERNEL, TOKENS, few_tokens, two_sides, units_of, without_bins
 from .policies import DEFAULT, Policy, policy_path, store_policy
-from .ranks import Ranks, cells_table, measure_ranks
+from .ranks import Ranks, measure_ranks
 from .sweep import CAPS, check_caps, sweep
 
 MASS = 0.9  # CSA, step 1

@@ -10,8 +10,8 @@ from ...errors import BadSetting
 from ...metrics.budgets import allocate_budget, cache_keys, reads
 from ..context import Context, protocol
 from ..text.held_out import check_range
+from ..text.text import cells_table
 from .policies import DEFAULT, facts, stored_policies
-from .ranks import cells_table
 from .recipes import policy_for, resolve
 
 CAN_NOT = "Every key is scored to find the largest, so no setting here can be much faster than dense attention."

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 
 from ...errors import BadSetting
@@ -75,10 +74,3 @@ def measure_ranks(
         with apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
     return Ranks(sums / count)
-
-
-def cells_table(**columns: np.ndarray) -> pd.DataFrame:
-    """Tables [L, H] as columns `layer head` and their names, one row per head."""
-    layers, heads = next(iter(columns.values())).shape
-    layer, head = np.divmod(np.arange(layers * heads), heads)
-    return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})

@@ -11,10 +11,9 @@ from ...errors import BadSetting
 from ...metrics.intervals import BLOCKS, interval
 from ...models import Model
 from ...probes.ablation import Passes, estimated
-from ..budgets.ranks import cells_table
 from ..context import Context, protocol, read
 from ..text.states import check_head, scope, windows_of
-from ..text.text import token_table
+from ..text.text import cells_table, token_table
 
 DIVERGENCE_BYTES = 1 << 29  # logits of a text up to which the divergence is taken too
 PARTS = 16  # blocks of the text that the interval rests on

@@ -8,9 +8,9 @@ import torch
 from ...answer import Worded, doc, record
 from ...errors import BadSetting
 from ...probes.ablation import check_way, estimated
-from ..budgets.ranks import cells_table
 from ..context import Context, protocol, read
 from ..text.states import window_of
+from ..text.text import cells_table
 from .candidates import candidates
 from .head_lists import METHOD
 

@@ -43,3 +43,10 @@ def quoted(name: str) -> str:
     """What `named` gives, in quotation marks: 'ra' in 'C|ra|le'."""
     piece, inside, word = name.partition(" in ")
     return f"{piece!r} in {word!r}" if inside else repr(name)
+
+
+def cells_table(**columns: np.ndarray) -> pd.DataFrame:
+    """Tables [L, H] as columns `layer head` and their names, one row per head."""
+    layers, heads = next(iter(columns.values())).shape
+    layer, head = np.divmod(np.arange(layers * heads), heads)
+    return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from analysis.commands.heads import Ablate
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
-from analysis.studies.heads.ablate import ablate
 from analysis.studies.ready.fitted import fitted_for
 from analysis.studies.ready.head_lists import export_heads, import_heads
 from analysis.studies.ready.head_split import head_split
@@ -78,7 +78,9 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     rows = found.numbers["rows"]
     whole = {(row["layer"], row["head"]) for row in rows if row["whole"]}
     assert whole == {(0, 1), (2, 0), (2, 1)}, "the half with the highest scores"
-    estimate = ablate(model, text, exact=1, context=context).arrays["estimate"]  # [3 layers, 4 heads]
+    estimate = (
+        Ablate(model=model, text=text, exact=1).compute(context=context).arrays["estimate"]
+    )  # [3 layers, 4 heads]
     for row in rows:
         of_group = estimate[row["layer"], 2 * row["head"] : 2 * row["head"] + 2]
         assert (
