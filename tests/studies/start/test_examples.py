@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from app.tour.story import STORY
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.groups.router import FocusRouter
@@ -13,7 +14,6 @@ from analysis.studies.groups.routers import control_path
 from analysis.studies.start.examples import ASKED, FOLDER, opened, requests, wanted
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
 from app.selection.sparsify import SOFTMAX
-from app.tour.story import STORY
 
 WORTH = ASKED["worth"]
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
