@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from ..errors import BadSetting
-from . import check_names, field, fields_of, in_address
+from . import check_names, field, fields_of
 from .canonical import canonical
 from .written import written
 
@@ -41,8 +41,7 @@ class Command:
     page that shows its runs, with the control of its tab (`/` is Start, empty: no page shows them). `version`: raise it
     when equal arguments give other numbers than before, or when a default changes; older runs are then no longer
     found. `changes`: it leaves something that every reader of an installation sees. `exclusive`: it takes the machine
-    for itself, to time or to train. `stored`: it leaves a stored study. `unasked`: pages need its answer before they
-    can say what anything costs.
+    for itself, to time or to train. `stored`: it leaves a stored study.
 
     Its price: `readings` and `passes` say what it does with a token (`runs.price`); every entry of the fields
     `repeated_by` reads the text once more; `made_tokens` are those of texts that it makes itself; with the arguments
@@ -57,7 +56,6 @@ class Command:
     changes: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
     stored: ClassVar[bool] = False
-    unasked: ClassVar[bool] = False
     readings: ClassVar[float | None] = None
     passes: ClassVar[float] = 0.0
     repeated_by: ClassVar[tuple[str, ...]] = ()
@@ -142,35 +140,6 @@ class Command:
     def command_line(self) -> str:
         """The command that asks the same."""
         return written(self.verb, fields_of(type(self)), self.spelled)
-
-    def url(self) -> str:
-        """The address of its page with what differs from the defaults there."""
-        page, _, query = self.page.partition("?")
-        aliases = {one.name: one.declared.alias for one in fields_of(type(self))}
-        shown = {aliases[name]: in_address(value) for name, value in self.changed.items() if aliases[name]}
-        return (
-            page + "?" * bool(query or shown) + "&".join([query] * bool(query) + [f"{k}={v}" for k, v in shown.items()])
-        )
-
-    @classmethod
-    def from_url(cls, query: Mapping[str, str]) -> Self:
-        """The request that an address makes. Errors: BadSetting for a value that is none."""
-        given: dict[str, Any] = {}
-        for one in fields_of(cls):
-            raw = query.get(one.declared.alias) if one.declared.alias else None
-            try:
-                given |= {} if raw is None else {one.name: one.from_address(raw)}
-            except ValueError:
-                raise BadSetting(f"The link's {one.label} {str(raw)[:40]!r} is not available here.") from None
-        return cls(**given)
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of its arguments."""
-        properties = {one.name: one.json_schema() for one in fields_of(cls)}
-        needed = [one.name for one in fields_of(cls) if one.needed]
-        made = {"title": cls.verb, "description": cls.title, "type": "object", "properties": properties}
-        return made | {"required": needed, "additionalProperties": False}
 
     @classmethod
     def in_a_demo(cls) -> bool:

@@ -33,29 +33,30 @@ def configuration(
     """(name, value, value) of every argument and fact of the protocol in which runs differ; None where one has none.
 
     `defaults`: method -> the value of each setting that a request does not name: naming it makes no difference."""
-    differences: list[tuple[str, Any, Any]] = []
+    differences: dict[str, tuple[Any, Any]] = {}
     for part in ("request", "protocol"):
-        both = [_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second)]
-        for name in dict.fromkeys([*both[0], *both[1]]):
-            values = both[0].get(name), both[1].get(name)
-            if values[0] != values[1] and (part == "request" or name not in {row[0] for row in differences}):
-                differences.append((name, *values))
-    return differences
+        one, other = (_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second))
+        for name in one | other:
+            if one.get(name) != other.get(name):
+                differences.setdefault(name, (one.get(name), other.get(name)))
+    return [(name, *values) for name, values in differences.items()]
 
 
 def numbers(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
     """(name, value, value) of every single number of two runs, in the order of the first one."""
-    both = [_flat({key: value for key, value in run.numbers.items() if key not in QUIET}) for run in (first, second)]
-    both = [{name: value for name, value in flat.items() if _is_number(value)} for flat in both]
-    return [(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
+    one, other = (
+        {name: value for name, value in _flat(_results(run.numbers)).items() if _is_number(value)}
+        for run in (first, second)
+    )
+    return [(name, one.get(name), other.get(name)) for name in one | other]
 
 
 def tables(run: Run) -> list[str]:
     """Names of everything in a run that has rows: its tables, and its numbers that are lists of rows."""
     rows = [
         key
-        for key, value in run.numbers.items()
-        if key not in QUIET and isinstance(value, list) and value and all(isinstance(row, dict) for row in value)
+        for key, value in _results(run.numbers).items()
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value)
     ]
     return list(dict.fromkeys([*run.tables, *rows]))
 
@@ -71,40 +72,36 @@ def columns(run: Run, name: str) -> Table:
 def measured(table: Table) -> list[str]:
     """Names of the columns with numbers to compare: those of fractions first, then whole numbers."""
     parts = [name for name, cells in table.items() if any(isinstance(cell, float) for cell in cells)]
-    integers = [name for name, cells in table.items() if name not in parts and all(map(_is_number, cells)) and cells]
-    return parts + integers
+    return parts + [
+        name for name, cells in table.items() if name not in parts and cells and all(map(_is_number, cells))
+    ]
 
 
 def beside(first: Table, second: Table, column: str) -> Beside:
     """The numbers of one column of two tables, row by row. A row is named by the fewest columns of whole numbers,
     words and switches (at most MOST_KEYS) whose values are unique in both; of several, by those that most rows share.
     Without such columns the rows are matched in order."""
-    names = []
-    for name in first:
-        if name in second and name != column:
-            # Fractions and what is nested name no row.
-            if not any(isinstance(cell, (float, list, dict)) for cell in first[name] + second[name]):
-                names.append(name)
-    keys, index = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
-    best = 0
+    sides = first, second
+    # Fractions and what is nested name no row.
+    names = [
+        name
+        for name in first
+        if name in second and name != column
+        if not any(isinstance(cell, (float, list, dict)) for cell in first[name] + second[name])
+    ]
+    keys, index, best = [], [{(place,): place for place in range(len(table[column]))} for table in sides], 0
     for size in range(1, MOST_KEYS + 1):
         for tried in combinations(names[:MOST_NAMES], size):
-            places = [_places(table, tried) for table in (first, second)]
-            unique = all(
-                len(labels) == len(table[column]) for labels, table in zip(places, (first, second), strict=True)
-            )
-            if unique and len(places[0].keys() & places[1].keys()) > best:
-                keys, index, best = list(tried), places, len(places[0].keys() & places[1].keys())
+            places = [_places(table, tried) for table in sides]
+            unique = all(len(labels) == len(table[column]) for labels, table in zip(places, sides, strict=True))
+            shared = len(places[0].keys() & places[1].keys())
+            if unique and shared > best:
+                keys, index, best = list(tried), places, shared
         if 2 * best > min(map(len, index)):
             break
-    shared = [label for label in index[0] if label in index[1]]
-    return Beside(
-        keys,
-        shared,
-        [first[column][index[0][label]] for label in shared],
-        [second[column][index[1][label]] for label in shared],
-        len(index[0]) + len(index[1]) - 2 * len(shared),
-    )
+    labels = [label for label in index[0] if label in index[1]]
+    numbers = ([table[column][places[label]] for label in labels] for table, places in zip(sides, index, strict=True))
+    return Beside(keys, labels, *numbers, only=len(index[0]) + len(index[1]) - 2 * len(labels))
 
 
 def _filled(value: Any, defaults: dict[str, dict[str, Any]]) -> Any:
@@ -132,6 +129,10 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
     if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
         return _flat({str(i): inner for i, inner in enumerate(value)}, name) if len(value) <= 12 else {}
     return {name: value}
+
+
+def _results(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in numbers.items() if name not in QUIET}
 
 
 def _is_number(value: object) -> bool:

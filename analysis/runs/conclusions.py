@@ -19,7 +19,8 @@ from ..claims import Comparison, Verdict
 SAME, FLIPPED = "the same", "the other way round"
 WAITS = "not measured again yet"
 LOST, FOUND, NEITHER = "no longer significant", "significant now", "significant on neither"
-WITH_PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}  # and what leads theirs
+# Numbers whose interval stands under plain names, and what leads those.
+PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,13 @@ class Headline:
 
     def now(self, numbers: Mapping[str, Any]) -> Comparison | None:
         """The same in the numbers of its study; None where the study has no such row, or more than one."""
-        wanted = re.findall(r"(\w+)([=~])([^;]*)", self.where)
-        rows = [
-            row
-            for row in numbers.get(self.table, [])
-            if all(_fits(str(row.get(name)), value, sign == "=") for name, sign, value in wanted)
-        ]
+        rows = numbers.get(self.table, [])
+        for name, sign, wanted in re.findall(r"(\w+)([=~])([^;]*)", self.where):
+            matches = str.__eq__ if sign == "=" else str.startswith
+            rows = [row for row in rows if matches(str(row.get(name)), wanted)]
         if len(rows) != 1 or rows[0].get(self.key) is None:
             return None
-        low, high = [rows[0][end] for end in ends_of(rows[0], self.key)] or (None, None)
-        return Comparison(rows[0][self.key], low, high)
+        return Comparison(rows[0][self.key], *(rows[0][end] for end in ends_of(rows[0], self.key)))
 
 
 @dataclass(frozen=True)
@@ -54,36 +52,31 @@ class Conclusion:
 
     headline: Headline
     now: Comparison | None  # None where its study waits to be measured again
-    verdict: str  # empty where nothing is judged
+
+    @property
+    def verdict(self) -> str:
+        """What became of it in words; empty where nothing is judged."""
+        if self.now is None:
+            return WAITS
+        return verdict(self.headline.before, self.now) if self.headline.judged else ""
 
 
 @cache
 def headlines() -> list[Headline]:
     """The lines of `before.csv`."""
+
+    def headline(*, judged: str, before: str, before_low: str, before_high: str, **names: str) -> Headline:
+        ends = [float(end) if end else None for end in (before_low, before_high)]
+        return Headline(**names, judged=judged == "yes", before=Comparison(float(before), *ends))
+
     with open(Path(__file__).with_name("before.csv"), encoding="utf-8", newline="") as lines:
-        return [
-            Headline(
-                study=line["study"],
-                conclusion=line["conclusion"],
-                table=line["table"],
-                where=line["where"],
-                key=line["key"],
-                judged=line["judged"] == "yes",
-                before=Comparison(float(line["before"]), _number(line["before_low"]), _number(line["before_high"])),
-            )
-            for line in csv.DictReader(lines)
-        ]
+        return [headline(**line) for line in csv.DictReader(lines)]
 
 
 def conclusions(studies: Mapping[str, Mapping[str, Any]]) -> list[Conclusion]:
     """Every headline. One whose study is not among `studies` (file name -> numbers), or has no such row any more,
     waits."""
-    judged = []
-    for headline in headlines():
-        now = headline.now(studies.get(headline.study, {}))
-        became = WAITS if now is None else verdict(headline.before, now) if headline.judged else ""
-        judged.append(Conclusion(headline, now, became))
-    return judged
+    return [Conclusion(headline, headline.now(studies.get(headline.study, {}))) for headline in headlines()]
 
 
 def verdict(before: Comparison, now: Comparison) -> str:
@@ -107,16 +100,9 @@ def changed(study: str, numbers: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _fits(value: str, wanted: str, exactly: bool) -> bool:
-    return value == wanted if exactly else value.startswith(wanted)
-
-
 def ends_of(row: dict, name: str) -> list[str]:
     """The keys of the interval of a value, if the row has one: `NAME_low` and `NAME_high`, or `low` and `high`."""
-    plain = WITH_PLAIN_ENDS.get(name)
-    keys = ([f"{name}_low", f"{name}_high"], [] if plain is None else [f"{plain}low", f"{plain}high"])
-    return next((pair for pair in keys if pair and all(key in row for key in pair)), [])
+    for lead in [f"{name}_", *([PLAIN_ENDS[name]] if name in PLAIN_ENDS else [])]:
+        if f"{lead}low" in row and f"{lead}high" in row:
+            return [f"{lead}low", f"{lead}high"]
+    return []

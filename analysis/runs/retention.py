@@ -1,14 +1,11 @@
-"""How many runs are kept, and how much of the disk they may take; what was deleted waits here to be undone."""
+"""How many runs are kept, and how much of the disk they may take."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadSetting
-from ..files import move, read_json, remove, sweep, touch, write_json
-from .keys import check_id, is_id
-from .run import Run
-from .shelf import Shelf, room
+from ..files import read_json, write_json
+from .shelf import room
 
 FILE = "retention.json"
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
@@ -45,51 +42,3 @@ def choose_limits(root: Path, runs: object, size: object) -> None:
             raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
     with room(root):
         write_json(root / FILE, {"runs": runs, "bytes": size})
-
-
-class Trash:
-    """Run folders that were deleted, for KEPT_DAYS days. A run moves in and out by one rename."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._shelf = folder, Shelf(folder)
-        sweep(folder)
-
-    def take(self, path: Path) -> None:
-        """Move a run folder here; one of the same id that was here goes for good. No error when it is gone."""
-        self.empty(time.time() - KEPT_DAYS * 86400)
-        if not path.is_dir():
-            return
-        with room(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._shelf.remove(path.name)
-            try:
-                # Its week begins; a run that was moved without it could go at once.
-                touch(path)
-                move(path, self._folder / path.name)
-            except FileNotFoundError:
-                return
-
-    def give(self, run_id: str, shelf: Shelf) -> bool:
-        """Move a run folder back to a shelf; False when it is not here, or damaged. A run that stands there stays."""
-        if self._shelf.read(check_id(run_id)) is None:
-            return False
-        shelf.take(self._folder / run_id)
-        return True
-
-    def runs(self) -> list[Run]:
-        """The deleted runs, the newest first."""
-        deleted = self._deleted()
-        runs = map(self._shelf.read, sorted(deleted, key=deleted.__getitem__, reverse=True))
-        return [run for run in runs if run is not None]
-
-    def empty(self, before: float | None = None) -> None:
-        """Remove for good what was deleted `before` that time (seconds), or all."""
-        for run_id, when in self._deleted().items():
-            if before is None or when < before:
-                remove(self._folder / run_id)
-
-    def _deleted(self) -> dict[str, float]:
-        """id -> when it was deleted (seconds)."""
-        if not self._folder.is_dir():
-            return {}
-        return {path.name: path.stat().st_mtime for path in self._folder.iterdir() if is_id(path.name)}

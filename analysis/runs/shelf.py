@@ -67,6 +67,12 @@ class Shelf:
         self._remember(run, written)
         return run
 
+    def dates(self) -> dict[str, float]:
+        """id -> seconds since 1970 at which its folder was dated last."""
+        if not self.folder.is_dir():
+            return {}
+        return {path.name: path.stat().st_mtime for path in self.folder.iterdir() if is_id(path.name)}
+
     def damaged(self) -> list[str]:
         """A sentence for each run that was set aside, the newest first."""
         asides = sorted(self.folder.glob(f".damaged-*/{WHY}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,10 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..answer import Answer
-from ..corpus import read_text, sample_texts
 from ..declaration.command import Command
 from ..errors import BadSetting
-from ..files import clear, read_json, sweep, write_bytes, write_json
+from ..files import clear, move, read_json, sweep, touch, write_bytes, write_json
 from ..places import plain_name
 from . import retention
 from .bundle import Arrived, read_bundle, write_bundle
@@ -21,11 +21,12 @@ from .keys import asked_now, check_id, check_verb
 from .run import Marks, Result, Run, checked_link, read_marks
 from .search import Forgotten, Row, named, surplus
 from .shelf import Shelf, room
-from .texts import Texts
+from .texts import TextStore
 
 Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
 CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
+KEPT_DAYS = 7  # a deleted run can be brought back for so long
 KEPT_LINKS = 1_000  # of requests whose run was not stored yet
 
 
@@ -34,7 +35,7 @@ def state_root() -> Path:
     return Path(os.environ.get("FOCUSCOPE_STATE") or PROJECT / "models_cache" / "state")
 
 
-class RunStore:
+class RunStore(TextStore):
     """`root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/deleted/ (runs that can come back),
     `root`/outdated/ (an empty file of its id for every run that answers nothing any more) and `root`/links/ (the page
     that asks for a run which is not stored yet).
@@ -57,11 +58,11 @@ class RunStore:
         self._own = Shelf(self.root / "runs")
         self._bundled = Shelf(self.examples or self.root / "examples", readonly=True)
         self._own.sweep()
-        self._trash = retention.Trash(self.root / "deleted")
-        self._texts = Texts(self.root / "texts", self._requests)
+        self._trash = Shelf(self.root / "deleted")
+        super().__init__()
         self._outdated, self._links = self.root / "outdated", self.root / "links"
         # What a killed process left, a bundle that it unpacked among it.
-        sweep(self.root, ".tmp-*", "outdated/.tmp-*", "links/.tmp-*")
+        sweep(self.root, ".tmp-*", "*/.tmp-*", "*/.old-*")
 
     @staticmethod
     def key(request: str | Command, arguments: Request | None = None) -> str:
@@ -162,25 +163,38 @@ class RunStore:
         self._own.remove(check_id(run_id))
 
     def discard(self, run_id: str) -> None:
-        """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
-        self._trash.take(self._own.folder / check_id(run_id))
+        """Deletes one own run so that `restore` can bring it back for KEPT_DAYS days; one of the same id that was
+        deleted before goes for good."""
+        folder = self._own.folder / check_id(run_id)
+        for other, when in self._trash.dates().items():
+            if when < time.time() - KEPT_DAYS * 86400 or other == run_id and folder.is_dir():
+                self._trash.remove(other)
+        with room(self.root), suppress(FileNotFoundError):
+            self._trash.folder.mkdir(parents=True, exist_ok=True)
+            # Its week begins; a run that was moved without it could go at once.
+            touch(folder)
+            move(folder, self._trash.folder / run_id)
 
     def restore(self, run_id: str) -> None:
-        """Brings a deleted run back; BadSetting when it is gone for good."""
-        if not self._trash.give(run_id, self._own):
+        """Brings a deleted run back, unless one stands there by now; BadSetting when it is gone for good."""
+        if self._trash.read(check_id(run_id)) is None:
             raise BadSetting(f"The run {run_id} can no longer be brought back: run it again.")
+        self._own.take(self._trash.folder / run_id)
 
     def deleted(self) -> Sequence[Run]:
         """The runs that `restore` can bring back, the one deleted last first."""
-        return self._trash.runs()
+        dates = self._trash.dates()
+        runs = map(self._trash.read, sorted(dates, key=dates.__getitem__, reverse=True))
+        return [run for run in runs if run is not None]
 
     def empty(self) -> None:
         """Removes the deleted runs for good."""
-        self._trash.empty()
+        for run_id in self._trash.dates():
+            self._trash.remove(run_id)
 
     def usage(self) -> retention.Usage:
         """What lies on the disk, and how much of it is kept."""
-        rows, deleted, texts = self._own.rows(), self._trash.runs(), self._texts.list()
+        rows, deleted, texts = self._own.rows(), self.deleted(), self._texts.entries()
         pinned = [row.bytes for row in rows if row.pinned]
         sizes = [sum(item.bytes for item in items) for items in (rows, deleted, texts)]
         runs_kept, bytes_kept = retention.limits(self.root)
@@ -250,36 +264,6 @@ class RunStore:
                         moved.append(row.id)
         return Forgotten(f"the {kind} {name}", moved, pinned)
 
-    def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
-        """Stores a text of at most 20 MB and returns the 12-digit hash of its content; `said`: what of a document it
-        is, in one sentence; `beside`: hashes of others that stay as well."""
-        with room(self.root):
-            return self._texts.put(text, name, said, beside)
-
-    def put_bytes(self, data: bytes, name: str) -> str:
-        """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""
-        return self.put_text(read_text(data, name), name)
-
-    def forget_text(self, key: str) -> None:
-        """Removes a stored text."""
-        self._texts.forget(key)
-
-    def said(self, key: str) -> str:
-        """What was read of the document that a stored text comes from; empty for plain text."""
-        return self._texts.said(key)
-
-    def text(self, key: str) -> tuple[str, str]:
-        """(name, text) of a stored text; BadSetting when it is not here."""
-        return self._texts.get(key)
-
-    def samples(self) -> Sequence[tuple[str, str]]:
-        """(hash, title) of the bundled sample texts, stored like a reader's own."""
-        return [(self.put_text(text, title), title) for title, text in sample_texts().values()]
-
-    def texts(self) -> Sequence[tuple[str, str, int, str]]:
-        """(hash, name, bytes, created) of every stored text, the newest first."""
-        return [(text.key, text.name, text.bytes, text.created) for text in self._texts.list()]
-
     def damaged(self) -> Sequence[str]:
         """One sentence for each run that was damaged and set aside, or that another version wrote."""
         self._own.rows()
@@ -316,7 +300,7 @@ class RunStore:
     def _requests(self) -> Iterator[str]:
         """The requests of all runs, also of those that can be brought back, as JSON."""
         yield from (json.dumps(row.request) for row in self._own.rows())
-        yield from (json.dumps(run.request) for run in self._trash.runs())
+        yield from (json.dumps(run.request) for run in self.deleted())
 
     def _answer(self, run_id: str) -> Run | None:
         """The run of this id when it may answer a request: what it used was not replaced, and what pages make their

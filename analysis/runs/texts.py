@@ -3,17 +3,18 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..corpus import text_hash
+from ..corpus import read_text, sample_texts, text_hash
 from ..errors import BadSetting, BadText
 from ..files import clear, sweep, write_text
 from .catalogue import Catalogue, Stamp, stamp
 from .keys import check_id, is_id
 from .run import now
+from .shelf import room
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
 KEPT = 500  # texts that no stored run names are kept while they are among the newest
@@ -31,18 +32,21 @@ class StoredText:
     created: str
 
 
-class Texts:
-    """Folder of `<hash>.json` files ({name, created, text}, and of a document `said`: what of it was read). What
-    `requests()` names stays: those of all stored runs, as JSON."""
+class TextStore:
+    """Folder `root`/texts of `<hash>.json` files ({name, created, text}, and of a document `said`: what of it was
+    read). What `_requests()` names stays: those of all stored runs, as JSON."""
 
-    def __init__(self, folder: Path, requests: Callable[[], Iterable[str]]) -> None:
-        self._folder, self._requests = folder, requests
-        self._catalogue = Catalogue(folder, self._stamps, self._entry)
-        sweep(folder)
+    root: Path
 
-    def put(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
-        """Stores `text` under its hash and returns that; an equal text is stored once, with its first name. `said`:
-        what of a document was read, in one sentence; `beside`: hashes of others that stay as well."""
+    def __init__(self) -> None:
+        self._folder = self.root / "texts"
+        self._texts = Catalogue(self._folder, self._stamps, self._entry)
+        sweep(self._folder)
+
+    def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
+        """Stores a text of at most 20 MB under the 12-digit hash of its content and returns that; an equal text is
+        stored once, with its first name. `said`: what of a document was read, in one sentence; `beside`: hashes of
+        others that stay as well."""
         if not isinstance(text, str) or not text:
             raise BadText(f"{name} is empty: choose a file with some text in it.")
         try:
@@ -54,19 +58,28 @@ class Texts:
                 f"{name} has {size / 1e6:,.1f} MB and the limit is {MAX_BYTES / 1e6:.0f} MB: use a part of it."
             )
         key = text_hash(text)
-        if self._whole(key) is None:
-            title = str(name)[:200].encode("utf-8", "replace").decode()
-            content = {"name": title, "created": now(), "text": text} | ({"said": said} if said else {})
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_text(self._folder / f"{key}.json", json.dumps(content))
-        self._trim({key}, beside)
+        with room(self.root):
+            if self._whole(key) is None:
+                title = str(name)[:200].encode("utf-8", "replace").decode()
+                content = {"name": title, "created": now(), "text": text} | ({"said": said} if said else {})
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_text(self._folder / f"{key}.json", json.dumps(content))
+            self._trim({key}, beside)
         return key
 
-    def forget(self, key: str) -> None:
-        """Remove a text."""
+    def put_bytes(self, data: bytes, name: str) -> str:
+        """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""
+        return self.put_text(read_text(data, name), name)
+
+    def samples(self) -> Sequence[tuple[str, str]]:
+        """(hash, title) of the bundled sample texts, stored like a reader's own."""
+        return [(self.put_text(text, title), title) for title, text in sample_texts().values()]
+
+    def forget_text(self, key: str) -> None:
+        """Removes a stored text."""
         clear(self._folder / f"{key}.json")
 
-    def get(self, key: str) -> tuple[str, str]:
+    def text(self, key: str) -> tuple[str, str]:
         """(name, text) of a stored text; BadSetting when there is none of this hash or its file is damaged."""
         content = self._whole(check_id(key, "text"))
         if content is None:
@@ -74,13 +87,16 @@ class Texts:
         return content["name"], content["text"]
 
     def said(self, key: str) -> str:
-        """What of the document was read that a stored text comes from; empty for plain text."""
+        """What was read of the document that a stored text comes from; empty for plain text."""
         content = self._whole(check_id(key, "text"))
         return str(content.get("said", "")) if content else ""
 
-    def list(self) -> list[StoredText]:
-        """Every text, the newest first."""
-        return self._catalogue.entries()[::-1]
+    def texts(self) -> Sequence[tuple[str, str, int, str]]:
+        """(hash, name, bytes, created) of every stored text, the newest first."""
+        return [(text.key, text.name, text.bytes, text.created) for text in self._texts.entries()[::-1]]
+
+    def _requests(self) -> Iterable[str]:
+        raise NotImplementedError
 
     def _whole(self, key: str) -> dict[str, Any] | None:
         try:
@@ -106,8 +122,8 @@ class Texts:
     def _trim(self, *kept: Container[str]) -> None:
         """Forgets the oldest texts beyond KEPT that no stored run names in any form: as the argument `text`, in a list,
         joined by "+", or under another name."""
-        old = self.list()[KEPT:]
+        old = self.texts()[KEPT:]
         named = {key for request in self._requests() for key in _NAMED.findall(request)} if old else set()
-        for text in old:
-            if text.key not in named and not any(text.key in keys for keys in kept):
-                self.forget(text.key)
+        for key, *_ in old:
+            if key not in named and not any(key in keys for keys in kept):
+                self.forget_text(key)

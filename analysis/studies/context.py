@@ -40,12 +40,11 @@ STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at t
 class Context:
     """Loads models once, finds texts by their hash, says where fitted state lives, and passes progress on.
 
-    `store` answers `text(hash) -> (name, text)`; without one, texts are those given to `add_text`.
-    `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled. `show(curve)`: what a long
-    study can draw before it has ended, column -> values; whoever waits sees it with the next progress. `at`: as
-    `progress`, from inside a pass, while hooks or a method are on the model.
-    `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call. `others`:
-    other workers that help, `others(verb, requests, progress)` -> the numbers of each request; None without any.
+    `store` answers `text(hash)`; without one, texts are those given to `add_text`. `progress(fraction, stage)` is
+    called at every border of a chunk and may raise Cancelled; `at` from inside a pass, while hooks or a method are on the
+    model. `show(curve)`: what a long study can draw before it has ended, column -> values. `browser` restricts local
+    model folders to `models_cache/`. `kept`: what a study leaves for its next call. `others(verb, requests, progress)`
+    -> the numbers of each request, computed by other workers that help; None without any.
     """
 
     def __init__(
@@ -72,10 +71,8 @@ class Context:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
         from ..seam.layers import attention_modules
 
-        depth = model.num_layers
-
         def hook(module: "Module", args: tuple) -> None:
-            layer = cast(int, module.layer_idx)
+            layer, depth = cast(int, module.layer_idx), model.num_layers
             self.at(began + share * layer / depth, f"{stage}, layer {layer + 1} of {depth}")
 
         handles = [module.register_forward_pre_hook(hook) for module in attention_modules(model.lm)]
@@ -126,19 +123,15 @@ class Context:
         return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
 
     def within(self, began: float, share: float, name: str = "") -> "Context":
-        """This context for a part of the work, from the fraction `began` on a `share` of it: what it tells of its own
-        progress is told as that, its stages after the name."""
+        """This context for a part of the work, from the fraction `began` on a `share` of it."""
         part, before = copy.copy(self), f"{name}, " if name else ""
         part.progress = lambda done, stage: self.progress(min(1.0, began + share * done), f"{before}{stage}")
         part.at = lambda done, stage: self.at(min(1.0, began + share * done), f"{before}{stage}")
         return part
 
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
-        """What `make(doing)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.
-
-        The hash is of all that decides the numbers. `doing` is a folder for what is half done, such as checkpoints: it
-        goes when the part is written. Without a folder nothing is kept.
-        """
+        """What `make(doing)` gives, kept as NAME-HASH.json in `folder`, by the hash of all that decides the numbers.
+        `doing` is a folder for checkpoints, which goes when the part is written. Without a folder nothing is kept."""
         if folder is None:
             return make(None)
         place = folder / f"{name}-{text_hash(repr(decides))}.json"
@@ -149,7 +142,8 @@ class Context:
                     stored = make(place.with_suffix(""))
                     write_json(place, stored)
         clear(place.with_suffix(""))
-        sweep(folder, f".tmp-{place.name}-*", f"{place.stem}.lock")  # of one who was killed when it was written
+        # Of one who was killed when it was written.
+        sweep(folder, f".tmp-{place.name}-*", f"{place.stem}.lock")
         return stored
 
     def alone(self, place: Path, name: str) -> AbstractContextManager[None]:
@@ -167,21 +161,15 @@ class Context:
     def forget(self, kind: str, name: str, model: "Model") -> list[str]:
         """A `router`, `policy` or `method` of a model was made anew: stored runs that used the earlier one of this name
         move to the trash. Returns sentences that say so, for the notes of a result."""
+        # No page reads a folder that somebody named; else pages read what the command line fits.
         if self.store is None and self.state:
-            return []  # no page reads a folder that somebody named
-        store = self.store or RunStore()  # the pages read what the command line fits
-        try:
-            return store.forget(kind, name, model.name, partial(_by_default, kind, name)).sentences
-        finally:
-            if store is not self.store:
-                store.close()
+            return []
+        return (self.store or RunStore()).forget(kind, name, model.name, partial(_by_default, kind, name)).sentences
 
     def state_dirs(self, model: "Model") -> list[Path]:
-        """Where what was fitted on a model is looked for; new state is written to the first.
-
-        The folder that was named, and no other; else this installation's own, then what came with the model (only
-        read), last the folder of the weights, where fine-tuning leaves the router that it trained with them.
-        """
+        """Where what was fitted on a model is looked for; new state is written to the first: the folder that was named,
+        and no other; else this installation's own, then what came with the model (only read), last the folder of the
+        weights, where fine-tuning leaves the router that it trained with them."""
         if self.state:
             return [self.state]
         root = self.store.root if self.store else state_root()
@@ -218,10 +206,7 @@ def read(
     context: Context, model: "Model | Unloaded", key: str, long_text: str = "windows", passes: bool = True
 ) -> Reading:
     """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only. `passes`:
-    the model is to read it; TooLarge, which names what fits, where memory lacks for a window.
-    """
-    if long_text not in ("windows", "first"):
-        raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
+    the model is to read it; TooLarge, which names what fits, where memory lacks for a window."""
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
     if passes:

@@ -29,16 +29,6 @@ def test_the_key_of_a_request_does_not_change_when_a_field_with_a_default_is_add
     assert Sum(second=6).key not in before
 
 
-@pytest.mark.parametrize("verb", ["calibrate", "train-router", "generate"])
-def test_an_address_and_a_command_line_repeat_a_request(verb):
-    aliased = [one for one in fields_of(COMMANDS[verb]) if one.declared.alias and one.kind is int]
-    made = COMMANDS[verb](**{aliased[0].name: 8})
-    page, _, query = made.url().partition("?")
-    shown = dict(word.split("=") for word in query.split("&"))
-    assert page and COMMANDS[verb].from_url(shown) == made
-    assert f"{aliased[0].option} 8" in made.command_line()
-
-
 def test_a_value_out_of_range_an_unknown_and_a_missing_one_are_refused():
     for verb, arguments, sentence in (
         ("train-router", {"groups": 65}, "groups of train-router is 65 and must lie between 1 and 64."),
