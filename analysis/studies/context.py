@@ -41,10 +41,10 @@ class Context:
     """Loads models once, finds texts by their hash, says where fitted state lives, and passes progress on.
 
     `store` answers `text(hash)`; without one, texts are those given to `add_text`. `progress(fraction, stage)` is
-    called at every border of a chunk and may raise Cancelled; `at` from inside a pass, while hooks or a method are on the
-    model. `show(curve)`: what a long study can draw before it has ended, column -> values. `browser` restricts local
-    model folders to `models_cache/`. `kept`: what a study leaves for its next call. `others(verb, requests, progress)`
-    -> the numbers of each request, computed by other workers that help; None without any.
+    called at every border of a chunk and may raise Cancelled; `at` from inside a pass, while hooks or a method are on
+    the model. `show(curve)`: what a long study can draw before it has ended, column -> values. `browser` restricts
+    local model folders to `models_cache/`. `kept`: what a study leaves for its next call. `others(verb, requests,
+    progress)` -> the numbers of each request, computed by other workers that help; None without any.
     """
 
     def __init__(
