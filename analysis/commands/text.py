@@ -22,6 +22,7 @@ class Inspect(OfText):
 
     place = "text.inspected:inspect"
     page = "/"
+    unasked = True
 
     long_text: str = long_text()
 
@@ -31,6 +32,7 @@ class Model(OfModel):
 
     place = "start.card:model_card"
     page = "/"
+    unasked = True
 
     full: bool = field(
         False, "compare with the stock model at full length, too, beyond every window that the model has"

@@ -41,7 +41,8 @@ class Command:
     page that shows its runs, with the control of its tab (`/` is Start, empty: no page shows them). `version`: raise it
     when equal arguments give other numbers than before, or when a default changes; older runs are then no longer
     found. `changes`: it leaves something that every reader of an installation sees. `exclusive`: it takes the machine
-    for itself, to time or to train. `stored`: it leaves a stored study.
+    for itself, to time or to train. `stored`: it leaves a stored study. `unasked`: pages need its answer before they
+    can say what anything costs.
 
     Its price: `readings` and `passes` say what it does with a token (`runs.price`); every entry of the fields
     `repeated_by` reads the text once more; `made_tokens` are those of texts that it makes itself; with the arguments
@@ -56,6 +57,7 @@ class Command:
     changes: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
     stored: ClassVar[bool] = False
+    unasked: ClassVar[bool] = False
     readings: ClassVar[float | None] = None
     passes: ClassVar[float] = 0.0
     repeated_by: ClassVar[tuple[str, ...]] = ()
