@@ -6,8 +6,8 @@ import streamlit as st
 from analysis.methods import describe
 from analysis.runs import RunStore
 from app import cached
-from tests.app.quality.test_quality import opened
 from tests.made import quality, results
+from tests.made.quality import opened
 from tests.made.results import STUDIES, FakeJobs
 
 FREE = [

@@ -11,7 +11,7 @@ from analysis.metrics.budgets import allocate_budget, edited, reads
 from analysis.runs import Result
 from app.budgets.keys_per_head import SWEEP
 from app.selection.sparsify import READ_SHARES
-from tests.app.heads.test_heads import figures, opened
+from tests.made.in_process import figures, opened
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 
 RANKS = np.array([[40.0, 50.0], [8.0, 6.0], [3.0, 20.0]])
@@ -151,7 +151,7 @@ def import_policy(args: dict, text: None) -> Result:
     return Result({"path": "x", "protocol": protocol("import-policy", args, 0)})
 
 
-def topk_cost() -> Result:
+def topk_cost(args: dict, text: None) -> Result:
     times = {"dense_ms": 2.0, "topk_ms": 3.0, "masked_ms": 20.0, "times_dense": 1.5, "times_dense_low": 1.4}
     times |= {"times_dense_high": 1.6, "faster_than_masked": 7.0, "keys": 64, "dense_kernel": "flash"}
     rows = [{"what": what, "length": 1024, **times} for what in ("pass", "step")]
@@ -204,13 +204,17 @@ def allocation_study() -> dict:
 
 
 ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
-ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy, "evaluate": evaluate}
+ANSWERS |= {
+    "calibrations": calibrations,
+    "calibrate": calibrate,
+    "import-policy": import_policy,
+    "topk-cost": topk_cost,
+}
 
 
 def prepared(client, monkeypatch):
-    """The client with the answers of this page, and two policies where the app looks for them."""
-    for verb, answer in ANSWERS.items():
-        monkeypatch.setitem(STUDIES, verb, answer)
+    """The client with two policies where the app looks for them; two methods are evaluated at once."""
+    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
     for name in ("policy", "other"):
         store_policy(client.store.root, name)
     return client
@@ -224,21 +228,13 @@ def key(client) -> str:
     return client.store.samples()[0][0]
 
 
-def measure(client, verb: str, **args):
-    """Store what a finished job would have left."""
-    asked = {"model": "demo"} | args
-    text = client.store.text(asked["text"])[1] if "text" in asked else None
-    made = ANSWERS[verb](asked, text)
-    client.store.put(verb, asked, made, made.numbers["protocol"], 0.01)
-
-
-def measure_reads(client):
+def measure_reads(client) -> None:
     more = {"policy": "policy", "shares": list(READ_SHARES), "window": None, "seed": 0, "long_text": "windows"}
-    measure(client, "reads-text", text=key(client), **more)
+    client.done("reads-text", {"model": "demo", "text": key(client)} | more)
 
 
-def sweep(client, policy: dict, caps: list[int]):
-    measure(client, "cap-sweep", texts=[key(client)], policy=policy, caps=caps, **SWEEP)
+def sweep(client, policy: dict, caps: list[int]) -> None:
+    client.done("cap-sweep", {"model": "demo", "texts": [key(client)], "policy": policy, "caps": caps, **SWEEP})
 
 
 def metrics(app) -> dict[str, str]:

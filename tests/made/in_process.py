@@ -63,6 +63,39 @@ def part(app: AppTest, name: str, at: int = 0) -> dict:
     return json.loads([proto.json for proto in found if proto.component_name == f"focuscope_{name}"][at])[0]
 
 
+def tables(app: AppTest) -> list[dict]:
+    """The data of all tables of the page."""
+    found = [element.proto for element in app.get("bidi_component")]
+    return [json.loads(proto.json)[0] for proto in found if proto.component_name == "focuscope_table"]
+
+
+def columns(app: AppTest, at: int = 0) -> dict[str, list]:
+    """A table of the page as it is shown: label -> cells."""
+    return {column["label"]: column["shown"] for column in tables(app)[at]["columns"]}
+
+
+def figures(app: AppTest) -> list[dict]:
+    """The charts of the page."""
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def captions(app: AppTest) -> str:
+    """All captions of the page, as they are read."""
+    return " ".join(caption.value.replace("\\", "") for caption in app.caption)
+
+
+def keys(app: AppTest) -> list[str]:
+    """The keys of the buttons that are there."""
+    return [button.key for button in app.button]
+
+
+def select(app: AppTest, key: str, *cells: list[int], box: dict | None = None) -> AppTest:
+    """Click points of a chart that stand for these cells, or drag a `box`, and run the page."""
+    chosen = {"points": [{"customdata": cell} for cell in cells], "point_indices": [0] * len(cells)}
+    app.session_state[key] = {"selection": chosen | {"box": [box] if box else [], "lasso": []}}
+    return app.run()
+
+
 def markup(app: AppTest) -> str:
     """All HTML of the page."""
     return "\n".join(element.value for element in app.html)

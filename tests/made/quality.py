@@ -5,7 +5,8 @@ import pandas as pd
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
-from tests.made import results
+from app import cached
+from tests.made import in_process, results
 
 DEFAULTS = {"window": 16}
 SHARING = {"oracle_topk": 1.25, "quick": 1.25}  # times as many keys for two heads that share them as for one
@@ -155,3 +156,12 @@ def continuation(args: dict, text: str | None) -> Result:
     row |= {"kv_most_bytes": row["kv_bytes"] + 1_000_000 * memory}
     numbers = {"rows": [dense, row], "notes": ["A note."], "sentence": "It follows."}
     return Result(numbers | {"protocol": {"verb": "continuation", "model": args["model"], "tokens": 4 * 64}})
+
+
+ANSWERS = {"evaluate": evaluate, "equal-budget": equal_budget, "time-method": time_method, "continuation": continuation}
+
+
+def opened(**link: object):
+    """Quality vs speed as a link opens it: about the story, its first 1,024 tokens."""
+    usual = {"text": cached.sample("story"), "quality_read": 1024}
+    return in_process.opened("views/quality_vs_speed.py", **usual | link)

@@ -12,7 +12,7 @@ from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
 from analysis.places import plain_name
-from analysis.runs import Result, RunStore
+from analysis.runs import Result, Run, RunStore
 from analysis.studies.groups.pairs import KINDS
 from analysis.studies.worth.worth import worth
 
@@ -187,6 +187,14 @@ STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": st
 STUDIES |= {"launch": launch, "bench": bench, "readers": readers}
 
 
+def answers() -> dict:
+    """verb -> its hand-made answer; what a test puts into STUDIES stands before those of the pages."""
+    from tests.made import budgets, heads, quality, routing, training  # which make results with this module
+
+    pages = (page.ANSWERS for page in (budgets, heads, quality, routing, training))
+    return {verb: answer for page in pages for verb, answer in page.items()} | STUDIES
+
+
 @dataclass
 class FakeJobs:
     """The worker's client with hand-made answers. `refusals`: verb -> the error it raises instead."""
@@ -208,8 +216,20 @@ class FakeJobs:
         if verb == "worth":  # arithmetic: the real one
             made = worth(**args, context=SimpleNamespace(text=self.store.text, browser=True))
         else:
-            made = STUDIES[verb](args, text)
+            made = answers()[verb](args, text)
         return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
+
+    @property
+    def job(self) -> JobStatus:
+        """The job that was submitted."""
+        (job,) = self.states.values()
+        return job
+
+    def done(self, verb: str, args: dict, seconds: float = 1.0) -> Run:
+        """What a finished job, or an earlier request, leaves in the store."""
+        text = self.store.text(args["text"])[1] if args.get("text") else None
+        made = answers()[verb](args, text)
+        return self.store.put(verb, args, made, made.numbers["protocol"], seconds)
 
     compute = request
 

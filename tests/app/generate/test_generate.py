@@ -1,25 +1,26 @@
 """The page Generate in-process with a hand-made run: what it asks for, what streams, what is painted and told."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.commands.quality import Generate
+from analysis.corpus import sample_texts
 from analysis.runs import Price, Result
+from analysis.studies.context import Context
 from analysis.studies.start.examples import generated as opens_with
 from app import cached
-from app.generate import generate_form, kv_cache
+from app.generate import answers, generate_form, kv_cache
 from app.generate.kv_cache import Place
-from tests.made.in_process import HOSTILE, markup, opened as opened_page, part, put
+from tests.made.in_process import HOSTILE, markup, opened, part, put, tables
 from tests.made.results import CONTEXT, HEADS, LAYERS, FakeJobs, protocol, status, tokens
 
 PROMPT, NEW = 20, 4
 
 
-def opened(**link: object) -> AppTest:
-    return opened_page("views/generate.py", **link)
+def page(**link: object) -> AppTest:
+    return opened("views/generate.py", **link)
 
 
 def asking(text: str, **more: object) -> dict:
@@ -60,7 +61,14 @@ def generated(args: dict, said: tuple[str, str] = (" a b c d", " a x y z")) -> R
     return Result(numbers | {"protocol": about}, {"tokens": prompt, "answers": answers}, arrays)
 
 
-def stored_request(text: str) -> dict:
+def put_answers(client: FakeJobs, args: dict, *said: str) -> str:
+    """Store the answers to a request; its text."""
+    made = generated(args, said or (" a b c d", " a x y z"))
+    client.store.put("generate", args, made, made.numbers["protocol"], 3.0)
+    return args["text"]
+
+
+def request_of(text: str) -> dict:
     """What the bundled example answers."""
     ((_, args),) = opens_with(text)
     return args
@@ -69,98 +77,81 @@ def stored_request(text: str) -> dict:
 @pytest.fixture
 def stored(client):
     """A stored run of the page's first request, that of the bundled example; its text."""
-    text = cached.sample("register")
-    made = generated(args := stored_request(text))
-    client.store.put("generate", args, made, made.numbers["protocol"], 3.0)
-    return text
-
-
-def table(app: AppTest, label: str) -> dict:
-    found = [
-        json.loads(one.proto.json)[0] for one in app.get("bidi_component") if one.proto.component_name.endswith("table")
-    ]
-    (mine,) = [one for one in found if one["label"] == label]
-    return {column["label"]: column["shown"] for column in mine["columns"]}
+    return put_answers(client, request_of(cached.sample("register")))
 
 
 def test_a_text_that_is_opened_is_answered_at_once_and_what_is_changed_then_waits(client: FakeJobs, stored):
     """The first answers begin without a click; until those of other settings are asked for, the earlier ones stay."""
     text = put(client, "a text of some length " * 4)
-    app = opened(text=text)
-    job = client.states["0123456789ab"]
-    assert (job.verb, job.args) == ("generate", asking(text)) and not app.error
-    assert app.query_params["job"] == "0123456789ab" and "first answer begins" in app.caption[-1].value
-    client.states["0123456789ab"] = status("done", verb="generate", args=job.args)
-    made = generated(asking(text))
-    client.store.put("generate", asking(text), made, made.numbers["protocol"], 3.0)
+    app = page(text=text)
+    job = client.job
+    assert (job.verb, job.args) == ("generate", asking(text)) and not app.error and app.query_params["job"] == job.id
+    client.states[job.id] = status("done", verb="generate", args=job.args)
+    put_answers(client, asking(text))
     app.run()
     assert "written with other settings" not in markup(app) and part(app, "contexts")["panels"]
     app.number_input(key="generate_new").set_value(8).run()
     assert "written with other settings" in markup(app) and part(app, "painted") and not app.error
-    assert client.states["0123456789ab"].args == asking(text), "nothing more was asked for"
+    assert client.job.args == asking(text), "nothing more was asked for"
 
 
 def test_what_takes_long_waits_for_the_button_beside_the_example(client: FakeJobs, stored, monkeypatch):
     text, price = put(client, "a text of some length " * 4), Price(900.0, 600.0, 1200.0, None, 2, 0.1)
     monkeypatch.setattr(cached, "due", lambda *given, **more: cached.Due(price, "It takes about 15 min"))
-    app = opened(text=text)
-    assert "0123456789ab" not in client.states and "Example meanwhile" in markup(app) and not app.error
+    app = page(text=text)
+    assert not client.states and "Example meanwhile" in markup(app) and not app.error
     assert part(app, "contexts")["panels"] and part(app, "painted")
-    assert generate_form.example().spelled == stored_request(cached.sample("register"))
+    assert generate_form.example().spelled == request_of(cached.sample("register"))
 
 
 def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: FakeJobs):
     text = put(client, "a text of some length " * 4)
-    app = opened(text=text, generate="snapkv~ratio-0.5~~streaming_llm", generate_question="Who was it?", generate_new=8)
-    client.states["0123456789ab"] = status("cancelled", verb="generate", args=client.states["0123456789ab"].args)
+    app = page(text=text, generate="snapkv~ratio-0.5~~streaming_llm", generate_question="Who was it?", generate_new=8)
+    client.states["0123456789ab"] = status("cancelled", verb="generate", args=client.job.args)
     app.toggle(key="generate_known").set_value(False).run()
     app.button(key="generate_run").click().run()
-    job = client.states["0123456789ab"]
-    methods = [{"name": "streaming_llm", "settings": {}}, {"name": "snapkv", "settings": {}}]
-    wanted = asking(text, question="Who was it?", new_tokens=8, known=False, methods=sorted(methods, key=str))
-    assert job.verb == "generate" and job.args | {"methods": sorted(job.args["methods"], key=str)} == wanted
-    client.states["0123456789ab"] = status("running", verb="generate", args=job.args, stage="SnapKV: token 2 of 8")
-    client.curves["0123456789ab"] = {"label": ["Dense", "SnapKV"], "text": [" one two", " one"], "tokens": [8, 2]}
+    job = client.job
+    methods = [{"name": "snapkv", "settings": {}}, {"name": "streaming_llm", "settings": {}}]
+    wanted = asking(text, question="Who was it?", new_tokens=8, known=False, methods=methods)
+    asked = job.args | {"methods": sorted(job.args["methods"], key=lambda spec: spec["name"])}
+    assert job.verb == "generate" and asked == wanted
+    client.states[job.id] = status("running", verb="generate", args=job.args, stage="SnapKV: token 2 of 8")
+    client.curves[job.id] = {"label": ["Dense", "SnapKV"], "text": [" one two", " one"], "tokens": [8, 2]}
     app.run()
-    assert [panel["title"] for panel in part(app, "contexts")["panels"]] == ["Dense", "SnapKV"]
-    assert "".join(part(app, "contexts")["panels"][0]["pieces"]) == " one two"
+    panels = part(app, "contexts")["panels"]
+    assert [panel["title"] for panel in panels] == ["Dense", "SnapKV"] and "".join(panels[0]["pieces"]) == " one two"
     app.button(key="generate_stop").click().run()
     assert "job" not in app.query_params
-    client.states["0123456789ab"] = status("cancelled", verb="generate", args=job.args, error="It was stopped.")
+    client.states[job.id] = status("cancelled", verb="generate", args=job.args, error="It was stopped.")
     app.run()
-    assert "Stopped after 10 new tokens" in markup(app) and "one two" in "".join(
-        part(app, "contexts")["panels"][0]["pieces"]
-    )
-    assert app.button(key="generate_run") and not app.error
+    assert "Stopped after 10 new tokens" in markup(app) and app.button(key="generate_run") and not app.error
+    assert "one two" in "".join(part(app, "contexts")["panels"][0]["pieces"])
 
 
 def test_answers_stand_side_by_side_with_times_bytes_and_the_first_difference(stored):
-    app = opened()
+    app = page()
     dense, other = part(app, "contexts")["panels"]
     assert (dense["pieces"][dense["hit"]], other["pieces"][other["hit"]]) == (" b", " x")
-    took = table(app, "What each took")
+    (took,) = [table for table in tables(app) if table["label"] == "What each took"]
+    took = {column["label"]: column["shown"] for column in took["columns"]}
     assert took["time to first token"] == ["80.0 ms", "80.0 ms"] and took["of dense"] == ["100.0%", "25.0%"]
     assert took["first difference"] == ["–", "token 2"] and "&lt;b&gt;token 2" in markup(app)
+    shown = part(app, "painted")
+    assert shown["paint"][0] == 1 and shown["paint"][10] == -1 and shown["paint"][19] == 2  # a third, none, two thirds
+    assert shown["tips"][0]["values"][19] == "2 of 3 heads hold it"
 
 
 def test_the_text_is_painted_by_what_the_cache_holds_and_a_new_token_tells_what_was_gone(stored):
-    app = opened(generate_layer=0, generate_head=1, generate_at=3)
+    app = page(generate_layer=0, generate_head=1, generate_at=3)
     shown = part(app, "painted")
     assert shown["paint"][: kv_cache.SINKS] == [kv_cache.SINK] * 4 and shown["paint"][4] == kv_cache.RECENT
     assert shown["paint"][5:PROMPT] == [kv_cache.EVICTED] * 15
     assert shown["paint"][PROMPT:] == [kv_cache.RECENT] * 2 + [-1] * 2
     assert shown["locked"] == PROMPT + 2 and [arc["key"] for arc in shown["arcs"]] == [17, 2, 1]
     assert "50.0% of its attention would have gone to keys that are gone" in markup(app)
-    found = [json.loads(one.proto.json)[0] for one in app.get("bidi_component")]
-    keys = [one for one in found if one.get("label") == "Keys with the most attention"]
-    assert [one["columns"][0]["values"] for one in keys] == [[17, 2], [1]]
-    assert keys[1]["columns"][2]["values"][0].startswith("word[·word]")
-
-
-def test_all_heads_together_are_painted_by_how_many_hold_a_token(stored):
-    shown = part(opened(), "painted")
-    assert shown["paint"][0] == 1 and shown["paint"][10] == -1 and shown["paint"][19] == 2  # a third, none, two thirds
-    assert shown["tips"][0]["values"][19] == "2 of 3 heads hold it"
+    keys = [table["columns"] for table in tables(app) if table["label"] == "Keys with the most attention"]
+    assert [columns[0]["values"] for columns in keys] == [[17, 2], [1]]
+    assert keys[1][2]["values"][0].startswith("word[·word]")
 
 
 def test_a_sliding_window_passes_keys_by():
@@ -172,14 +163,52 @@ def test_a_sliding_window_passes_keys_by():
 
 
 def test_hostile_text_stays_text(client):
-    text = put(client, HOSTILE * 2)
-    made = generated(asking(text), (f" a {HOSTILE}", f" b {HOSTILE}"))
-    client.store.put("generate", asking(text), made, made.numbers["protocol"], 3.0)
-    app = opened(text=text)
+    text = put_answers(client, asking(put(client, HOSTILE * 2)), f" a {HOSTILE}", f" b {HOSTILE}")
+    app = page(text=text)
     assert "<script" not in markup(app) and not app.error
 
 
 def test_examples_bring_text_and_question(client):
-    app = opened(generate_prompt=CONTEXT)
+    app = page(generate_prompt=CONTEXT)
     app.button(key="generate_example_0").click().run()
     assert app.query_params["generate_question"] and "generate_prompt" not in app.query_params
+
+
+# --- whether an answer is right ---------------------------------------------------------------------------------------
+
+TEXT = "The Owl lies at berth 4. The master of the Owl is Ann Lee. The master of the Elk is Bo. "
+ASKS = "Who is the master of the Owl? The master of the Owl is"
+
+
+@pytest.mark.parametrize(
+    "text, question, answer",
+    [
+        (TEXT, ASKS, "Ann Lee"),
+        (TEXT.replace("Owl is", "Owl\nis"), ASKS, "Ann Lee"),
+        (TEXT + TEXT, ASKS, "Ann Lee"),
+        (TEXT + "The master of the Owl is Cy. ", ASKS, None),
+        (TEXT, "The master of the Gnu is", None),
+        (TEXT, "Owl is", None),
+        (TEXT, "", None),
+    ],
+)
+def test_what_the_text_says_is_what_follows_the_last_words_of_the_question_there(text, question, answer):
+    assert answers.stated(text + question, question) == answer
+
+
+@pytest.mark.parametrize(
+    "dense, other, kind", [(" Ann\nLee. Then", " Ann Lee", "more"), (" Ann Lee", " Bo", "more"), (" Bo", " Bo", "note")]
+)
+def test_it_is_said_where_dense_attention_is_wrong_too(dense, other, kind):
+    sentence, look = answers.judged(TEXT + ASKS, ASKS, {"Dense": dense, "SnapKV": other})
+    wrong = sentence.partition("Wrong: ")[2].partition(".")[0]
+    assert look == kind and wrong == "; ".join([*["Dense"] * (dense == " Bo"), *["SnapKV"] * (other == " Bo")])
+
+
+@pytest.mark.parametrize("title, question", generate_form.EXAMPLES)
+def test_the_bundled_model_answers_every_example_right(store, title, question):
+    (text,) = (text for name, text in sample_texts().values() if name.startswith(title))
+    request = Generate(text=store.put_text(text, title), methods=[], question=question, new_tokens=8)
+    made = request.compute(context=Context(store))
+    prompt = "".join(made.tables["tokens"]["piece"])
+    assert made.numbers["rows"][0]["text"].strip().startswith(answers.stated(prompt, question))

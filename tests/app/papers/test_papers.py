@@ -10,8 +10,7 @@ from analysis.papers import PAPERS
 from analysis.papers.beside import findings, printed
 from analysis.papers.ours import STATES
 from app.papers import lookup
-from tests.app.heads.test_heads import figures, opened
-from tests.made.in_process import markup, part
+from tests.made.in_process import figures, markup, opened, part
 from tests.made.training import put_studies
 
 VIEW = "views/papers_vs_measured.py"

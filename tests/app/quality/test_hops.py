@@ -9,20 +9,10 @@ from analysis.declaration.command import Command
 from analysis.runs import RunStore, shelf
 from app.quality import cards
 from app.ui import offers
-from tests.app.quality.test_quality import opened
-from tests.made import results
 from tests.made.in_process import markup
-from tests.made.quality import evaluate
-from tests.made.results import STUDIES
+from tests.made.quality import opened
 
 SLIDER = "quality.streaming_llm.window"
-
-
-@pytest.fixture
-def client(client, monkeypatch):
-    monkeypatch.setattr(results, "CONTEXT", 2048)
-    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
-    return client
 
 
 @pytest.fixture

@@ -8,11 +8,8 @@ import pytest
 from analysis.runs import Result, RunStore
 from analysis.studies.start.examples import ASKED, compared
 from app import cached
-from tests.app.quality.test_quality import columns, opened
-from tests.made import results
-from tests.made.in_process import markup
-from tests.made.quality import DESCRIBED, evaluate
-from tests.made.results import STUDIES
+from tests.made.in_process import columns, markup
+from tests.made.quality import DESCRIBED, evaluate, opened
 
 EVIL = '<img src="x" onerror="alert(1)"> **evil** [link](http://evil.example)'
 
@@ -31,10 +28,8 @@ def poisoned(args: dict, text: str) -> Result:
 
 
 @pytest.fixture
-def imported(client, tmp_path, monkeypatch):
+def imported(client, tmp_path):
     """A store into which a stranger's answers to the first questions of the page came."""
-    monkeypatch.setattr(results, "CONTEXT", 2048)
-    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
     other = RunStore(tmp_path / "other")
     (key, _), *_ = cached.samples()
     text = client.store.text(key)[1]

@@ -9,101 +9,77 @@ from analysis.commands.speed import Bench
 from analysis.errors import BadSetting
 from analysis.runs.stored import StoredStudy
 from app import cached
-from app.speed import measured as results_of, speed_charts, speed_page, speed_requests
+from app.speed import measured, speed_charts, speed_page, speed_requests
 from app.ui import asking
 from lab.speed import sliders
-from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
-from tests.made.results import STUDIES, FakeJobs, status
+from tests.made.in_process import HOSTILE, captions, columns, figures, markup, opened, part, tables
+from tests.made.results import status
 
 SHAPES = {"what": "attention", "heads": 8, "head_dim": 64, "groups": 8, "batch": 1, "dtype": "bfloat16", "top": 1}
 SHAPES |= {"window": 128, "skew": False, "model": "demo", "lengths": [1024, 4096, 16384], "repeats": 5}
 
 
-def opened(**link: object) -> AppTest:
-    return opened_page("views/speed.py", **link)
+def page(**link: object) -> AppTest:
+    return opened("views/speed.py", **link)
 
 
-def launching(text: str, **more: object) -> dict:
+def launching(text: str | None = None, **more: object) -> dict:
     """The arguments that the tab's defaults stand for."""
-    args = {"model": "demo", "text": text, "router": "k4-top1", "top": None, "window": None, "n_sink": None}
-    return args | {"new_tokens": 32, "length": None, "repeats": 5} | more
-
-
-def measured(client: FakeJobs, verb: str, args: dict, text: str | None = None):
-    made = STUDIES[verb](args, text)
-    return client.store.put(verb, args, made, made.numbers["protocol"], 30.0)
-
-
-def charts(app: AppTest) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
-
-
-def tables(app: AppTest) -> list[dict]:
-    found = [element.proto for element in app.get("bidi_component")]
-    return [json.loads(proto.json)[0] for proto in found if proto.component_name == "focuscope_table"]
+    args = {"model": "demo", "text": text or cached.samples()[0][0], "router": "k4-top1", "new_tokens": 32}
+    return args | {"top": None, "window": None, "n_sink": None, "length": None, "repeats": 5} | more
 
 
 def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks(client):
-    app = opened()
-    assert app.button(key="speed_launch").label == "Launch sparse inference"
-    assert "dense and sparse inference in turns" in markup(app) and "First time on this machine" in markup(app)
-    assert markup(app).index("Estimated, not timed yet") < markup(app).index("dense and sparse inference")
+    app = page()
+    said = markup(app)
+    assert app.button(key="speed_launch").label == "Launch sparse inference" and "First time on this machine" in said
+    assert said.index("Estimated, not timed yet") < said.index("dense and sparse inference in turns")
     assert not tables(app) and not app.error
-    (curve,) = charts(app)
-    ours = [trace for trace in curve["data"] if "xaxis" not in trace]
-    assert [trace["name"] for trace in ours] == ["bound: 1 / pairs read (not measured)"]
-    assert ours[0]["marker"]["symbol"].endswith("-open")
+    (curve,) = figures(app)
+    (ours,) = [trace for trace in curve["data"] if "xaxis" not in trace]
+    assert ours["name"] == "bound: 1 / pairs read (not measured)" and ours["marker"]["symbol"].endswith("-open")
 
 
 def test_the_button_submits_a_launch_with_every_setting_and_the_job_is_watched(client):
-    app = opened(speed_new=8, speed_rounds=2, speed_prompt=40, speed_window=9, speed_sinks=4, speed_top=2)
+    app = page(speed_new=8, speed_rounds=2, speed_prompt=40, speed_window=9, speed_sinks=4, speed_top=2)
     app.button(key="speed_launch").click().run()
-    job = client.states["0123456789ab"]
-    text = cached.samples()[0][0]
     wanted = {"top": 2, "window": 9, "n_sink": 4, "new_tokens": 8, "length": 40, "repeats": 2}
-    assert (job.verb, job.args) == ("launch", launching(text, **wanted))
-    assert app.query_params["job"] == "0123456789ab"
+    assert (client.job.verb, client.job.args) == ("launch", launching(**wanted))
     app.run()
-    assert app.button(key="speed_launch").disabled and app.get("progress")
+    assert app.button(key="speed_launch").disabled and app.get("progress") and app.query_params["job"]
     client.states["0123456789ab"] = status("failed", verb="launch", error="9,000 tokens need 40 GB: choose 1,000.")
     app.run()
     assert app.error[0].value == "9\\,000 tokens need 40 GB\\: choose 1\\,000\\."
 
 
 def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
-    text = cached.samples()[0][0]
-    measured(client, "launch", launching(text), client.store.text(text)[1])
-    app = opened()
+    client.done("launch", launching(), 30.0)
+    app = page()
     said = markup(app)
-    assert "Dense wins here" in said and "estimated crossover" in said and "A chip" in said
-    assert "0.9999999" in said and "2.0e-06" in said and "flash-attn 2 (needs an NVIDIA GPU)" in said
-    sides = {column["label"]: column["shown"] for column in tables(app)[0]["columns"]}
+    for words in ("Dense wins here", "estimated crossover", "A chip", "0.9999999", "2.0e-06", "flash-attn 2 (needs"):
+        assert words in said
+    sides = columns(app)
     assert sides["dense"][0] == "8.0 ms (7.0–9.0)" and sides["sparse"][-1] == "not measurable here"
-    assert sides["sparse is"][:4] == [
-        "0.80 times as fast",
-        "0.80 times as fast",
-        "1.00 times as fast",
-        "1.00 times the bytes",
-    ]
-    ups, time, curve = charts(app)
+    assert sides["sparse is"][1:4] == ["0.80 times as fast", "1.00 times as fast", "1.00 times the bytes"]
+    ups, time, curve = figures(app)
     assert ups["data"][0]["y"] == list(speed_charts.KINDS.values())[:3] and ups["data"][1]["x"] == [2.5]
     assert len(time["data"]) == 6 and sum(trace["x"][0] for trace in time["data"]) == pytest.approx(1)
     names = [trace["name"] for trace in curve["data"]]
     assert "whole model, first token (estimated)" in names and "attention alone (measured)" in names
     assert "whole model, each further token (estimated)" not in names
-    assert app.button(key="speed_launch").label == "Launch sparse inference again"
-    assert "dense and sparse inference in turns" not in said
+    again = app.button(key="speed_launch")
+    assert again.label == "Launch sparse inference again"
+    again.click().run()
+    assert client.store.find("launch", launching()) is None, "measuring again drops the stored run first"
 
 
 def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
     text = client.store.put_text(f"{HOSTILE} " * 3, "mine")
-    measured(client, "launch", launching(text), HOSTILE)
-    app = opened(text=text)
+    client.done("launch", launching(text))
+    app = page(text=text)
     dense, sparse = part(app, "contexts")["panels"]
     assert (dense["pieces"][dense["hit"]], sparse["pieces"][sparse["hit"]]) == (" burned", " <b>fell</b>")
-    assert "<script" not in markup(app) and "<b>" not in markup(app)
-    for chart in app.get("plotly_chart"):
-        assert "<script" not in chart.proto.spec
+    assert "<script" not in markup(app) + json.dumps(figures(app)) and "<b>" not in markup(app)
 
 
 @pytest.mark.parametrize(
@@ -119,28 +95,17 @@ def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
     ],
 )
 def test_the_difference_is_a_whole_word(mine, other, hit):
-    cut = results_of.pieces("before ", mine, other)
+    cut = measured.pieces("before ", mine, other)
     assert "".join(cut["pieces"]) == "before " + mine
     assert (cut["pieces"][cut["hit"]] if cut["hit"] >= 0 else None) == hit
 
 
-def test_measuring_again_drops_the_stored_run_first(client):
-    text = cached.samples()[0][0]
-    run = measured(client, "launch", launching(text), "some words")
-    app = opened()
-    app.button(key="speed_launch").click().run()
-    assert client.store.find("launch", launching(text)) is None and run.id
-    assert client.states["0123456789ab"].args == launching(text)
-
-
 def test_shapes_are_timed_by_bench_and_drawn_with_crossover_bound_and_paper(client):
-    app = opened(speed_on="shapes")
-    app.button(key="speed_bench").click().run()
-    job = client.states["0123456789ab"]
-    assert (job.verb, job.args) == ("bench", SHAPES)
-    measured(client, "bench", SHAPES)
-    app = opened(speed_on="shapes")
-    curve, time = charts(app)
+    page(speed_on="shapes").button(key="speed_bench").click().run()
+    assert (client.job.verb, client.job.args) == ("bench", SHAPES)
+    client.done("bench", SHAPES)
+    app = page(speed_on="shapes")
+    curve, time = figures(app)
     ours, bound = curve["data"][:2]
     assert ours["y"] == [0.5, 2.0, 4.0] and ours["marker"]["symbol"] == "circle" and ours["error_y"]["array"]
     assert bound["y"] == [7.0] * 3 and bound["marker"]["symbol"] == "diamond-open"
@@ -151,58 +116,54 @@ def test_shapes_are_timed_by_bench_and_drawn_with_crossover_bound_and_paper(clie
     assert any("H100-80GB" in note["text"] for note in curve["layout"]["annotations"])
     assert any("2,000" in shape.get("label", {}).get("text", "") for shape in curve["layout"]["shapes"])
     assert "Dense wins below about 2,000 tokens" in markup(app) and len(time["data"]) == 5
-    assert tables(app)[1]["columns"][1]["shown"] == ["1.000000", "0.700000"] and "0.79 for subtraction" in markup(app)
+    assert columns(app, 1)["cosine, mean of tokens"] == ["1.000000", "0.700000"]
     for said in ("bench attention --model demo ", "--lengths 1024,4096,16384", "--heads 8 "):
         assert said in app.code[0].value
 
 
 def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
-    app = opened(speed_lengths="512")
-    app.button(key="speed_bench").click().run()
-    args = client.states["0123456789ab"].args
+    page(speed_lengths="512").button(key="speed_bench").click().run()
+    args = client.job.args
     assert (args["router"], args["heads"], args["kv_heads"], args["window"]) == ("k4-top1", 2, 1, 16)
-    app = opened(speed_lengths="512", speed_top=2)
-    app.button(key="speed_bench").click().run()
-    args = client.states["0123456789ab"].args
+    page(speed_lengths="512", speed_top=2).button(key="speed_bench").click().run()
+    args = client.job.args
     assert "router" not in args and (args["groups"], args["top"]) == (4, 2)
-    app = opened(speed_what="inference", speed_new=4, speed_window=9)
+    app = page(speed_what="inference", speed_new=4, speed_window=9)
     assert "This times the whole model at 15, 30, 60 tokens" in markup(app)
     app.button(key="speed_bench").click().run()
-    args = client.states["0123456789ab"].args
     about = {"what": "inference", "model": "demo", "router": "k4-top1", "text": cached.samples()[0][0]}
-    assert args == about | {"window": 9, "new_tokens": 4, "repeats": 5}
+    assert client.job.args == about | {"window": 9, "new_tokens": 4, "repeats": 5}
 
 
 @pytest.mark.parametrize(
-    "words, found",
+    "words, lengths",
     [("1024, 4096", [1024, 4096]), ("4k 1K", [1024, 4096]), ("1M", [1 << 20]), ("7;7", [7])],
 )
-def test_lengths_are_read(words, found):
-    assert speed_requests.lengths(words) == found
+def test_lengths_are_read(words, lengths):
+    assert speed_requests.lengths(words) == lengths
 
 
 @pytest.mark.parametrize("words", ["", "abc", "1,024", "-5", "0", "1e9", "9M", " ".join(map(str, range(1, 30))), "١"])
-def test_lengths_that_cannot_be_read_are_one_sentence(client, words):
+def test_lengths_that_cannot_be_read_are_refused(words):
     with pytest.raises(BadSetting):
         speed_requests.lengths(words)
-    app = opened(speed_on="shapes")
-    app.text_input(key="speed_lengths").set_value(words).run()
+
+
+def test_what_cannot_be_is_one_sentence_and_the_page_goes_on(client):
+    app = page(speed_on="shapes")
+    app.text_input(key="speed_lengths").set_value("1,024").run()
     assert not app.exception and len(app.error) == 1
     app.text_input(key="speed_lengths").set_value("64").run()
     assert not app.error and app.button(key="speed_bench")
-
-
-def test_numbers_out_of_range_are_dropped_with_a_sentence(client):
-    app = opened(speed_heads=9999, speed_groups=0, speed_top=77, speed_dtype="int4", speed_on="shapes")
-    said = " ".join(caption.value for caption in app.caption).replace("\\", "")
-    assert all(word in said for word in ("9999", "number of groups", "groups per token", "int4")) and not app.error
-    assert app.number_input(key="speed_heads").value == 8
+    app = page(speed_heads=9999, speed_groups=0, speed_top=77, speed_dtype="int4", speed_on="shapes")
+    assert all(word in captions(app) for word in ("9999", "number of groups", "groups per token", "int4"))
+    assert app.number_input(key="speed_heads").value == 8 and not app.error
 
 
 def test_a_price_learns_from_what_was_timed_here(client):
     first = speed_requests.bench_price(Bench(**SHAPES))
     assert first.n == 0 and first.bytes > 16384 * 64 * 8 * 4
-    measured(client, "bench", SHAPES | {"lengths": [4096]})
+    client.done("bench", SHAPES | {"lengths": [4096]}, 30.0)
     later = speed_requests.bench_price(Bench(**SHAPES))
     assert later.n == 1 and later.seconds > 30
 
@@ -222,14 +183,12 @@ def test_the_papers_curve_is_read_from_its_table():
 
 
 def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch(client):
-    app = opened(quality="focus~top-2~n_sink-4~~streaming_llm")
-    app.button(key="speed_launch").click().run()
-    (job,) = client.states.values()
-    assert (job.args["top"], job.args["n_sink"], job.args["window"]) == (2, 4, None), "one configuration"
+    page(quality="focus~top-2~n_sink-4~~streaming_llm").button(key="speed_launch").click().run()
+    args = client.job.args
+    assert (args["top"], args["n_sink"], args["window"]) == (2, 4, None), "one configuration"
     client.states.clear()
-    text = cached.samples()[0][0]
-    measured(client, "launch", launching(text, top=1, window=32, length=48), text)
-    app = opened()
+    client.done("launch", launching(top=1, window=32, length=48))
+    app = page()
     assert "With other settings than those above: groups per token 1, window 32, prompt 48" in markup(app)
     assert tables(app) and app.button(key="speed_launch").label == "Launch sparse inference"
     app.button(key="speed_take").click().run()
@@ -239,11 +198,9 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
 
 def moved_sliders() -> dict:
     """A stored study of two sliders: one within its target, one beyond."""
-    row = {"page": "Quality vs speed", "what": "new", "moves": 9, "target_ms": 800, "refused": ""}
-    rows = [
-        row | {"slider": name, "median_ms": median, "worst_ms": 950.0, "met": median <= 800}
-        for name, median in (("SparQ: Keys per query", 700.0), ("MagicPIG: Bits", 900.0))
-    ]
+    row = {"page": "Quality vs speed", "what": "new", "moves": 9, "target_ms": 800, "refused": "", "worst_ms": 950.0}
+    medians = {"SparQ: Keys per query": 700.0, "MagicPIG: Bits": 900.0}
+    rows = [row | {"slider": name, "median_ms": ms, "met": ms <= 800} for name, ms in medians.items()]
     about = {"browser": "Chromium 1", "cores": 2, "processor": "x86_64", "load_average": 0.1, "model": "demo"}
     numbers = {"rows": rows, "protocol": about}
     return numbers | sliders.shown(numbers)
@@ -252,22 +209,18 @@ def moved_sliders() -> dict:
 def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_sliders(client, monkeypatch, root):
     """The stored studies that came with the program: their sentences, all of their rows, the aims beside."""
     places = (root / "models_cache" / "demo" / "studies").glob("*.json")
-    kept = {path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))}
-    kept["sliders"] = moved_sliders()
-    studies = {name: StoredStudy.of(numbers) for name, numbers in kept.items()}
+    stored = {
+        path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))
+    }
+    stored["sliders"] = moved_sliders()
+    studies = {name: StoredStudy.of(numbers) for name, numbers in stored.items()}
     monkeypatch.setattr(asking, "study", lambda model, name: (studies.get(name), ""))
     monkeypatch.setattr(asking, "study_names", lambda model: list(studies))
-    app = opened(speed_evidence="yes")
-    said = markup(app)
-    assert not app.error and "aims are reached" in said and "Not measured on a GPU" in said
-    assert "Qwen2.5-0.5B: " in said and "Qwen2.5-1.5B: " in said and "times a plain pass" in said
-    rows = [table for table in tables(app) if table["label"] == "Rows of the study"]
-    assert len(rows) == len(kept) == 5, "the kernels, two whole shapes and two layers of one, and the sliders"
+    app = page(speed_evidence="yes")
+    said, rows = markup(app), [table for table in tables(app) if table["label"] == "Rows of the study"]
+    assert not app.error and "Not measured on a GPU" in said and "Qwen2.5-1.5B: " in said
+    assert len(rows) == len(stored) == 5, "the kernels, two whole shapes and two layers of one, and the sliders"
     assert "1 of 2 within their target" in said and "Chromium 1 on 2 cores" in said
-    (within,) = (column["shown"] for column in rows[-1]["columns"] if column["label"] == "within the target")
-    assert within == ["yes", "no"]
-
     studies.clear()
-    app = opened(speed_evidence="yes")
-    named = ("study kernels", "study pages", "study sliders")
-    assert [sum(name in one.value for one in app.code) for name in named] == [1, 1, 1]
+    commands = " ".join(one.value for one in page(speed_evidence="yes").code)
+    assert [commands.count(f"study {name}") for name in ("kernels", "pages", "sliders")] == [1, 1, 1]

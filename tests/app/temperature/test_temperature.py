@@ -9,35 +9,26 @@ from analysis.errors import BadSetting
 from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
 from app.temperature import temperature_charts
 from lab.focal import trained as focal_temperatures
-from tests.app.heads.conftest import client  # noqa: F401
-from tests.app.heads.test_heads import figures, opened
 from tests.conftest import ROOT
 from tests.made.focal import WINDOWS, several
 from tests.made.heads import TRIED, study
-from tests.made.in_process import markup, part
+from tests.made.in_process import captions, columns, figures, markup, opened, part
 from tests.made.results import CONTEXT, LAYERS
 from tests.made.training import put_studies
 
-VIEW = "views/softmax_temperature.py"
+BUNDLED = ROOT / "models_cache" / "demo" / "studies"
 
 
 def page(**link: object):
-    return opened(VIEW, **link)
+    return opened("views/softmax_temperature.py", **link)
 
 
-@pytest.fixture(autouse=True)
-def made(client):  # noqa: F811
-    return client
-
-
-def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperature(made):
+def test_the_page_opens_with_the_answer_at_the_usual_temperature(client):
     app = page()
-    assert app.title[0].value == "What does sharpening do?" and not app.error
-    assert "At temperature 0.4 a token reads fewer keys." in markup(app)
-    assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 1
-    requests = [run.request for run in made.store.list("temperature", 5)]
+    assert not app.error and "At temperature 0.4 a token reads fewer keys." in markup(app) and len(figures(app)) == 1
+    requests = [run.request for run in client.store.list("temperature", 5)]
     assert all(request["t"] == list(SOFTMAX) for request in requests) and len(requests) == 2
-    before, after = (part(app, "painted", at) for at in (0, 1))
+    before, after = (part(app, "painted", side) for side in (0, 1))
     assert before["locked"] == after["locked"] == CONTEXT - 1
     assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
     assert after["tips"][1]["values"][0] == "100.00%" and after["paint"][0] == 4
@@ -45,92 +36,85 @@ def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperatur
     assert part(app, "painted", 0) == before and part(app, "painted", 1)["id"] != after["id"]
 
 
-def test_the_slider_moves_everything_and_stands_in_the_url(made):
+def test_the_slider_moves_everything_and_stands_in_the_url(client):
     app = page(layer=1, head=1)
     app.select_slider(key="softmax").set_value(0.8).run()
     assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
-    (asked, _) = [run.request for run in made.store.list("temperature")]  # the slider asked for nothing
+    (asked, _) = [run.request for run in client.store.list("temperature")]  # the slider asked for nothing
     assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
     app = page(layer=1, head=1, sharpness="max_prob")
     assert app.query_params["temperature_tab"] == "heads", "the link's control stands there"
     layers, heads = figures(app)
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
-    assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
-    assert [trace["line"]["width"] for trace in heads["data"]] == [1.5, 4]
+    widths = [[trace["line"]["width"] for trace in figure["data"]] for figure in (layers, heads)]
+    assert widths == [[1.5, 4, 1.5], [1.5, 4]]
 
 
-def test_a_query_of_another_window_is_measured_there(made):
+def test_a_query_of_another_window_is_measured_there(client):
     page(query=CONTEXT + 3)
-    asked = [run.request for run in made.store.list("temperature", 5)]
-    assert [request.get("part", 0) for request in asked] == [1, 0]
+    assert [run.request.get("part", 0) for run in client.store.list("temperature", 5)] == [1, 0]
 
 
-def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
+def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client):
     assert not page().info, "the drawer is closed"
     app = page(temperature_evidence="yes")
-    assert "not measured on this machine yet for the model demo" in app.info[0].value
     assert app.code[0].value == "python -m analysis study temperature --model demo"
     assert "here it is not measured yet" in markup(app)
+    rows = columns(app)
+    assert rows["setting"] == ["Baseline", "Focal Attn (Constant)", "Focal Attn (Learned)"]
+    assert rows["Average, %"] == ["55.83", "58.02", "56.71"] and "duplicated" in markup(app), "the paper's"
     app.button(key="small_temperature").click().run()
-    (job,) = made.states.values()
-    assert job.verb == "study" and job.args["corpus"].count("+") == 2 and job.args["windows"] == 8
-    made.states.clear()
-    put_studies(made.store, temperature=study())
+    assert client.job.verb == "study" and client.job.args["corpus"].count("+") == 2
+    client.states.clear()
+    put_studies(client.store, temperature=study())
     app = page(temperature_evidence="yes")
     assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 4
     assert f"the lowest perplexity is at {TRIED[1]:g} on story, {TRIED[1]:g} on essay" in markup(app)
 
 
-def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
-    app = page(temperature_evidence="yes")
-    assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
-    arms = focal_temperatures.arms_of(None)
-    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
+def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
+    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in focal_temperatures.arms_of(None)}
     told = focal_temperatures.numbers(several(losses), WINDOWS) | {"protocol": study()["protocol"] | {"seeds": 2}}
-    found = told | focal_temperatures.shown(told) | {"check": {}}
-    put_studies(made.store, focal_temperatures=found)
+    numbers = told | focal_temperatures.shown(told) | {"check": {}}
+    put_studies(client.store, focal_temperatures=numbers)
     app = page(temperature_evidence="yes")
-    assert html.escape(found["sentence"]) in markup(app) and len(figures(app)) == 5
+    assert html.escape(numbers["sentence"]) in markup(app) and len(figures(app)) == 5
     assert "the one with t = 0.5 has the lowest loss" in markup(app)
-    assert "under “Constant, learned, adapted”" in markup(app)
-    app.segmented_control(key="trained_with").set_value("scaling").run()
-    assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 1
-    assert any("study focal-scaling --corpus DIR" in code.value for code in app.code)
-    app.segmented_control(key="trained_with").set_value("tasks").run()
-    assert any("study focal-tasks --corpus DIR" in code.value for code in app.code)
-
-
-BUNDLED = ROOT / "models_cache" / "demo" / "studies"
+    for name in ("scaling", "tasks"):
+        app.segmented_control(key="trained_with").set_value(name).run()
+        assert any(f"study focal-{name} --corpus DIR" in code.value for code in app.code)
+    assert app.query_params["trained_with"] == "tasks" and len(figures(app)) == 1
 
 
 @pytest.mark.parametrize(
     "choice", [name for name, (study, *_) in FOCAL_STUDIES.items() if (BUNDLED / f"{study}.json").is_file()]
 )
-def test_bundled_studies_of_training_are_drawn_with_their_rows(made, choice):
-    words = (BUNDLED / f"{FOCAL_STUDIES[choice][0]}.json").read_text()
-    put_studies(made.store, **{FOCAL_STUDIES[choice][0]: words})
-    app, study = page(trained_with=choice), json.loads(words)
-    assert not app.error and len(figures(app)) == 1 + len(study["panels"])
-    assert {len(column["shown"]) for column in part(app, "table")["columns"]} == {len(study["rows"])}
+def test_bundled_studies_of_training_are_drawn_with_their_rows(client, choice):
+    name = FOCAL_STUDIES[choice][0]
+    words = (BUNDLED / f"{name}.json").read_text()
+    put_studies(client.store, **{name: words})
+    app, numbers = page(trained_with=choice), json.loads(words)
+    assert not app.error and len(figures(app)) == 1 + len(numbers["panels"])
+    assert {len(cells) for cells in columns(app).values()} == {len(numbers["rows"])}
 
 
-def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):
+def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(client):
     app = page(temperature_tab="text")
     assert "First time on this machine" in markup(app)
     app.button(key="temperature_run").click().run()
-    job = made.states["0123456789ab"]
-    assert job.verb == "temperature-curve" and job.args["t"] == list(SOFTMAX) and job.args["layers"] == [0.6]
-    made.request("temperature-curve", job.args)
+    args = client.job.args
+    assert client.job.verb == "temperature-curve" and args["t"] == list(SOFTMAX) and args["layers"] == [0.6]
+    client.done("temperature-curve", args)
     app.run()
     assert "No temperature beats dense." in markup(app) and len(figures(app)) == 3
-    assert any("Bars: 95% interval over 4 blocks of 64 tokens in this text" in caption.value for caption in app.caption)
+    assert "Bars: 95% interval over 4 blocks of 64 tokens in this text" in captions(app)
 
 
-def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(made):
+def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(client):
     app = page(by_layer="1~0.8~1")
     assert app.number_input(key="by_layer_1").value == 0.8
     assert "Perplexity 10.50 against 10.00 dense on this text: +5.0%" in markup(app)
-    assert made.store.list("temperature-curve", 1)[0].request["by_layer"] == [1.0, 0.8, 1.0]
+    assert client.store.list("temperature-curve", 1)[0].request["by_layer"] == [1.0, 0.8, 1.0]
     app.number_input(key="by_layer_0").set_value(0.6).run()
     assert app.query_params["by_layer"] == "0.6~0.8~1"
     app.button(key="by_layer_none").click().run()
@@ -140,40 +124,21 @@ def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(made):
 
 
 @pytest.mark.parametrize("wrong", ["1~1", "0~1~1", "1~1~9", "1~1~1..2"])
-def test_temperatures_that_do_not_fit_the_model_are_dropped(made, wrong):
+def test_temperatures_that_do_not_fit_the_model_are_dropped(client, wrong):
     app = page(by_layer=wrong)
-    said = " ".join(caption.value.replace("\\", "") for caption in app.caption)
-    assert "temperatures of the layers" in said and "All are 1" in markup(app) and not app.error
+    assert "temperatures of the layers" in captions(app) and "All are 1" in markup(app) and not app.error
 
 
-def test_a_refusal_is_one_sentence_and_the_rest_stays(made):
-    made.refusals["temperature-curve"] = BadSetting("Layers of this model have no softmax: choose another model.")
+def test_a_refusal_is_one_sentence_and_the_rest_stays(client):
+    client.refusals["temperature-curve"] = BadSetting("Layers of this model have no softmax: choose another model.")
     app = page(by_layer="1~0.8~1")
     assert len(app.error) == 1 and "no softmax" in app.error[0].value and app.button(key="temperature_run")
-
-
-def test_the_paper_stands_beside_with_its_doubts(made):
-    app = page(temperature_evidence="yes")
-    rows = {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
-    assert rows["setting"] == ["Baseline", "Focal Attn (Constant)", "Focal Attn (Learned)"]
-    assert rows["Average, %"] == ["55.83", "58.02", "56.71"] and "duplicated" in markup(app)
-
-
-def test_arguments_are_those_of_the_verbs(made):
-    from analysis.runs.arguments import check_arguments
-    from analysis.studies import STUDIES as REAL
-
-    page(by_layer="1~0.8~1", query=CONTEXT + 1)
-    for verb in ("temperature", "temperature-curve"):
-        for run in made.store.list(verb, 5):
-            assert check_arguments(verb, REAL[verb], run.request)
 
 
 def test_intervals_are_drawn_only_where_they_are_known():
     table = {"t": [0.5, 1.0], "difference": [0.2, 0.0], "low": [0.1, 0.0], "high": [0.4, 0.0]}
     (known,) = temperature_charts.change({"a": table}, "t", "t")["data"]
-    assert known["error_y"]["array"] == [pytest.approx(0.2), 0] and known["error_y"]["arrayminus"][0] == pytest.approx(
-        0.1
-    )
+    assert known["error_y"]["array"] == [pytest.approx(0.2), 0]
+    assert known["error_y"]["arrayminus"][0] == pytest.approx(0.1)
     (unknown,) = temperature_charts.change({"a": table | {"low": [None, None]}}, "t", "t")["data"]
     assert unknown["error_y"]["visible"] is False and json.dumps(unknown)

@@ -12,51 +12,31 @@ from app.training import router_evidence
 from app.ui import studied
 from tests.conftest import ROOT
 from tests.made import training
-from tests.made.in_process import markup, opened as opened_page, part
-from tests.made.results import STUDIES, status
-from tests.made.training import ANSWERS, put_studies
+from tests.made.in_process import captions, columns, figures, markup, opened
+from tests.made.results import status
+from tests.made.training import put_studies
 
-VIEW = "views/train_a_router.py"
-STORED = sorted((ROOT / "models_cache" / "demo" / "studies").glob("*.json"))
-BUNDLED = [path for path in STORED if "panels" in json.loads(path.read_text())]
+STUDIES = ROOT / "models_cache" / "demo" / "studies"
+BUNDLED = [path for path in sorted(STUDIES.glob("*.json")) if "panels" in json.loads(path.read_text())]
 HERE = [path for path in BUNDLED if router_evidence.shown_here(path.stem)]
 
 
-@pytest.fixture
-def client(client, monkeypatch):
-    for verb, answer in ANSWERS.items():
-        monkeypatch.setitem(STUDIES, verb, answer)
-    return client
-
-
-def opened(view: str = VIEW, **link: object) -> AppTest:
-    return opened_page(view, **link)
-
-
-def figures(app: AppTest) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
-
-
-def columns(app: AppTest, at: int = 0) -> dict:
-    return {column["label"]: column["shown"] for column in part(app, "table", at)["columns"]}
-
-
-# --- the page without any study ---------------------------------------------------------------------------------------
+def page(**link: object) -> AppTest:
+    return opened("views/train_a_router.py", **link)
 
 
 @pytest.mark.parametrize("tab", ["train", "collapse", "balance", "causality", "ablations"])
 def test_every_tab_opens_and_says_what_is_not_there(client, tab):
-    app = opened(evidence=tab)
-    assert app.title[0].value == "Do the groups stay balanced while a router learns?" and not app.error
-    assert [one.label for one in app.tabs][0] == "Train" and "was fitted without training" in markup(app)
+    app = page(evidence=tab)
+    assert not app.error and "was fitted without training" in markup(app)
     if tab in ("collapse", "causality", "ablations"):
         assert "not measured on this machine yet for the model demo" in app.info[0].value
-        assert app.code[0].value.startswith("python -m analysis study ") and app.code[0].value.endswith("--model demo")
+        assert app.code[0].value.startswith("python -m analysis study ")
 
 
 def test_a_damaged_study_is_one_sentence_and_a_new_file_is_seen_at_once(client):
     folder = put_studies(client.store, dominance='{"sentence": ')
-    app = opened(evidence="collapse")
+    app = page(evidence="collapse")
     assert "study dominance is left out (its file is damaged)" in markup(app) and "not measured" in app.info[0].value
     put_studies(client.store, dominance=training.dominance())
     (folder / "dominance.json").touch()
@@ -68,87 +48,57 @@ def test_a_damaged_study_is_one_sentence_and_a_new_file_is_seen_at_once(client):
 
 
 def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
-    app = opened(train_steps=20, train_gate="centred", train_rate="3e-4", train_label="try2", train_groups=4)
-    assert app.number_input(key="train_steps").value == 20 and app.selectbox(key="train_gate").value == "centred"
+    app = page(train_steps=20, train_gate="centred", train_rate="3e-4", train_label="try2", train_groups=4)
     app.number_input(key="train_top").set_value(2).run()
-    assert app.query_params["train_top"] == "2" and app.query_params["train_label"] == "try2"
-    assert any("the router k4-top2-try2" in element.value for element in app.html)
-    assert "First time on this machine" in markup(app)
+    assert app.query_params["train_top"] == "2" and "the router k4-top2-try2" in markup(app)
     app.button(key="train_run").click().run()
-    job = client.states["0123456789ab"]
-    wanted = {
-        "model": "demo",
-        "corpus": cached.corpus(),
-        "steps": 20,
-        "groups": 4,
-        "top": 2,
-        "label": "try2",
-        "rate": 3e-4,
-    }
-    assert job.verb == "train-router" and wanted.items() <= job.args.items() and job.args["gate"] == "centred"
+    wanted = {"model": "demo", "corpus": cached.corpus(), "steps": 20, "groups": 4, "top": 2, "label": "try2"}
+    wanted |= {"rate": 3e-4, "gate": "centred"}
+    assert client.job.verb == "train-router" and wanted.items() <= client.job.args.items()
     assert "--gate centred" in app.code[1].value and "--label try2" in app.code[1].value
-
-
-def test_arguments_are_those_of_the_verb(client):
-    from analysis.runs.arguments import check_arguments
-    from analysis.studies import STUDIES as REAL
-
-    app = opened()
-    for phase in (1, 2):
-        app.segmented_control(key="train_phase").set_value(phase).run()
-        app.button(key="train_run").click().run()
-        args = client.states["0123456789ab"].args
-        assert check_arguments("train-router", REAL["train-router"], args) and args["phase"] == phase
-    assert args["groups"] == 4 and "gate" not in args, "phase 2 goes on with the router in use, k4-top1"
+    app.segmented_control(key="train_phase").set_value(2).run()
+    app.button(key="train_run").click().run()
+    args = client.job.args
+    assert args["phase"] == 2 and args["groups"] == 4 and "gate" not in args, "it goes on with the router in use"
 
 
 def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, monkeypatch):
     mine = client.store.put_text("words and words", "my <b>text")
-    app = opened(train_corpus=mine)
-    assert app.multiselect(key="train_corpus_texts_pick").value == [mine]
-    app = opened(train_corpus="books")
-    assert any("corpus “books” is not available" in caption.value.replace("\\", "") for caption in app.caption)
+    assert page(train_corpus=mine).multiselect(key="train_corpus_texts_pick").value == [mine]
+    assert "corpus “books” is not available" in captions(page(train_corpus="books"))
     (tmp_path / "corpora" / "books").mkdir(parents=True)
     monkeypatch.setattr(brought, "CORPORA", tmp_path / "corpora")
-    app = opened(train_corpus="books")
+    app = page(train_corpus="books")
     assert app.selectbox(key="train_corpus_folder_pick").value == "books" and not app.multiselect
     app.button(key="train_run").click().run()
-    assert client.states["0123456789ab"].args["corpus"] == "books"
-    app = opened(train_corpus="../../etc")
+    assert client.job.args["corpus"] == "books"
+    app = page(train_corpus="../../etc")
     assert "train_corpus" not in app.query_params and app.selectbox(key="train_corpus_folder_pick").value == ""
-    assert opened(train_label="../x").text_input(key="train_label").value == "mine"
+    assert page(train_label="../x").text_input(key="train_label").value == "mine"
 
 
 def test_a_finished_training_shows_its_curves_and_its_router(client):
-    app = opened(train_groups=4)
-    app.button(key="train_run").click().run()
-    args = client.states["0123456789ab"].args
-    made = training.train(args, None)
-    client.store.put("train-router", args, made, made.numbers["protocol"], 30.0)
+    page(train_groups=4).button(key="train_run").click().run()
+    args = client.job.args
+    client.done("train-router", args, 30.0)
     client.states["0123456789ab"] = status("done", verb="train-router", args=args)
-    app = opened(train_groups=4, job="0123456789ab")
+    app = page(train_groups=4, job="0123456789ab")
     loss, shares = figures(app)
     assert [trace["name"] for trace in loss["data"]] == ["one step", "mean of 5 steps", "hard, as at inference"]
     assert len(shares["data"]) == 4 and "1/K = 25.0%" in shares["data"][-1]["name"]
-    table = columns(app)
-    assert (
-        table["perplexity"] == ["20.00", "22.00", "21.00", "23.00"]
-        and table["against reading everything"][1] == "+10.0%"
-    )
-    assert "95% interval over 8 documents, +0.0040 to +0.0160" in markup(app) and "from 4.00 to 3.70 nats" in markup(
-        app
-    )
-    assert "(1.0" not in markup(app) and "from 1 run on this machine" in markup(app)
+    table, said = columns(app), markup(app)
+    assert table["perplexity"] == ["20.00", "22.00", "21.00", "23.00"]
+    assert table["against reading everything"][1] == "+10.0%" and "from 4.00 to 3.70 nats" in said
+    assert "95% interval over 8 documents, +0.0040 to +0.0160" in said and "from 1 run on this machine" in said
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k4-top1-mine" and "learned for 100 steps" in markup(app)
     assert "its groups are better than random centroids (+0.0100 nats per token" in markup(app)
 
 
 def test_a_training_draws_its_curve_before_it_has_ended(client):
-    app = opened(train_steps=40)
+    app = page(train_steps=40)
     app.button(key="train_run").click().run()
-    job = client.states["0123456789ab"]
-    client.curves[job.id] = {"step": [0], "loss": [4.5], "hard": [None]}
+    job = client.job
     for state, bars in (("running", 1), ("cancelled", 0)):
         client.states[job.id] = status(state, verb="train-router", args=job.args, error="12 of 40 steps are kept.")
         client.curves[job.id] = {"step": [0, 1, 2], "loss": [4.5, 4.0, 3.9], "hard": [None, None, 3.8]}
@@ -157,68 +107,61 @@ def test_a_training_draws_its_curve_before_it_has_ended(client):
         assert loss["data"][0]["y"] == [4.5, 4.0, 3.9] and loss["data"][2]["x"] == [3]
         assert loss["layout"]["xaxis"]["range"] == [0, 40] and len(app.get("progress")) == bars
     assert app.warning[0].value == "12 of 40 steps are kept\\." and not app.button(key="train_run").disabled
-    assert not figures(opened(train_steps=50, job=job.id)), "another form shows another training"
+    assert not figures(page(train_steps=50, job=job.id)), "another form shows another training"
 
 
 def test_a_refusal_is_one_sentence_with_a_way_on(client):
     said = "9 groups are balanced over the tokens of a step, and it has 8: choose fewer groups."
     client.states["0123456789ab"] = status("failed", verb="train-router", args={"groups": 9, "top": 1}, error=said)
-    app = opened(job="0123456789ab")
+    app = page(job="0123456789ab")
     assert [error.value.replace("\\", "") for error in app.error] == [said] and app.button(key="job_resume")
 
 
-# --- what is stored -------------------------------------------------------------------------------------------
+# --- what is stored ---------------------------------------------------------------------------------------------------
 
 
 def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     put_studies(client.store, dominance=training.dominance())
-    app = opened(evidence="collapse")
+    app = page(evidence="collapse")
     (curves,) = figures(app)
     thick = [trace for trace in curves["data"] if "mean of layers" in trace["name"]]
     assert [trace["name"] for trace in thick] == ["softmax (mean of layers)", "sinkhorn (mean of layers)"]
     assert thick[0]["x"] == [0, 20, 40, 40, 60, 80] and len(curves["data"]) == 2 * (1 + training.LAYERS) + 2
     assert any("balanced chance (28.0%)" in trace["name"] for trace in curves["data"])
-    assert curves["layout"]["shapes"][0]["x0"] == 40 and "28.0% in the" in " ".join(c.value for c in app.caption)
+    assert curves["layout"]["shapes"][0]["x0"] == 40 and "28.0% in the" in captions(app)
     table_8, phases = columns(app), columns(app, 1)
     assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90% at"] == ["20", "–", "–", "–"]
     assert table_8["paper: outcome"] == ["–", "–", "Collapses by step 600", "Stable, semantic"]
     assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper"]
     assert phases["share, phase 2"] == ["40.0%", "40.0%", "99.4%", "40.0%", "15.9%"]
-    assert app.code[0].value.startswith("python -m analysis study dominance")
-    app.segmented_control(key="collapse_rows").set_value("all").run()
-    app.selectbox(key="collapse_measure").set_value("rank").run()
+    app = page(evidence="collapse", collapse_rows="all", collapse_measure="rank")
     (curves,) = figures(app)
     assert len(curves["data"]) == 4 and "effective rank" in str(curves["layout"]["yaxis"])
-    assert app.query_params["collapse_measure"] == "rank"
 
 
 def test_numbers_of_earlier_weights_say_so(client):
     for revision, marked in (("abc", False), ("old", True)):
         numbers = training.dominance()
         put_studies(client.store, dominance=numbers | {"protocol": numbers["protocol"] | {"revision": revision}})
-        badges = [one.value for one in opened(evidence="collapse").markdown if "earlier weights" in one.value]
+        badges = [one.value for one in page(evidence="collapse").markdown if "earlier weights" in one.value]
         assert bool(badges) == marked
 
 
-def test_causality_says_who_reads_the_future(client):
+def test_causality_says_who_reads_the_future_and_what_became_of_its_headline(client, monkeypatch):
+    monkeypatch.setattr(studied, "changed", lambda name, numbers: [f"What became of {name}."])
     put_studies(client.store, **{"causality-k4-top1": training.causality()})
-    app = opened(evidence="causality")
+    app = page(evidence="causality")
     gain, agreement = figures(app)
     assert gain["data"][0]["x"] == [-0.001, -0.002] and gain["data"][0]["error_x"]["array"][1] == 0
     assert agreement["data"][0]["y"] == [0.9] * training.LAYERS
     assert columns(app)["verdict"] == ["causal", "causal", "reads the future", "causal"]
+    assert "What became of causality-k4-top1." in markup(app)
 
 
 def test_ablations_draw_whatever_study_has_panels(client):
-    put_studies(
-        client.store,
-        grid=training.grid(),
-        other=training.grid(),
-        dominance=training.dominance(),
-        temperature=training.grid(),
-        focal_limits=training.grid(),
-    )
-    app = opened(evidence="ablations")
+    studies = dict.fromkeys(("grid", "other", "temperature", "focal_limits"), training.grid())
+    put_studies(client.store, dominance=training.dominance(), **studies)
+    app = page(evidence="ablations")
     assert app.selectbox(key="ablation_pick").options == ["grid", "other"]
     by_groups, by_words = figures(app)
     assert by_groups["layout"]["xaxis"]["type"] == "log" and by_words["layout"]["xaxis"]["type"] == "category"
@@ -228,38 +171,26 @@ def test_ablations_draw_whatever_study_has_panels(client):
     assert columns(app)["share, tokens"] == ["0.000", "0.100", "0.200", "0.300"]
     app.selectbox(key="ablation_pick").set_value("other").run()
     assert app.query_params["ablation"] == "other"
-    app = opened(evidence="ablations", ablation="nothing")
-    assert not app.error and any("nothing" in caption.value for caption in app.caption)
+    app = page(evidence="ablations", ablation="nothing")
+    assert not app.error and "nothing" in captions(app)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")]
-)
-def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client, name, said):
-    path = ROOT / "models_cache" / "demo" / "studies" / f"{name}.json"
-    put_studies(client.store, **{name: path.read_text()})
-    told = markup(opened(evidence="ablations", ablation=name))
-    assert f"{said} with this model" in told and "on the first bundled one, which hardly read far" in told
-
-
-def test_the_causality_check_asks_what_became_of_its_headline(client, monkeypatch):
-    monkeypatch.setattr(studied, "changed", lambda name, found: [f"What became of {name}."])
-    put_studies(client.store, **{"causality-k4-top1": training.causality()})
-    assert "What became of causality-k4-top1." in markup(opened(evidence="causality"))
+def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client):
+    for name, said in (("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")):
+        put_studies(client.store, **{name: (STUDIES / f"{name}.json").read_text()})
+        assert f"{said} with this model" in markup(page(evidence="ablations", ablation=name))
 
 
 def test_sliders_balance_anew_and_stand_in_the_url(client):
-    app = opened(evidence="balance", balance_temperature="0.2")
+    app = page(evidence="balance", balance_temperature="0.2")
     assert "At temperature 0.2 and 10 iterations" in markup(app)
     layers, curve = figures(app)
     assert layers["data"][0]["type"] == "bar" and curve["layout"]["shapes"][0]["x0"] == 3
-    assert curve["layout"]["annotations"][0]["text"] == "trap: 3"
-    assert "trap of 3 iterations: in the worst layer one group still holds 54.0%" in markup(app)
-    before = client.asked.count("balance")
+    assert curve["layout"]["annotations"][0]["text"] == "trap: 3" and "one group still holds 54.0%" in markup(app)
     app.slider(key="balance_iterations").set_value(3).run()
-    assert "0.2 and 3 iterations" in markup(app) and client.asked.count("balance") == before + 1
+    assert "0.2 and 3 iterations" in markup(app) and client.asked.count("balance") == 2
     assert app.query_params["balance_iterations"] == "3"
-    assert opened(evidence="balance", balance_iterations=999).slider(key="balance_iterations").value == 10
+    assert page(evidence="balance", balance_iterations=999).slider(key="balance_iterations").value == 10
 
 
 def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
@@ -272,6 +203,6 @@ def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
 def test_every_bundled_study_without_a_page_of_its_own_is_drawn_with_its_rows(client, path):
     study = json.loads(path.read_text())
     put_studies(client.store, **{path.stem: path.read_text()})
-    app = opened(evidence="ablations", ablation=path.stem)
+    app = page(evidence="ablations", ablation=path.stem)
     assert not app.error and len(figures(app)) == len(study["panels"])
     assert {len(shown) for shown in columns(app).values()} == {len(study["rows"])}

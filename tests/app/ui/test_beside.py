@@ -5,9 +5,8 @@ import pytest
 from analysis.errors import BadSetting
 from app.training import train
 from app.ui import asking
-from tests.app.training.test_training import figures, opened
 from tests.made import training as made_training
-from tests.made.in_process import at, markup, part
+from tests.made.in_process import at, figures, markup, opened, part
 from tests.made.results import STUDIES
 from tests.made.training import ANSWERS, put_studies
 

@@ -13,19 +13,13 @@ from app import cached
 from app.selection.decide import CONTEXTS, GPUS
 from app.ui.spelled import size
 from app.worth import shape_costs, worth_charts
-from tests.made.in_process import HOSTILE, markup, opened, part
-from tests.made.results import FakeJobs
+from tests.made.in_process import HOSTILE, captions, columns, figures as drawn_charts, markup, opened, part
 
 VIEW = "views/is_it_worth_it.py"
 LLAMA = "meta-llama/Llama-3.1-8B"
 PHASES = ("attention", "decode")
 OWN = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
 OWN |= {"intermediate_size": 128, "max_position_embeddings": 2048, "dtype": "bfloat16"}
-
-
-@pytest.fixture
-def worker(client) -> FakeJobs:  # noqa: F811
-    return client
 
 
 def page(**link: str):
@@ -46,34 +40,26 @@ def paste(app, text: str, nonce: int = 0):
     return app.button(key="read_config").click().run()
 
 
-def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_model(worker):
+def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_model(client):
     app = page()
-    assert app.title[0].value == "Is it worth it?" and not app.error and worker.asked.count("worth") == 2
+    assert not app.error and client.asked.count("worth") == 2
     assert "with 2,048 tokens and 1 sequence, attention is 40%" in lead(app)
-    assert "estimated" in " ".join(element.value for element in app.markdown)
-    assert list(figures(app)) == [
-        "First token, at most",
-        "Each later token, at most",
-        "KV cache held, bfloat16",
-        "Weights read in a step, bfloat16",
-    ]
-    assert len(app.get("plotly_chart")) == 3 and "context" not in app.query_params, "a shown default is not a choice"
+    assert list(figures(app))[2:] == ["KV cache held, bfloat16", "Weights read in a step, bfloat16"]
+    assert len(drawn_charts(app)) == 3 and "context" not in app.query_params, "a shown default is not a choice"
 
 
-def test_the_well_known_shapes_are_those_of_the_worker(worker):
-    assert list(shape_costs.SHAPES) == list(KNOWN)
-    for name in shape_costs.SHAPES:
-        assert not page(shape=name).error
+def test_the_well_known_shapes_are_those_of_the_worker(client):
+    assert list(shape_costs.SHAPES) == list(KNOWN) and list(GPUS) == list(costs.GPUS)
 
 
-def test_sliders_change_the_answer_and_stand_in_the_address(worker):
+def test_sliders_change_the_answer_and_stand_in_the_address(client):
     app = page(shape=LLAMA)
     before = lead(app)
     assert "with 131,072 tokens" in before
-    asked = len(worker.asked)
+    asked = len(client.asked)
     app.select_slider(key="context_pick").set_value(4096).run()
     app.select_slider(key="sequences").set_value(64).run()
-    assert len(worker.asked) == asked, "context and batch are rows of one stored run"
+    assert len(client.asked) == asked, "context and batch are rows of one stored run"
     assert "with 4,096 tokens and 64 sequences at once" in lead(app)
     app.select_slider(key="keep").set_value(0.25).run()
     assert "reading 25% of the keys" in lead(app)
@@ -84,14 +70,14 @@ def test_sliders_change_the_answer_and_stand_in_the_address(worker):
     assert lead(page(**link)) == lead(app), "the link opens the same view"
 
 
-def test_the_cache_is_told_in_the_type_that_is_loaded_too(worker):
+def test_the_cache_is_told_in_the_type_that_is_loaded_too(client):
     assert "loaded here in" not in markup(page()), "the card of the model is not asked for here"
     opened("start")
     said = markup(page())
     assert "loaded here in float32 and then holds 12.6 MB of keys and values" in said, "as KV budgets counts it"
 
 
-def test_a_gpu_gives_times_at_best_and_what_fits(worker):
+def test_a_gpu_gives_times_at_best_and_what_fits(client):
     app = page(shape=LLAMA, context="8192", gpu="H100-SXM", shape_beside="openai-community/gpt2")
     assert not app.error and "Estimated from the data sheet" in markup(app) and "NVIDIA H100 datasheet" in markup(app)
     shown = part(app, "table", 1)["columns"]
@@ -100,11 +86,10 @@ def test_a_gpu_gives_times_at_best_and_what_fits(worker):
     assert llama["time to the first token, dense"] == "0.1 s" and llama["time per later token, dense"] == "4.8 ms"
     assert llama["weights and cache"] == "17.1 GB of 80 GB" and llama["largest batch at this context"] == "59"
     assert "8192" in app.query_params["context"] and app.query_params["gpu"] == "H100-SXM"
-    assert list(GPUS) == list(costs.GPUS), "those of the worker"
     assert "worth_beside" not in str(page(shape=LLAMA).get("bidi_component"))
 
 
-def test_it_ends_in_a_card_with_commands_that_the_command_line_reads(worker):
+def test_it_ends_in_a_card_with_commands_that_the_command_line_reads(client):
     app = paste(page(gpu="H100-SXM"), json.dumps(KNOWN[LLAMA]))
     assert markup(app).count(lead(app)) == 2, "the answer leads, and stands in the card"
     code = app.code[-1].value
@@ -119,35 +104,34 @@ def test_it_ends_in_a_card_with_commands_that_the_command_line_reads(worker):
     assert "worth --model demo" in known and "--no-projections" in known and "CONFIG.json" not in known
 
 
-def test_the_answer_may_be_no(worker):
+def test_the_answer_may_be_no(client):
     app = page(shape=LLAMA, context="1024")
     assert lead(app).startswith('<p class="fs-lead">No: with 1,024 tokens') and "would need about" in markup(app)
     beyond = page(shape="openai-community/gpt2", context="65536")
     assert "The model was made for 1,024 tokens." in markup(beyond)
 
 
-def test_damaged_links_lose_only_what_is_damaged(worker):
+def test_damaged_links_lose_only_what_is_damaged(client):
     app = opened(shape="0123456789ab", context="1000", sequences="many", keep="0")
-    said = " ".join(caption.value for caption in app.caption).replace("\\", "")
-    assert all(f"“{value}”" in said for value in ("1000", "many", "0"))
+    assert all(f"“{value}”" in captions(app) for value in ("1000", "many", "0"))
     app.switch_page(VIEW).run()
-    assert not app.error and any("0123456789ab" in caption.value for caption in app.caption)
+    assert not app.error and "0123456789ab" in captions(app)
     assert not {"shape", "context", "sequences", "keep"} & set(app.query_params)
     text = cached.samples()[0][0]
     assert "shape" not in page(shape=text).query_params, "a text is no config"
 
 
-def test_a_pasted_config_is_read_linked_and_kept_out_of_the_texts(worker):
+def test_a_pasted_config_is_read_linked_and_kept_out_of_the_texts(client):
     app = paste(page(context="256"), json.dumps(OWN))
     assert not app.error and "with 2,048 tokens" in lead(app)
     key = app.query_params["shape"]
-    assert worker.store.text(key) == (f"{cached.CONFIG}the pasted config", json.dumps(OWN))
-    assert key not in cached.texts() and key in [name for name, *_ in worker.store.texts()]
+    assert client.store.text(key) == (f"{cached.CONFIG}the pasted config", json.dumps(OWN))
+    assert key not in cached.texts() and key in [name for name, *_ in client.store.texts()]
     again = page(shape=key)
     assert lead(again) == lead(app) and "the pasted config" in again.selectbox(key="shape").options
 
 
-def test_an_uploaded_config_is_read(worker):
+def test_an_uploaded_config_is_read(client):
     app = page()
     app.file_uploader(key="config_upload_0").upload("mine.json", json.dumps(OWN).encode())
     app.run()
@@ -168,48 +152,40 @@ def test_an_uploaded_config_is_read(worker):
     ],
     ids=lambda value: value[:20],
 )
-def test_a_bad_config_is_one_sentence_and_the_shape_in_use_stays(worker, text, said):
+def test_a_bad_config_is_one_sentence_and_the_shape_in_use_stays(client, text, said):
     app = page(shape=LLAMA)
     before = lead(app)
     paste(app, text)
     assert len(app.error) == 1 and said in app.error[0].value.replace("\\", "")
-    assert (
-        lead(app) == before
-        and app.query_params["shape"] == LLAMA
-        and "<script" not in app.error[0].value.replace("\\<", "")
-    )
+    assert lead(app) == before and app.query_params["shape"] == LLAMA
+    assert "<script" not in app.error[0].value.replace("\\<", "")
     app.select_slider(key="keep").set_value(0.2).run()
     assert app.error, "a rerun does not swallow the sentence"
     app.selectbox(key="shape").set_value("openai-community/gpt2").run()
     assert not app.error, "it goes with the next shape"
 
 
-def test_a_worker_that_refuses_leaves_the_controls(worker):
-    worker.refusals["worth"] = BadModel("This config lacks *everything*: give another.")
+def test_a_worker_that_refuses_leaves_the_controls(client):
+    client.refusals["worth"] = BadModel("This config lacks *everything*: give another.")
     app = page()
     assert len(app.error) == 1 and app.title and app.selectbox(key="shape").value == shape_costs.LOADED
 
 
-def test_a_row_of_the_table_is_the_context_to_look_at(worker):
+def test_a_row_of_the_table_is_the_context_to_look_at(client):
     app = page(shape=LLAMA)
     table = part(app, "table", 1)
     assert table["columns"][0]["label"] == "context" and table["selected"] == CONTEXTS.index(131072)
-    assert [column["label"] for column in table["columns"]][-3:] == [
-        "gain, first token",
-        "gain, later tokens",
-        "free attention",
-    ]
 
 
-def test_csas_table_stands_beside_ours(worker):
-    columns = {column["label"]: column["shown"] for column in part(page(), "table")["columns"]}
-    assert columns["share"] == ["20%", "20.0%", "14.3%", "12.5%", "33%", "33.3%", "25.0%", "22.2%"]
-    assert columns["gain"] == ["1.22", "1.22", "1.15", "1.13", "1.43", "1.43", "1.29", "1.25"]
+def test_csas_table_stands_beside_ours(client):
+    shown = columns(page())
+    assert shown["share"] == ["20%", "20.0%", "14.3%", "12.5%", "33%", "33.3%", "25.0%", "22.2%"]
+    assert shown["gain"] == ["1.22", "1.22", "1.15", "1.13", "1.43", "1.43", "1.29", "1.25"]
 
 
-def test_figures_are_hollow_and_shade_what_the_model_was_not_made_for(worker):
+def test_figures_are_hollow_and_shade_what_the_model_was_not_made_for(client):
     app = page(shape=LLAMA, sequences="16")
-    shares, gains, memory = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    shares, gains, memory = drawn_charts(app)
     assert [trace["name"] for trace in shares["data"]][1:] == [
         f"later tokens, {n}" for n in ("1 sequence", "16 sequences", "64 sequences")
     ]
