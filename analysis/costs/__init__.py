@@ -1,18 +1,9 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
 from .config import KNOWN, MAX_BYTES, read_config, read_shape
-from .gpus import GPUS, estimate, gpu, largest_batch, longest_context
-from .shape import (
-    FeedForward,
-    Shape,
-    amdahl,
-    costs,
-    decode_bytes,
-    first_context,
-    kv_cache_bytes,
-    prefill_flops,
-)
+from .gpus import GPUS, estimate, largest_batch, longest_context, named_gpu
+from .shape import FeedForward, Shape, amdahl, costs, decode_bytes, first_context, kv_cache_bytes, prefill_flops
 
 __all__ = ["GPUS", "KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "costs", "decode_bytes", "first_context"]
-__all__ += ["estimate", "gpu", "kv_cache_bytes", "largest_batch", "longest_context", "prefill_flops", "read_config"]
-__all__ += ["read_shape"]
+__all__ += ["estimate", "kv_cache_bytes", "largest_batch", "longest_context", "named_gpu", "prefill_flops"]
+__all__ += ["read_config", "read_shape"]

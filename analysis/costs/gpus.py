@@ -5,7 +5,7 @@ multiplication runs at the full rate of the data sheet, and nothing waits. Real 
 """
 
 import csv
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,35 +15,28 @@ from .shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its data sheet has it."""
+    """A GPU as its data sheet has it: `memory` in bytes, `bandwidth` in bytes a second, `flops` dense bfloat16
+    operations a second."""
 
     name: str
     title: str
-    memory: float  # bytes
-    bandwidth: float  # bytes a second
-    flops: float  # dense bfloat16 operations a second
+    memory: float
+    bandwidth: float
+    flops: float
     source: str
 
 
 def _read() -> dict[str, Gpu]:
+    sizes = ("memory", "bandwidth", "flops")
     with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            row["name"]: Gpu(
-                row["name"],
-                row["title"],
-                1e9 * float(row["memory_gb"]),
-                1e12 * float(row["bandwidth_tb"]),
-                1e12 * float(row["bf16_tflops"]),
-                row["source"],
-            )
-            for row in csv.DictReader(file)
-        }
+        rows = [row | {size: float(row[size]) for size in sizes} for row in csv.DictReader(file)]
+    return {row["name"]: Gpu(**row) for row in rows}
 
 
 GPUS = _read()
 
 
-def gpu(name: str) -> Gpu:
+def named_gpu(name: str) -> Gpu:
     """The GPU of this name. Errors: BadSetting."""
     if name not in GPUS:
         raise BadSetting(f"{name[:40]!r} is no GPU known here: choose from {', '.join(GPUS)}.")
@@ -56,15 +49,16 @@ def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> di
     weights and cache, and whether that `fits`."""
     attention, other_flops = prefill_flops(shape, context)
     cache, weights = decode_bytes(shape, context, batch)
-    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes  # operations with all keys and values
-    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes  # those with the weights
-    bytes_needed = held_bytes(shape, context, batch)
+    # operations of a step: with all keys and values, and with the weights
+    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes
+    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes
     times: dict[str, float | bool | int] = {}
     for name, part in (("", 1.0), ("_sparse", keep)):
         times[f"prefill_seconds{name}"] = batch * (attention * part + other_flops) / on.flops
         step = max((cache * part + weights) / on.bandwidth, (scores * part + products) / on.flops)
         times[f"ms_per_token{name}"] = 1000 * step
-    return times | {"memory_bytes": bytes_needed, "fits": bytes_needed <= on.memory}
+    needed = held_bytes(shape, context, batch)
+    return times | {"memory_bytes": needed, "fits": needed <= on.memory}
 
 
 def held_bytes(shape: Shape, context: int, batch: int) -> int:
@@ -74,18 +68,9 @@ def held_bytes(shape: Shape, context: int, batch: int) -> int:
 
 def largest_batch(shape: Shape, on: Gpu, context: int) -> int:
     """How many sequences of `context` tokens fit beside the weights; 0 where not one does."""
-    return _most(MOST_BATCH, lambda batch: held_bytes(shape, context, batch) <= on.memory)
+    return bisect_left(range(1, MOST_BATCH + 1), True, key=lambda n: held_bytes(shape, context, n) > on.memory)
 
 
 def longest_context(shape: Shape, on: Gpu, batch: int) -> int:
     """How many tokens of each of `batch` sequences fit beside the weights, whatever the model was made for."""
-    return _most(MOST_CONTEXT, lambda context: held_bytes(shape, context, batch) <= on.memory)
-
-
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest whole number up to `limit` that fits, where every smaller one does."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+    return bisect_left(range(1, MOST_CONTEXT + 1), True, key=lambda n: held_bytes(shape, n, batch) > on.memory)

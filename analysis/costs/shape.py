@@ -4,11 +4,11 @@ Everything is counted from matrices alone (norms, biases, activations and rotati
 multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from ..errors import BadSetting
 
-COUNTED = ("ffn", "layers", "all")  # beside attention: feed-forward only; + projections; + the output head
 MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16
 
 
@@ -135,16 +135,12 @@ def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted
 
 def first_context(shape: Shape, batch: int, keep: float, goal: float, counted: str = "all") -> int | None:
     """The shortest context whose `gain_bound` reaches `goal`; None when none of up to 16,777,216 tokens does."""
-    low, high = 1, MOST_CONTEXT
-    if costs(shape, high, batch, keep, counted)["gain_bound"] < goal:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if costs(shape, middle, batch, keep, counted)["gain_bound"] >= goal:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def reaches(context: int) -> bool:
+        return costs(shape, context, batch, keep, counted)["gain_bound"] >= goal
+
+    shortest = 1 + bisect_left(range(1, MOST_CONTEXT + 1), True, key=reaches)
+    return shortest if shortest <= MOST_CONTEXT else None
 
 
 def _pairs(context: int, window: int | None) -> int:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from analysis.commands.speed import Worth
 from analysis.corpus import read_any
 from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
@@ -214,7 +215,7 @@ class FakeJobs:
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if args.get("text") else None
         if verb == "worth":  # arithmetic: the real one
-            made = worth(**args, context=SimpleNamespace(text=self.store.text, browser=True))
+            made = worth(Worth(**args), context=SimpleNamespace(text=self.store.text, browser=True))
         else:
             made = answers()[verb](args, text)
         return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)

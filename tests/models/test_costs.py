@@ -13,9 +13,9 @@ from analysis.costs import (
     decode_bytes,
     estimate,
     first_context,
-    gpu,
     largest_batch,
     longest_context,
+    named_gpu,
     prefill_flops,
     read_shape,
 )
@@ -129,4 +129,4 @@ def test_a_gpu_at_best_by_hand():
     step = 2 * weights * 3 + 4 * 8 * 4 * 3
     assert estimate(toy, slow, 4, 3, 1.0)["ms_per_token"] == pytest.approx(1000 * step), "arithmetic decides"
     with pytest.raises(BadSetting, match="is no GPU known here"):
-        gpu("abacus")
+        named_gpu("abacus")

@@ -12,6 +12,7 @@ from typing import IO, Any
 import pandas as pd
 
 from ...answer import Answer, doc, record
+from ...commands.speed import Worth
 from ...corpus import text_hash
 from ...costs import (
     KNOWN,
@@ -22,9 +23,9 @@ from ...costs import (
     decode_bytes,
     estimate,
     first_context,
-    gpu as gpu_of,
     largest_batch,
     longest_context,
+    named_gpu,
     read_config,
     read_shape,
 )
@@ -44,7 +45,7 @@ BESIDE = {  # how much is counted beside attention
 
 
 @record
-class Worth(Answer):
+class Gains(Answer):
     """What sparse attention could gain at most, from the shape of a model."""
 
     name: str = doc("the model, or where its config came from")
@@ -63,60 +64,53 @@ class Worth(Answer):
     longest_context: dict | None = doc("tokens that fit it at each batch", default=None)
 
 
-def worth(
-    model: str = "demo",
-    config: str | None = None,
-    contexts: list[int] | None = None,
-    batches: list[int] | None = None,
-    keep: float = 0.1,
-    projections: bool = True,
-    gpu: str = "",
-    *,
-    context: Any = None,
-) -> Worth:
+def worth(request: Worth, *, context: Any = None) -> Gains:
     """Attention's share of a prefill's FLOPs and of a decode step's bytes, and what reading fewer keys could gain.
 
     `model` names whose config.json is read (a well-known one, `demo`, a folder, a Hub id), without its weights;
-    `config` is that JSON itself, or the hash of a stored text that holds it. `keep` is the fraction of the keys that
-    sparse attention reads; `projections=False` counts the feed-forward blocks alone beside attention, as CSA does.
-    `gpu`: one of `costs.GPUS`; then every row also has what `costs.estimate` says of it at best.
+    `config` is that JSON itself, or the hash of a stored text that holds it. `projections=False` counts the
+    feed-forward blocks alone beside attention, as CSA does. With `gpu`, one of `costs.GPUS`, every row also has what
+    `costs.estimate` says of it at best.
     """
-    name, text = _config(model, config, context)
-    shape = read_shape(read_config(text, name))
-    counted = "all" if projections else "ffn"
-    contexts = list(contexts) if contexts is not None else sorted({*CONTEXTS, shape.max_positions or CONTEXTS[0]})
-    batches = list(batches) if batches is not None else list(BATCHES)
+    name, text = _config(request.model, request.config, context)
+    shape, keep = read_shape(read_config(text, name)), request.keep
+    counted = "all" if request.projections else "ffn"
+    contexts, batches = request.contexts, request.batches
+    if contexts is None:
+        contexts = sorted({*CONTEXTS, shape.max_positions or CONTEXTS[0]})
+    batches = list(BATCHES) if batches is None else batches
     if not 1 <= len(contexts) * len(batches) <= MOST_ROWS:
         raise BadSetting(
             f"{len(contexts):,} contexts and {len(batches):,} batches were asked for: give at least one of each, and "
             f"at most {MOST_ROWS:,} rows in all."
         )
     rows = [costs(shape, length, batch, keep, counted) for batch in batches for length in contexts]
-    fits: dict[str, dict] = {}
-    if gpu:
-        sheet = gpu_of(gpu)
+    fits: dict[str, Any] = {}
+    if request.gpu:
+        sheet = named_gpu(request.gpu)
         rows = [row | estimate(shape, sheet, row["context"], row["batch"], keep) for row in rows]
         fits["gpu"] = asdict(sheet)
         fits["largest_batch"] = {str(length): largest_batch(shape, sheet, length) for length in contexts}
         fits["longest_context"] = {str(batch): longest_context(shape, sheet, batch) for batch in batches}
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
-    readable = [length for length in contexts if length <= (shape.max_positions or length)]
-    shown = contexts.index(max(readable) if readable else min(contexts))
-    sentences = [_sentence(row, keep, projections) for row in rows]
+    sentences = [_sentence(row, keep, request.projections) for row in rows]
     further = [_further(row, needed[row["batch"]], shape) for row in rows]
     accounts = [row for length in contexts for row in _accounting(shape, length, keep)]
+    # the answer is that of the longest context which the model reads
+    readable = [length for length in contexts if length <= (shape.max_positions or length)]
+    shown = contexts.index(max(readable) if readable else min(contexts))
     about = {"verb": "worth", "model": name, "revision": text_hash(text), "text": None, "tokens": None, "seed": None}
     about |= {"window": shape.max_positions, "dtype": shape.dtype, "device": "none: computed from the shape"}
     about |= {"kernel": "none: estimated", "counted": f"causal pairs in the prefill; {BESIDE[counted]}"}
     about |= {"versions": {"python": platform.python_version()}}
     about |= {"date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
-    return Worth(
+    return Gains(
         name=name,
         sentence=sentences[shown],
         further=further[shown],
         rows=rows,
         keep=keep,
-        accounting=[row for row in accounts if row["context"] == rows[shown]["context"]],
+        accounting=[row for row in accounts if row["context"] == contexts[shown]],
         shape=_facts(shape),
         notes=list(shape.notes),
         table=pd.DataFrame(rows),
@@ -168,11 +162,10 @@ def _accounting(shape: Shape, length: int, keep: float) -> list[dict]:
 def _facts(shape: Shape) -> dict:
     """The shape as plain numbers for a page."""
     sparse = [block for block in shape.blocks if block.experts > 1]
-    block = (sparse or shape.blocks)[0]
+    block, windows = (sparse or shape.blocks)[0], [window for window in shape.windows if window is not None]
     facts = {name: getattr(shape, name) for name in FACTS}
-    windows = {"layers_with_window": sum(window is not None for window in shape.windows)}
-    windows["window"] = max((window for window in shape.windows if window), default=None)
-    facts |= windows | {"feed_forward": block.width, "gated": block.matrices == 3, "experts": block.experts}
+    facts |= {"layers_with_window": len(windows), "window": max(windows, default=None)}
+    facts |= {"feed_forward": block.width, "gated": block.matrices == 3, "experts": block.experts}
     return facts | {"active": block.active, "layers_with_experts": len(sparse)}
 
 
@@ -195,15 +188,14 @@ def _sentence(row: dict, keep: float, projections: bool) -> str:
 
 def _further(row: dict, needed: int | None, shape: Shape) -> str:
     """Where the limits of one row's answer lie."""
-    sentence = f"Even free attention would stop at {row['ceiling']:,.2f} times"
     if needed is None:
-        sentence += f", and no context gets to {GOAL} times" + (
-            ": its layers read windows." if any(shape.windows) else "."
-        )
-    elif row["gain_bound"] < GOAL:
-        sentence += f"; a gain of {GOAL} times would need about {_rounded(needed):,} tokens."
+        goal = f", and no context gets to {GOAL} times" + (": its layers read windows" if any(shape.windows) else "")
     else:
-        sentence += f"; a gain of {GOAL} times begins at about {_rounded(needed):,} tokens."
+        # two digits are all that an estimate says
+        about = f"{round(needed, min(0, 2 - len(str(needed)))):,} tokens"
+        verb = "would need about" if row["gain_bound"] < GOAL else "begins at about"
+        goal = f"; a gain of {GOAL} times {verb} {about}"
+    sentence = f"Even free attention would stop at {row['ceiling']:,.2f} times{goal}."
     if shape.max_positions and row["context"] > shape.max_positions:
         sentence += f" The model was made for {shape.max_positions:,} tokens."
     return sentence
@@ -213,9 +205,3 @@ def _share(value: float) -> str:
     if value > 0.99:
         return "over 99%"
     return f"{value:.0%}" if value >= 0.095 else f"{value:.1%}"
-
-
-def _rounded(count: int) -> int:
-    """Two digits are all that an estimate says."""
-    unit = 10 ** max(0, len(str(count)) - 2)
-    return round(count / unit) * unit
