@@ -1,4 +1,4 @@
-"""Sharing keys out over heads: by hand, exact sums on a thousand cases, reads by counting, edits."""
+"""Sharing keys out over heads: by hand, exact sums on hundreds of cases, reads by counting, edits."""
 
 from fractions import Fraction
 
@@ -17,23 +17,24 @@ RANKS = st.integers(1, 5).flatmap(
 )
 
 
-def test_by_hand():
-    """16 keys, 8 of them as the floor of 4 heads; quotas of the rest are 0.8, 1.6, 2.4, 3.2: 6 whole, 2 left over."""
-    found = allocate_budget([[1, 2], [3, 4]], 16)
-    assert found.tolist() == [[2 + 1, 2 + 2], [2 + 2, 2 + 3]] and found.dtype.kind == "i"
-    assert analysis.allocate_budget is allocate_budget
-
-
-def test_ties_go_to_the_lower_flat_index():
-    assert allocate_budget([[1, 1, 1]], 3 * 2 + 4).tolist() == [[4, 3, 3]]
-    assert allocate_budget([[5, 5], [5, 5]], 11, floor=2).tolist() == [[3, 3], [3, 2]]
-    assert allocate_budget([[0.1, 0.2], [0.3, 0.4]], 8 + 5).tolist() == [[3, 3], [3, 4]], "0.5, 1, 1.5, 2 of 5"
-    assert allocate_budget([[0, 0, 0]], 7).tolist() == [[3, 2, 2]]
-
-
-def test_the_floor_alone():
-    assert allocate_budget([[9, 1]], 4).tolist() == [[2, 2]]
-    assert allocate_budget([[9, 1]], 10, floor=0).tolist() == [[9, 1]]
+@pytest.mark.parametrize(
+    "ranks, budget, floor, shares",
+    [
+        # 8 of 16 keys are the floor of 4 heads; quotas of the rest are 0.8, 1.6, 2.4, 3.2: 6 whole, 2 left over
+        ([[1, 2], [3, 4]], 16, 2, [[2 + 1, 2 + 2], [2 + 2, 2 + 3]]),
+        # ties go to the lower flat index
+        ([[1, 1, 1]], 3 * 2 + 4, 2, [[4, 3, 3]]),
+        ([[5, 5], [5, 5]], 11, 2, [[3, 3], [3, 2]]),
+        # 0.5, 1, 1.5, 2 of 5
+        ([[0.1, 0.2], [0.3, 0.4]], 8 + 5, 2, [[3, 3], [3, 4]]),
+        ([[0, 0, 0]], 7, 2, [[3, 2, 2]]),
+        ([[9, 1]], 4, 2, [[2, 2]]),
+        ([[9, 1]], 10, 0, [[9, 1]]),
+    ],
+)
+def test_by_hand(ranks, budget, floor, shares):
+    found = analysis.allocate_budget(ranks, budget, floor)
+    assert found.tolist() == shares and found.dtype.kind == "i"
 
 
 SUMS = given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
@@ -58,10 +59,10 @@ def sum_and_quotas(ranks, more, floor):
     found = allocate_budget(ranks, budget, floor)
     assert found.sum() == budget and found.min() >= floor and found.shape == ranks.shape
     exact = [Fraction(rank) for rank in ranks.ravel().tolist()]
-    whole = sum(exact)
+    total = sum(exact)
     remainders = []
     for share, rank in zip(found.ravel().tolist(), exact, strict=True):
-        quota = more * (rank / whole if whole else Fraction(1, len(exact)))
+        quota = more * (rank / total if total else Fraction(1, len(exact)))
         assert int(quota) <= share - floor <= int(quota) + 1, "largest remainder stays within its quota"
         remainders.append((share - floor > int(quota), quota - int(quota)))
     up, down = ([r for rose, r in remainders if rose is want] for want in (True, False))
@@ -69,46 +70,40 @@ def sum_and_quotas(ranks, more, floor):
 
 
 @pytest.mark.parametrize(
-    "ranks, budget, floor, said",
+    "ranks, budget, floor",
     [
-        ([[1, 2], [3, 4]], 7, 2, "A budget of 7 keys is below the floor: 4 heads need at least 2 each, 8 in all."),
-        ([1, 2], 9, 2, "shape"),
-        ([[1, float("nan")]], 9, 2, "other values"),
-        ([[1, -2]], 9, 2, "other values"),
-        ([[1, 2]], 9.5, 2, "budget is 9.5"),
-        ([[1, 2]], 9, -1, "floor is -1"),
-        ([[]], 9, 2, "shape"),
+        ([[1, 2], [3, 4]], 7, 2),
+        ([1, 2], 9, 2),
+        ([[1, float("nan")]], 9, 2),
+        ([[1, -2]], 9, 2),
+        ([[1, 2]], 9.5, 2),
+        ([[1, 2]], 9, -1),
+        ([[]], 9, 2),
     ],
 )
-def test_what_cannot_be_shared_out_is_refused(ranks, budget, floor, said):
-    with pytest.raises(AnalysisError, match=said):
+def test_what_cannot_be_shared_out_is_refused(ranks, budget, floor):
+    with pytest.raises(AnalysisError):
         allocate_budget(ranks, budget, floor)
 
 
-def test_reads_by_counting():
-    budgets, length = np.array([[1, 3], [8, 200]]), 10
-    for cap in (None, 1, 5, 99):
-        pairs = sum(min(b, cap or b, i + 1) for b in budgets.ravel() for i in range(length))
-        found = reads(budgets, cap, length)
-        assert read_pairs(budgets, cap, length) == pairs
-        assert found["reads_causal"] == pairs / (4 * 55) and found["reads_full"] == pairs / 400
-        assert found["attended"] == pairs / 40 and found["kv_read"] == (1 + found["reads_causal"]) / 2
-    assert reads(budgets, None, 1)["reads_causal"] == 1
-
-
 @pytest.mark.parametrize("cap", [None, 1, 5, 99])
-def test_reads_of_heads_that_share_keys_lie_between_their_largest_and_their_sum(cap):
+def test_reads_by_counting(cap):
+    """Of heads with keys of their own, and of heads that share keys: between their largest and their sum."""
     budgets, length = np.array([[1, 3, 8, 200], [2, 2, 4, 5]]), 10
     kept = np.minimum(budgets, cap or length)
-    found = reads(budgets, cap, length, kv_heads=2)
-    pairs = [kept[:, :2], kept[:, 2:]]
-    least = sum(min(b, i + 1) for pair in pairs for b in pair.max(1) for i in range(length))
-    most = sum(min(b, i + 1) for pair in pairs for b in pair.sum(1) for i in range(length))
-    assert (found["reads_kv_least"], found["reads_kv_most"]) == (least / (4 * 55), most / (4 * 55))
-    assert found["kv_read"] == (1 + found["reads_kv_least"]) / 2
-    assert found["reads_causal"] <= found["reads_kv_least"] <= found["reads_kv_most"] <= 1
-    alone = reads(budgets, cap, length)
-    assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"], "each head has its own keys"
+    alone, shared = reads(budgets, cap, length), reads(budgets, cap, length, kv_heads=2)
+    pairs = sum(min(b, i + 1) for b in kept.ravel() for i in range(length))
+    assert read_pairs(budgets, cap, length) == pairs
+    assert alone["reads_causal"] == pairs / (8 * 55) and alone["reads_full"] == pairs / 800
+    assert alone["attended"] == pairs / 80 and alone["kv_read"] == (1 + alone["reads_causal"]) / 2
+    assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"]
+    halves = kept.reshape(2, 2, 2)
+    least, most = (
+        sum(min(b, i + 1) for b in of.ravel() for i in range(length)) for of in (halves.max(2), halves.sum(2))
+    )
+    assert (shared["reads_kv_least"], shared["reads_kv_most"]) == (least / (4 * 55), most / (4 * 55))
+    assert shared["kv_read"] == (1 + shared["reads_kv_least"]) / 2
+    assert shared["reads_causal"] <= shared["reads_kv_least"] <= shared["reads_kv_most"] <= 1
 
 
 @settings(max_examples=100)
@@ -119,15 +114,14 @@ def test_reads_grow_with_the_cap(ranks, cap, length, more):
     assert shares == sorted(shares) and 0 < shares[0] and shares[-1] <= 1
 
 
-def test_a_total_for_a_share_of_the_reads():
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 1.0])
+def test_a_total_for_a_share_of_the_reads(share):
     ranks = np.array([[3.0, 40.0, 11.0], [150.0, 2.0, 60.0]])
-    for share in (0.02, 0.1, 0.5, 1.0):
-        total = budget_for_reads(ranks, share, 256)
-        read = reads(allocate_budget(ranks, total), None, 256)["reads_causal"]
-        assert read >= share - 1e-12
-        if total > 12:
-            less = read_pairs(allocate_budget(ranks, total - 1), None, 256)
-            assert less < share * 6 * 256 * 257 / 2, "one key less reads less than that"
+    total, causal = budget_for_reads(ranks, share, 256), 6 * 256 * 257 / 2
+    assert read_pairs(allocate_budget(ranks, total), None, 256) >= share * causal * (1 - 1e-12)
+    if total > 12:
+        fewer = read_pairs(allocate_budget(ranks, total - 1), None, 256)
+        assert fewer < share * causal, "one key less reads less than that"
     with pytest.raises(BadSetting, match="share of reads is 0"):
         budget_for_reads(ranks, 0, 256)
 
@@ -148,7 +142,7 @@ def test_the_total_is_kept_by_the_cells_that_no_edit_names():
     """198 keys are left for ranks 40, 50, 60: the pin holds what the first edit made of the cell, not the old 40."""
     shared = allocate_budget([[40, 50, 60]], 210 - 12)[0].tolist()
     found, fixed = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "pin": True}], keep_total=True)
-    assert found.sum() == BASE.sum() and found[0].tolist() == [4, 4, 4] and found[1].tolist() == shared
+    assert found.sum() == BASE.sum() and found.tolist() == [[4, 4, 4], shared]
     assert fixed.tolist() == [[True] * 3, [True, False, False]]
     found, _ = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "scale": 0.5}], keep_total=True)
     assert found[1, 0] == shared[0] // 2 + shared[0] % 2 and found.sum() == BASE.sum()
@@ -156,20 +150,22 @@ def test_the_total_is_kept_by_the_cells_that_no_edit_names():
 
 
 @pytest.mark.parametrize(
-    "edit, said",
+    "edit",
     [
-        ({"layer": 2, "set": 4}, "There is no layer 2: there are 0 to 1"),
-        ({"cells": [6], "set": 4}, "There is no cell 6"),
-        ({"set": 0}, "cannot set '0'"),
-        ({"set": 4.5}, "cannot set"),
-        ({"scale": -1}, "cannot scale"),
-        ({"pin": False}, "cannot pin"),
-        ({"set": 4, "pin": True}, "is no edit"),
-        ({"layer": 0}, "is no edit"),
-        ("all", "is no edit"),
-        ({"layer": 0, "set": 205}, "take 615 of 210 keys and the other 3"),
+        {"layer": 2, "set": 4},
+        {"cells": [6], "set": 4},
+        {"set": 0},
+        {"set": 4.5},
+        {"scale": -1},
+        {"pin": False},
+        {"set": 4, "pin": True},
+        {"layer": 0},
+        "all",
+        # takes 615 of 210 keys
+        {"layer": 0, "set": 205},
     ],
+    ids=str,
 )
-def test_bad_edits_are_refused(edit, said):
-    with pytest.raises(BadSetting, match=said):
+def test_bad_edits_are_refused(edit):
+    with pytest.raises(BadSetting):
         edited(BASE, BASE, [edit], keep_total=True)

@@ -8,6 +8,7 @@ from analysis.methods import METHODS
 from analysis.metrics.sparsity import ReadCounter
 from analysis.seam import reference
 from analysis.seam.attention import Block, apply
+from tests.contract.test_contract import router
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 HEADS, LENGTH = 4, 24
@@ -79,20 +80,15 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
 
 
 def test_a_soft_gate_reads_everything_and_a_sliding_model_does_not():
-    from tests.contract.test_contract import router
-
     assert counted(tiny("llama"), METHODS["focus"].build(router(), reading="soft")).reads_causal == 1
     reads = counted(tiny("mistral"), METHODS["dense"]())  # its own window is 12
     assert reads.attended == sum(min(i + 1, 12) for i in range(LENGTH)) / LENGTH
 
 
-def test_every_layer_counts():
+def test_every_layer_counts_and_nothing_seen_says_nothing():
     counter = ReadCounter(LENGTH)
+    with pytest.raises(BadSetting, match="No attention passed this counter"):
+        counter.reads(METHODS["dense"]())
     with torch.no_grad(), apply(tiny("llama"), METHODS["dense"](), watch=counter):
         tiny("llama")(token_ids(1, LENGTH), use_cache=False)
     assert counter.queries == LAYERS * HEADS * LENGTH
-
-
-def test_nothing_seen_says_nothing():
-    with pytest.raises(BadSetting, match="No attention passed this counter"):
-        ReadCounter(4).reads(METHODS["dense"]())

@@ -83,10 +83,10 @@ def test_far_reading_equals_the_full_table(family, block_bytes, monkeypatch):
 
 
 def test_a_text_without_far_tokens_has_no_far_reading():
-    reading = streamed(load_model(tiny("llama")), windows(9), 8)  # the only key 8 tokens back is the sink
-    assert np.isnan(reading.tokens()).all() and reading.shares()["far"] == reading.shares()["far_uniform"] == 0
-    reading = streamed(load_model(tiny("llama")), windows(10), 8)  # token 9 can read token 1
-    assert reading.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(reading.tokens(), 1)).all()
+    # the only key 8 tokens back is the sink; then token 9 can read token 1
+    none, one = (streamed(load_model(tiny("llama")), windows(length), 8) for length in (9, 10))
+    assert np.isnan(none.tokens()).all() and none.shares()["far"] == none.shares()["far_uniform"] == 0
+    assert one.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(one.tokens(), 1)).all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
