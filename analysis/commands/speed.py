@@ -64,10 +64,9 @@ class Bench(OfModel):
 
     what: str = field(
         "attention",
-        "attention (a kernel), decode (one token), inference (a whole model), statistics (of every head) or model "
-        "(every page's verb)",
+        "attention (a kernel), decode (one token), inference (a whole model) or model (every page's verb)",
         word="[WHAT]",
-        options=("attention", "decode", "inference", "statistics", "model"),
+        options=("attention", "decode", "inference", "model"),
     )
     lengths: list[int] | None = field(None, "lengths in tokens, one or several")
     heads: int = field(8, "number of query heads", alias="speed_heads", label="number of heads", low=1, high=256)

@@ -30,10 +30,10 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "time-method": "--length 32 --new-tokens 2 --repeats 1",
     "finetune": "--length 32 --steps 1 --tokens-per-step 64 --windows-count 2 --rates 1e-4",
     "bench attention": "--lengths 64 --groups 2 --top 1 --heads 1 --window 8 --repeats 1 --dtype float32",
-    "bench statistics": "--lengths 16 --repeats 1",
     "bench decode": "--lengths 64 --heads 1 --window 8 --repeats 1",
     "bench inference": "--lengths 32 --new-tokens 2 --repeats 1",
     "study step-cost": "--length 32 --repeats 1",
+    "study statistics-cost": "--lengths 16 --repeats 1",
 }
 ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "launch": "test_launch.py",

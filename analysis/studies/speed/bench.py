@@ -26,7 +26,6 @@ from ...timing.inference import InferenceTime, time_decode, time_inference
 from ..context import Context, made_on, protocol, read
 from ..groups.routers import memberships, router_for
 from .bench_model import bench_model
-from .bench_statistics import bench_statistics
 from .benched import Benchmark, ends
 from .launch import retained
 
@@ -72,8 +71,6 @@ def bench(request: Bench, *, context: Context) -> Benchmark:
     `layer` (the middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then
     the router's. Errors: TooLarge before anything starts.
     """
-    if request.what == "statistics":
-        return bench_statistics(request.lengths, request.repeats, request.seed, context)
     if request.what == "model":
         return bench_model(request.model, request.text, request.lengths, context)
     return _inference(request, context) if request.what == "inference" else _kernels(request, context)
