@@ -107,13 +107,13 @@ class SparseConfig(OfTexts):
     place = "take.sparse_config:sparse_config"
 
     output: str = field("", "FILE.json, a part of config.json, or FILE.yaml, options of TensorRT-LLM")
-    prefill: float = field(0.5, "share of a prompt's blocks to leave out")
-    decode: float = field(0.5, "share of the blocks to leave out for each token after the prompt")
+    prefill: float = field(0.5, "share of a prompt's blocks to leave out", low=0.1, high=0.9)
+    decode: float = field(0.5, "share of the blocks to leave out for each token after the prompt", low=0.1, high=0.9)
     lengths: list[int] | None = field(
         None, "lengths of the windows in tokens (default: a quarter, a half and the whole of the context)"
     )
     dense: list[int] | None = field(None, "layers that stay dense, counted from 0")
-    block: int = field(128, "queries and keys of a block of the serving kernel")
+    block: int = field(128, "queries and keys of a block of the serving kernel", low=8, high=512)
 
 
 class FitMethod(OfModel):
@@ -158,7 +158,7 @@ class ExportHeads(OfModel):
 class HeadSplit(OfText):
     """Which heads DuoAttention lets keep every key, beside what a text is estimated to lose without each."""
 
-    place = "ready.head_split:head_split"
+    place = "ready.head_lists:head_split"
     page = "/quality-vs-speed?quality_saves=memory"
     version = 2
     readings = 0.0

@@ -4,6 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from analysis.commands.quality import SparseConfig
 from analysis.studies.context import Context
 from analysis.studies.take.sparse_config import sparse_config
 from tests.made.evaluating import TEXT, tiny_models
@@ -19,9 +20,8 @@ def ask(folder: Path) -> None:
         home = tiny_models(Path(place))
         context = Context(state=home / "state", browser=False)
         texts = [context.add_text("one", TEXT), context.add_text("other", TEXT[::-1])]
-        made = sparse_config(
-            texts, model=str(home / "tiny"), block=8, prefill=0.2, decode=0.2, dense=[DENSE], context=context
-        )
+        asked = SparseConfig(texts=texts, model=str(home / "tiny"), block=8, prefill=0.2, decode=0.2, dense=[DENSE])
+        made = sparse_config(asked, context=context)
     (folder / "asked.json").write_text(json.dumps({"config": made.numbers["config"], "layers": LAYERS}))
 
 

@@ -1,11 +1,13 @@
 """The methods that a study compares: from plain names and settings to methods that are ready to run, with what they
 need: for each word of `Method.needs` one function that finds it for a model, or fits it."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ...answer import doc, record
+from ...declaration import fields_of
 from ...errors import BadModel, BadSetting, NotFitted
 from ...fitted import Fitted
 from ...methods import METHODS
@@ -139,10 +141,9 @@ def candidates(
                 f"{candidate.label} looks at the end of a prompt before it reads on, so one pass over a text says "
                 "nothing about it: score what follows a prompt with `continuation`."
             )
-    labels = [candidate.label for candidate in built]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise BadSetting(f"{label} was asked for twice: name each method with the same settings once.")
+    label, count = Counter(candidate.label for candidate in built).most_common(1)[0]
+    if count > 1:
+        raise BadSetting(f"{label} was asked for twice: name each method with the same settings once.")
     return built
 
 
@@ -163,7 +164,7 @@ def _candidate(context: Context, model: Model, spec: dict) -> Candidate:
     if not isinstance(settings, dict):
         raise BadSetting(f"{name} takes its settings as names with values.")
     cls = METHODS[name]
-    fields = [field["name"] for field in cls.describe()["fields"]]
+    fields = [declared.name for declared in fields_of(cls)]
     if strange := sorted(map(str, set(settings) - set(fields))):
         raise BadSetting(f"{name} has no setting {strange[0][:40]!r}; it has: {', '.join(fields) or 'none'}.")
     for part in CHOSEN:
@@ -194,12 +195,11 @@ def specs(
     Errors: BadSetting for words that set nothing.
     """
     chosen = {"router": router, "policy": policy}
-    by_name = {}
-    listed = [name for name in METHODS if METHODS[name].saves == "reads"]
-    if names is not None:
-        listed = [name.strip() for name in names.split(",") if name.strip()]
-    for name in listed:
-        needs = METHODS[name].needs if name in METHODS else ""  # an unknown name is refused with the others
+    every = ",".join(name for name in METHODS if METHODS[name].saves == "reads")
+    by_name: dict[str, dict] = {}
+    for name in filter(None, map(str.strip, (every if names is None else names).split(","))):
+        # an unknown name is refused with the others, by `candidates`
+        needs = METHODS[name].needs if name in METHODS else ""
         by_name[name] = {"name": name, "settings": {}} | ({needs: chosen[needs]} if chosen.get(needs) else {})
     for words in settings:
         place, equals, value = words.partition("=")
@@ -208,11 +208,11 @@ def specs(
             raise BadSetting(f"{words[:40]!r} sets nothing: write it like focus.window=64.")
         if name not in by_name:
             raise BadSetting(f"{words[:40]!r} is about a method that is not evaluated: add {name[:20]} to --methods.")
-        by_name[name]["settings"][field] = _value(value)
+        by_name[name]["settings"][field] = _number_or_word(value)
     return list(by_name.values())
 
 
-def _value(word: str) -> int | float | str:
+def _number_or_word(word: str) -> int | float | str:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(word)

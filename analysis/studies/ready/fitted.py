@@ -3,12 +3,12 @@ temperatures."""
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ...answer import Answer, doc, record
+from ...commands.quality import FitMethod
 from ...corpus import FITTED_ON, fitting_samples, text_hash, token_stream
 from ...errors import BadSetting, BadText, NotFitted
 from ...fitted import FOLDER, Fitted
@@ -16,22 +16,10 @@ from ...methods import METHODS
 from ...methods.focal import FocalWeights
 from ...models import Model
 from ...training.focal import SHARE, FocalTraining, train_temperatures
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..text.held_out import storing
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
-
-
-def fitted_for(context: Context, model: Model, method: str) -> Fitted:
-    """The stored numbers of a method for these weights; the first time for a model they are fitted on the bundled
-    samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
-    for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
-        stamp = (str(path), path.stat().st_mtime_ns)
-        loaded = context.once(f"fitted {method}", stamp, lambda path=path: Fitted.load(path))
-        if loaded.about.get("revision") == model.revision:
-            return loaded
-    samples = list(fitting_samples().values())
-    return _calibrate(context, model, method, samples, _about_texts(samples, FITTED_ON), 0)[0]
 
 
 @record
@@ -48,36 +36,51 @@ class FittedMethod(Answer):
     )
 
 
-def fit_method(
-    model: str = "demo",
-    method: str = "",
-    texts: list[str] | None = None,
-    clusters: int = 16,
-    steps: int = 300,
-    seed: int = 0,
-    *,
-    context: Context,
-) -> FittedMethod:
+def fitted_for(context: Context, model: Model, method: str) -> Fitted:
+    """The stored numbers of a method for these weights; the first time for a model they are fitted on the bundled
+    samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
+    for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
+        stamp = (str(path), path.stat().st_mtime_ns)
+        loaded = context.once(f"fitted {method}", stamp, lambda path=path: Fitted.load(path))
+        if loaded.about.get("revision") == model.revision:
+            return loaded
+    samples = list(fitting_samples().values())
+    # without clusters: a method that is not asked for says itself how many it makes
+    return _calibrate(context, model, method, samples, _about_texts(samples, FITTED_ON), seed=0)[0]
+
+
+def learned_temperatures(context: Context, model: Model) -> FocalWeights:
+    """The learned temperatures of a model. Errors: NotFitted where it has none, BadSetting for a damaged file."""
+    for path in context.stored(model, FocalWeights.place):
+        return FocalWeights.load(path)
+    raise NotFitted(
+        f"{model.name} has no learned temperatures: train some with `fit-method focal_learned`, or choose focal, whose "
+        "temperature is a number."
+    )
+
+
+def fit_method(request: FitMethod, *, context: Context) -> FittedMethod:
     """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
 
     `clusters` are those of a method that clusters, `steps` the training steps of temperatures. Errors: BadSetting for a
     method that needs none, BadText for texts of less than one window.
     """
-    check_seed(seed)
+    name = request.method
     fittable = [name for name, kind in METHODS.items() if kind.needs in ("calibration", "temperatures")]
-    if method not in fittable:
-        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(fittable)}.")
-    lm = context.model(model)
-    named = [context.text(key) for key in texts or []]
-    contents = [text for _, text in named] or list(fitting_samples().values())
-    about_texts = _about_texts(contents, ", ".join(name for name, _ in named) or FITTED_ON)
-    if METHODS[method].needs == "temperatures":
-        numbers = fit_temperatures(context, lm, contents, about_texts, steps, seed)
+    if name not in fittable:
+        raise BadSetting(f"{name[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(fittable)}.")
+    lm = context.model(request.model)
+    titled = [context.text(key) for key in request.texts or []]
+    texts = [text for _, text in titled] or list(fitting_samples().values())
+    about_texts = _about_texts(texts, ", ".join(title for title, _ in titled) or FITTED_ON)
+    if METHODS[name].needs == "temperatures":
+        numbers = _train(context, lm, texts, about_texts, request)
     else:
-        fitted, path = _calibrate(context, lm, method, contents, about_texts, seed, clusters=clusters)
+        settings = {"clusters": request.clusters, "seed": request.seed}
+        fitted, path = _calibrate(context, lm, name, texts, about_texts, **settings)
         shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
         numbers = {"path": str(path), "tensors": shapes, "protocol": fitted.about["protocol"]}
-    return FittedMethod(**numbers, method=method, notes=context.forget("method", method, lm))
+    return FittedMethod(**numbers, method=name, notes=context.forget("method", name, lm))
 
 
 def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
@@ -99,42 +102,31 @@ def _about_texts(texts: list[str], corpus: str) -> dict:
 
 
 def _calibrate(
-    context: Context, model: Model, method: str, texts: list[str], about_texts: dict, seed: int, **settings: Any
+    context: Context, model: Model, method: str, texts: list[str], about_texts: dict, **settings: int
 ) -> tuple[Fitted, Path]:
     """What a method's `fit` makes of the texts, and where it was stored; it is given those settings that it has."""
     windows = calibration_windows(model, texts)
     context.progress(0.0, f"calibrating {method}")
-    cls, settings = METHODS[method], settings | {"seed": seed}
+    cls = METHODS[method]
     unfitted = cls.build(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
     calibrated = unfitted.fit(model, torch.from_numpy(windows)).fitted
-    about = protocol("fit-method", model, tokens=windows.size, window=windows.shape[1], seed=seed, **about_texts)
-    calibrated.about |= {"model": model.name, "revision": model.revision, "protocol": about}
+    sizes = {"tokens": windows.size, "window": windows.shape[1], "seed": settings["seed"]}
+    recorded = protocol("fit-method", model, **sizes, **about_texts)
+    calibrated.about |= {"model": model.name, "revision": model.revision, "protocol": recorded}
     folder = context.state_dirs(model)[0] / FOLDER
     with storing("numbers", folder):
         return calibrated, calibrated.save(folder)
 
 
-def learned_temperatures(context: Context, model: Model) -> FocalWeights:
-    """The learned temperatures of a model. Errors: NotFitted where it has none, BadSetting for a damaged file."""
-    for path in context.stored(model, FocalWeights.place):
-        return FocalWeights.load(path)
-    raise NotFitted(
-        f"{model.name} has no learned temperatures: train some with `fit-method focal_learned`, or choose focal, whose "
-        "temperature is a number."
-    )
-
-
-def fit_temperatures(
-    context: Context, model: Model, texts: list[str], about_texts: dict, steps: int, seed: int
-) -> dict:
-    """Train temperatures for a model that stays as it is, on windows of at most 1,024 tokens, and store them;
-    `about_texts` says in the protocol which texts they are. Returns fields of `FittedMethod`, measured on windows that
-    were not trained on. Errors: BadSetting."""
+def _train(context: Context, model: Model, texts: list[str], about_texts: dict, request: FitMethod) -> dict:
+    """Train temperatures for a model that stays as it is, on windows of at most 1,024 tokens, and store them. Returns
+    fields of `FittedMethod`, measured on windows that were not trained on. Errors: BadSetting."""
     ids = token_stream(model.tokenizer, texts)
-    plan = FocalTraining(steps=steps, length=max(2, min(1024, len(ids) // (2 * SHARE))), seed=seed)
+    length = max(2, min(1024, len(ids) // (2 * SHARE)))
+    plan = FocalTraining(steps=request.steps, length=length, seed=request.seed)
     weights, log = train_temperatures(model, ids, plan, context.progress)
-    about = {"tokens": len(ids), "window": plan.length, "seed": seed, "steps": steps}
-    recorded = protocol("fit-method", model, **about, **about_texts)
+    sizes = {"tokens": len(ids), "window": length, "seed": request.seed, "steps": request.steps}
+    recorded = protocol("fit-method", model, **sizes, **about_texts)
     path = context.state_dirs(model)[0] / FocalWeights.place
     with storing("temperatures", path.parent):
         weights.save(path, model=model.name, revision=model.revision, protocol=recorded)

@@ -2,16 +2,19 @@
 
 import copy
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from ...answer import Answer, doc, record
 from ...commands import commandline
+from ...commands.quality import Take
 from ...errors import BadSetting
-from ...files import write_whole
+from ...files import write_bytes
 from ...methods import METHODS
 from ...places import locate
-from ...runs import Result, Run, RunStore
+from ...runs import Run, RunStore
 from ...runs.run import command_of
 from ...runs.stored import POLICY_FORMAT
 from ...take.carry import carry, pack, readme
@@ -20,80 +23,82 @@ from ..ready.candidates import FAMILIES, candidates
 from .settings import STATES, Setting, settings_of
 
 
-def take(
-    run: str, method: dict | None = None, output: str = "", model: str | None = None, *, context: Context
-) -> Result:
+@record
+class Taken(Answer):
+    """A setting that was taken along."""
+
+    label: str = doc("the method with what differs from its defaults")
+    file: str = doc("a name for the zip")
+    path: str | None = doc("where it lies; null on a page, which reads it from the array `zip`")
+    bytes: int
+    readme: str = doc("what is written beside it")
+    sentence: str
+    zip: np.ndarray | None = doc("the file, uint8, where it has no path", default=None)
+
+
+def take(request: Take, *, context: Context) -> Taken:
     """The setting of a stored run (its id) as a zip: policy.json, tensors.safetensors, focuscope_attention.py, README.
 
     `method` says which, where the run is about several: {"name", "settings", "router", "policy"}, as far as that tells
     them apart. `run` may also name a method, to take it along with the settings of `method` and nothing measured.
-    `model`: that of the run, if it is given. `output`: the file to write; a page gives none and reads the zip from the
-    array `zip` (uint8). numbers: `label`, `file` (a name for it), `path`, `bytes`, `readme`, `sentence`.
     Errors: BadSetting for a run about no method, a method that cannot be taken along, weights that have changed.
     """
+    output, run, method = request.output, request.run, request.method or {}
     if context.browser == bool(output):
-        raise BadSetting(
-            "A page keeps the zip with the run." if output else "Say where the zip goes: give -o FILE.zip."
-        )
+        raise BadSetting("A page keeps the zip with the run." if output else "Say where the zip goes: -o FILE.zip.")
     if output and Path(output).exists():
         raise BadSetting(f"{output} is there already: give -o another name.")
+    measured_by = None
     if run in METHODS:
-        name, setting = model or "demo", _unmeasured(run, method or {})
-        run_protocol = None
-        command = commandline("take", {"run": run, "method": method, "model": model, "output": output})
+        name, setting = request.model or "demo", Setting(method | {"name": run})
+        if method.get("name", run) != run:
+            raise BadSetting(f"{run} is to be taken along and {method['name']} is set: name one method.")
+        command = commandline("take", asdict(request))
     else:
         with nullcontext(context.store) if context.store else closing(RunStore()) as store:
-            stored_run = store.open(run)
-        name, setting = stored_run.request.get("model") or "demo", _chosen(stored_run, method or {})
-        context = _as_then(stored_run, context)
-        if model not in (None, name) and str(Path(model).resolve()) != name:
-            raise BadSetting(f"The run {run} is of {name}, not of {model}: leave the model out.")
-        run_protocol, command = stored_run.protocol, command_of(stored_run)
+            stored = store.open(run)
+        name, setting = stored.request.get("model") or "demo", _chosen(stored, method)
+        context = _as_then(stored, context)
+        if request.model not in (None, name) and str(Path(request.model).resolve()) != name:
+            raise BadSetting(f"The run {run} is of {name}, not of {request.model}: leave the model out.")
+        measured_by, command = stored.protocol, command_of(stored)
     lm = context.model(name)
-    this_protocol = protocol("take", lm, kernel="none: nothing is computed", run=run)
-    run_protocol = run_protocol or this_protocol
-    if (revision := run_protocol.get("revision")) not in (None, lm.revision):
+    own_protocol = protocol("take", lm, kernel="none: nothing is computed", run=run)
+    measured_by = measured_by or own_protocol
+    if (revision := measured_by.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
     candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
     of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
-    shape = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     policy = {
-        **{
-            "format": POLICY_FORMAT,
-            "method": candidate.name,
-            "label": candidate.label,
-            "model": lm.name,
-            "revision": lm.revision,
-        },
-        **shape,
+        "format": POLICY_FORMAT,
+        "method": candidate.name,
+        "label": candidate.label,
+        "model": lm.name,
+        "revision": lm.revision,
+        "layers": lm.num_layers,
+        "heads": lm.num_heads,
+        "kv_heads": lm.num_kv_heads,
+        "width": lm.width,
         **of_method,
-        **{"quality": setting.quality, "protocol": run_protocol, "command": command},
+        "quality": setting.quality,
+        "protocol": measured_by,
+        "command": command,
     }
     place = locate(name)
     load_from = str(place.resolve() if isinstance(place, Path) else place)
     data = pack(policy, tensors, load_from)
     if output:
-        with write_whole(Path(output)) as draft:
-            draft.write_bytes(data)
-    numbers = {
-        **{
-            "label": candidate.label,
-            "file": f"focuscope-{candidate.name.replace('_', '-')}.zip",
-            "path": output or None,
-        },
-        **{"bytes": len(data), "readme": readme(policy, load_from)},
-        "sentence": f"{candidate.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call "
-        "attach(model).",
-        "protocol": this_protocol,
-    }
-    return Result(numbers, arrays={} if output else {"zip": np.frombuffer(data, dtype=np.uint8)})
-
-
-def _unmeasured(name: str, method: dict) -> Setting:
-    """A method by its name, with settings. Errors: BadSetting."""
-    if method.get("name", name) != name:
-        raise BadSetting(f"{name} is to be taken along and {method['name']} is set: name one method.")
-    return Setting(method | {"name": name})
+        write_bytes(Path(output), data)
+    return Taken(
+        label=candidate.label,
+        file=f"focuscope-{candidate.name.replace('_', '-')}.zip",
+        path=output or None,
+        bytes=len(data),
+        readme=readme(policy, load_from),
+        sentence=f"{candidate.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call attach(model).",
+        zip=None if output else np.frombuffer(data, dtype=np.uint8),
+        protocol=own_protocol,
+    )
 
 
 def _as_then(run: Run, context: Context) -> Context:
@@ -109,30 +114,28 @@ def _as_then(run: Run, context: Context) -> Context:
 
 
 def _chosen(run: Run, method: dict) -> Setting:
-    """The one setting of a run that is meant. Errors: BadSetting."""
-    every = settings_of(run)
-    if not every:
+    """The one setting of a run that nothing in `method` contradicts. Errors: BadSetting."""
+    settings = settings_of(run)
+    if not settings:
         raise BadSetting(
             f"The run {run.id} ({run.verb}) is about no method that reads less: take one that compares some."
         )
-    matching = [candidate for candidate in every if _means(method, candidate.spec)]
-    names = "; ".join(_spelled(candidate.spec) for candidate in every)
+    matching = [setting for setting in settings if _fits(method, setting.spec)]
+    if len(matching) == 1:
+        return matching[0]
+    spelled = []
+    for setting in settings:
+        values = ", ".join(f"{name} {value}" for name, value in (setting.spec.get("settings") or {}).items())
+        spelled.append(f"{setting.spec['name']} ({values})" if values else setting.spec["name"])
+    names = "; ".join(spelled)
     if not matching:
         raise BadSetting(f"The run {run.id} has no such method; it has: {names}.")
-    if len(matching) > 1:
-        raise BadSetting(f"The run {run.id} has {len(matching)} settings: say which with --method and --set: {names}.")
-    return matching[0]
+    raise BadSetting(f"The run {run.id} has {len(matching)} settings: say which with --method and --set: {names}.")
 
 
-def _means(method: dict, spec: dict) -> bool:
-    """Whether nothing in `method` contradicts a setting."""
-    settings, spec_settings = method.get("settings") or {}, spec.get("settings") or {}
+def _fits(method: dict, spec: dict) -> bool:
     if method.get("name", spec["name"]) != spec["name"]:
         return False
+    settings = spec.get("settings") or {}
     states = all(method.get(part) in (None, spec.get(part)) for part in STATES)
-    return states and all(spec_settings.get(name, value) == value for name, value in settings.items())
-
-
-def _spelled(spec: dict) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in (spec.get("settings") or {}).items())
-    return f"{spec['name']} ({settings})" if settings else spec["name"]
+    return states and all(settings.get(name, value) == value for name, value in (method.get("settings") or {}).items())

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from analysis.commands.heads import Ablate
+from analysis.commands.quality import ExportHeads, HeadSplit, ImportHeads
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from analysis.studies.ready.fitted import fitted_for
-from analysis.studies.ready.head_lists import export_heads, import_heads
-from analysis.studies.ready.head_split import head_split
+from analysis.studies.ready.head_lists import export_heads, head_split, import_heads
 from tests.made.evaluating import tiny_models
 
 SCORES = [[0.5, 1.0], [0.0, 0.25], [1.0, 0.75]]  # 3 layers of 2 key-value heads
@@ -31,24 +31,25 @@ def context(tmp_path):
 def test_a_published_list_comes_in_is_used_and_goes_out_as_it_came(home, context, tmp_path):
     (tmp_path / "in.tsv").write_text("\n".join("\t".join(map(str, row)) for row in SCORES))
     model = str(home / "tiny")
-    brought = import_heads(str(tmp_path / "in.tsv"), model, context=context)
+    brought = import_heads(ImportHeads(model=model, table=str(tmp_path / "in.tsv")), context=context)
     assert brought.numbers["scores"] == SCORES
     assert fitted_for(context, context.model(model), "duo_attention")["far"].tolist() == SCORES
     (tmp_path / "out").mkdir()
     place = tmp_path / "out" / "full_attention_heads.tsv"
-    export_heads(str(place), model, n_sink=8, window=32, context=context)
+    export_heads(ExportHeads(model=model, output=str(place), n_sink=8, window=32), context=context)
     assert np.loadtxt(place, delimiter="\t").tolist() == SCORES
     assert json.loads((tmp_path / "out" / "config.json").read_text()) == {"sink_size": 8, "recent_size": 32}
     with pytest.raises(BadSetting, match="is there already"):
-        export_heads(str(place), model, context=context)
-    export_heads(str(tmp_path / "heads.json"), model, context=context)
+        export_heads(ExportHeads(model=model, output=str(place)), context=context)
+    export_heads(ExportHeads(model=model, output=str(tmp_path / "heads.json")), context=context)
     assert json.loads((tmp_path / "heads.json").read_text())["2-1"] == [0.75]
 
 
 def test_scores_of_query_heads_are_averaged_over_those_that_share_keys(home, context, tmp_path):
     said = {f"{layer}-{head}": [head / 10, head / 10] for layer in range(3) for head in range(4)}
     (tmp_path / "h.json").write_text(json.dumps(said))
-    found = import_heads(str(tmp_path / "h.json"), str(home / "tiny"), context=context).numbers["scores"]
+    asked = ImportHeads(model=str(home / "tiny"), table=str(tmp_path / "h.json"))
+    found = import_heads(asked, context=context).numbers["scores"]
     np.testing.assert_allclose(found, [[0.05, 0.25]] * 3)
 
 
@@ -67,14 +68,14 @@ def test_scores_of_query_heads_are_averaged_over_those_that_share_keys(home, con
 def test_other_files_are_refused_in_one_sentence(home, context, tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(BadSetting, match=said):
-        import_heads(str(tmp_path / name), str(home / "tiny"), context=context)
+        import_heads(ImportHeads(model=str(home / "tiny"), table=str(tmp_path / name)), context=context)
 
 
 def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_path):
     (tmp_path / "in.tsv").write_text("\n".join("\t".join(map(str, row)) for row in SCORES))
     model, text = str(home / "tiny"), context.add_text("own", "One two three, said the old man to the sea. " * 4)
-    import_heads(str(tmp_path / "in.tsv"), model, context=context)
-    found = head_split(model, text, ratio=0.5, context=context)
+    import_heads(ImportHeads(model=model, table=str(tmp_path / "in.tsv")), context=context)
+    found = head_split(HeadSplit(model=model, text=text, ratio=0.5), context=context)
     rows = found.numbers["rows"]
     whole = {(row["layer"], row["head"]) for row in rows if row["whole"]}
     assert whole == {(0, 1), (2, 0), (2, 1)}, "the half with the highest scores"
@@ -92,4 +93,4 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     assert (found.numbers["kept"], found.numbers["both"], found.numbers["chance"]) == (3, both, 1.5)
     assert f"lets 3 of 6 key-value heads keep every key. {both} of them" in found.numbers["sentence"]
     with pytest.raises(BadSetting, match="not by 'noise'"):
-        head_split(model, text, by="noise", context=context)
+        head_split(HeadSplit(model=model, text=text, by="noise"), context=context)

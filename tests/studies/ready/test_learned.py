@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analysis.__main__ import main
+from analysis.commands.quality import FitMethod
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods.focal import FocalWeights
 from analysis.studies import STUDIES
@@ -48,4 +49,4 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
 def test_too_little_text_is_one_sentence(home, context):
     few = context.add_text("few", "the cat sat")
     with pytest.raises(BadSetting, match="give more text"):
-        fit_method(str(home / "tiny"), "focal_learned", [few], context=context)
+        fit_method(FitMethod(method="focal_learned", model=str(home / "tiny"), texts=[few]), context=context)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from analysis.commands.quality import SparseConfig
 from analysis.errors import BadSetting
 from analysis.statistics.skipped import DECODED, fit_scale, rises_of, skipped
 from analysis.studies.take.sparse_config import _targets, sparse_config
@@ -17,7 +18,8 @@ OTHER = "a dog ran to the house and a cat sat there on the old mat\n" * 12
 def ask(context, home):
     """`ask(**arguments)` -> Result for the tiny model, of two texts."""
     texts = [context.add_text(name, text) for name, text in (("one", TEXT), ("other", OTHER))]
-    return lambda **more: sparse_config(texts, model=str(home / "tiny"), block=8, context=context, **more)
+    about = {"texts": texts, "model": str(home / "tiny"), "block": 8}
+    return lambda **more: sparse_config(SparseConfig(**about, **more), context=context)
 
 
 def test_the_fit_finds_the_constants_that_made_the_points():
@@ -71,7 +73,6 @@ def test_the_file_is_what_serving_stacks_read(ask, tmp_path):
     "given, said",
     [
         ({"output": "sparse.txt"}, "ends in neither .json"),
-        ({"prefill": 0.95}, "prefill is 0.95 and must lie between 0.1 and 0.9"),
         ({"lengths": [16]}, "A length is 16 and must lie between 32 and 64"),
         ({"dense": [0, 1, 2]}, "Every layer stays dense"),
         ({"dense": [7]}, "A dense layer is 7"),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from analysis.commands.quality import Take
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.seam.arguments import as_past, past_of
@@ -58,7 +59,7 @@ def taken(home):
 
     def take_of(name, **more):
         run = runs["continuation" if name == "snapkv" else "evaluate"]
-        return take(run, {"name": name}, context=context, **more)
+        return take(Take(run=run, method={"name": name}, **more), context=context)
 
     yield context, runs, take_of
     store.close()
@@ -132,7 +133,7 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
     context, runs, _ = taken
     page, loaded = copy.copy(context), context.model(str(home / "tiny"))
     page.browser, page.model = True, lambda name: loaded  # a page keeps the zip with the run
-    made = take(runs["evaluate"], {"name": "csa"}, context=page)
+    made = take(Take(run=runs["evaluate"], method={"name": "csa"}), context=page)
     with zipfile.ZipFile(io.BytesIO(made.arrays["zip"].tobytes())) as file:
         assert file.namelist() == ["policy.json", "focuscope_attention.py", "README.md"]  # budgets have no tensors
         policy, told = json.loads(file.read("policy.json")), file.read("README.md").decode()
@@ -158,14 +159,14 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
 
 def test_what_is_refused(taken, tmp_path):
     context, runs, take_of = taken
-    with pytest.raises(BadSetting, match="give -o FILE.zip"):
+    with pytest.raises(BadSetting, match="-o FILE.zip"):
         take_of("focus")
     (tmp_path / "there.zip").write_bytes(b"")
     with pytest.raises(BadSetting, match="is there already"):
         take_of("focus", output=str(tmp_path / "there.zip"))
     new = str(tmp_path / "new.zip")
     with pytest.raises(BadSetting, match="has 2 settings: say which with --method and --set: focus"):
-        take(runs["evaluate"], output=new, context=context)
+        take(Take(run=runs["evaluate"], output=new), context=context)
     with pytest.raises(BadSetting, match="no such method; it has: focus"):
         take_of("streaming_llm", output=new)
     with pytest.raises(BadSetting, match="leave the model out"):
