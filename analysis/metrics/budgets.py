@@ -170,7 +170,7 @@ def _parsed(edit: Any, shape: tuple[int, int]) -> tuple[str, float, np.ndarray]:
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
-    return isinstance(value, int | float | np.number) and low <= value <= high
+    return isinstance(value, int | float | np.number) and bool(low <= value <= high)
 
 
 def cache_keys(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:

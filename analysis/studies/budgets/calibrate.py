@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,11 +91,11 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
         ranks = sensitivity(context, lm, windows, float(ranks.sum()))
     keys = _keys(ranks, request, window)
     budgets, rows = allocate_budget(ranks, keys, request.floor), []
-    allowed = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
+    allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
     if caps:
         held_windows, documents = held_out[0]
-        halves = {"documents": units_of(documents), "report": two_sides(documents)}
-        rows = sweep(context, lm, held_windows, budgets, caps, span=(ranking, 1.0), **allowed, **halves)
+        sides_of: dict[str, Any] = {"documents": units_of(documents), "report": two_sides(documents)}
+        rows = sweep(context, lm, held_windows, budgets, caps, span=(ranking, 1.0), **allowed, **sides_of)
     passing = chosen_cap(rows)
     cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
     how = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}
@@ -133,7 +134,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
             "The keys are shared out by ablation: a head gets as many as the loss is estimated to rise without it. "
             "The ranks of this policy are these rises, scaled to the same number of keys."
         )
-    no_sweep = {"sweep": [], "cap": None, "sentence": _sentence(ranks, request)}
+    no_sweep: dict[str, Any] = {"sweep": [], "cap": None, "sentence": _sentence(ranks, request)}
     late = measured.mean(measured.by_position.shape[2] * 15 // 16)
     return Calibration(
         ranks=ranks.tolist(),

@@ -96,7 +96,7 @@ def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, leng
     """What methods counted, each in as many windows of a model with `kv_heads` in a layer, under the names of
     `metrics.budgets.reads`: there predicted, here with ties."""
     passes = len(methods) * windows
-    layers, heads = methods[0].shape
+    layers, heads = methods[0].shape or (0, 0)
     read, least, most = (sum(getattr(method, name) for method in methods) for name in ("read", "least", "most"))
     queries, causal = passes * layers * length, passes * layers * (length * (length + 1) // 2)  # of one head a layer
     return {

@@ -1,5 +1,7 @@
 """The smallest cap that changes no position of a text: perplexity against dense by position, cap after cap."""
 
+from typing import Any
+
 import pandas as pd
 
 from ...answer import Worded, doc, record
@@ -40,12 +42,12 @@ def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
     text that calibrated the policy, BadText.
     """
     caps = check_caps(list(CAPS if request.caps is None else request.caps))
-    allowed = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
+    allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy, request.window)
     texts = unseen(context, policy, request.texts or [])
     windows, documents = document_windows(lm, texts, request.window, request.tokens, "text of the sweep")
-    sides = {"documents": units_of(documents), "report": two_sides(documents)}
+    sides: dict[str, Any] = {"documents": units_of(documents), "report": two_sides(documents)}
     rows = sweep(context, lm, windows, policy.budgets, caps, **allowed, **sides)
     about = {"window": windows.shape[1], "seed": request.seed, "kernel": KERNEL, "windows": ids_hash(windows)}
     about |= {"unit": rows[0]["unit"], "bins": BINS}

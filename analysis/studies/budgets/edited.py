@@ -70,6 +70,7 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
     total = int(policy.budgets.sum())
     keys, evicted = cache_keys(policy.budgets, policy.cap, length, lm.num_kv_heads)
     capped = np.minimum(policy.budgets, policy.cap)
+    fixed = np.zeros(capped.shape, dtype=bool) if policy.fixed is None else policy.fixed
     return BudgetMap(
         **reads(policy.budgets, policy.cap, length, lm.num_kv_heads),
         ranks=policy.ranks.tolist(),
@@ -85,9 +86,7 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         policy=facts(base),
         policies=stored_policies(context, lm),
         notes=[CAN_NOT],
-        cells=cells_table(
-            rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=policy.fixed, capped=capped
-        ),
+        cells=cells_table(rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=fixed, capped=capped),
         protocol=protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
     )
 

@@ -9,7 +9,7 @@ from ...commands.budgets import LostKeys
 from ...errors import BadSetting
 from ...groups.words import word_of_tokens
 from ...methods import METHODS
-from ...methods.base import Method
+from ...methods.csa import CSA
 from ...models import Model
 from ...seam.attention import Block, apply
 from ...statistics import forward
@@ -76,7 +76,7 @@ def lost_keys(request: LostKeys, *, context: Context) -> TokenLoss:
 
 
 def lost_at(
-    lm: Model, reading: Reading, number: int, inside: int, method: Method, loss: float, loss_dense: float
+    lm: Model, reading: Reading, number: int, inside: int, method: CSA, loss: float, loss_dense: float
 ) -> tuple[LostToken, pd.DataFrame, pd.DataFrame]:
     """What the query of prediction `inside` in window `number` lost to a method's budgets, all windows of equal length:
     (the token, its keys, its heads)."""
@@ -116,7 +116,8 @@ def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
     """(window, place among its predictions) of a token of the text, or of the largest rise [windows, T - 1]."""
     windows, predicted = rise.shape
     if position is None:
-        return tuple(int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
+        number, inside = np.unravel_index(rise.argmax(), rise.shape)
+        return int(number), int(inside)
     number, inside = divmod(position, predicted + 1)
     if not 0 <= number < windows or inside == 0:
         raise BadSetting(
@@ -125,7 +126,7 @@ def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
     return number, inside - 1
 
 
-def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int) -> tuple[np.ndarray, pd.DataFrame]:
+def _dropped(lm: Model, ids: np.ndarray, query: int, method: CSA, start: int) -> tuple[np.ndarray, pd.DataFrame]:
     """Of one query in dense attention: [L, H, query + 1] the attention to keys outside the largest, and a row per
     head."""
     rows = []

@@ -13,8 +13,7 @@ from ...commands.budgets import ImportPolicy
 from ...corpus import text_hash
 from ...errors import AnalysisError, BadSetting
 from ...files import write_json
-from ...methods import METHODS
-from ...methods.base import Method
+from ...methods.csa import CSA
 from ...metrics.budgets import FLOOR
 from ...models import Model
 from ...runs.stored import POLICY_FORMAT
@@ -44,9 +43,9 @@ class Policy:
         layers, heads = self.budgets.shape
         return {"layers": layers, "heads": heads, "policy": [*self.budgets.ravel().tolist(), int(self.cap)]}
 
-    def method(self, **settings: Any) -> Method:
+    def method(self, **settings: Any) -> CSA:
         """CSA with these budgets."""
-        return METHODS["csa"].build(self.integers, **settings)
+        return CSA.build(self.integers, **settings)
 
     def refuse_seen(self, key: str, name: str) -> None:
         """Errors: BadSetting for a text, by its hash, that calibrated the policy whole."""
@@ -66,7 +65,7 @@ def policy_path(context: Context, model: Model, name: str) -> Path:
 
 def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
     """A policy from its JSON, checked against the model. Errors: BadSetting."""
-    method = METHODS["csa"].build(stored)
+    method = CSA.build(stored)
     method.check(model.lm)
     about = json.loads(stored) if isinstance(stored, str) else stored
     about = {} if isinstance(about, list) else dict(about)

@@ -6,7 +6,7 @@ import pandas as pd
 from ...answer import Answer, doc, record
 from ...commands.budgets import ReadsText
 from ...errors import BadSetting, BadText
-from ...methods import METHODS
+from ...methods.csa import CSA
 from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from ...metrics.quality import BINS
 from ...models import Model
@@ -119,6 +119,6 @@ def _lost(
     window, inside = (int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
     if rise[window, inside] <= 1e-6:  # rounding
         return None
-    method = METHODS["csa"](budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
+    method = CSA(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
     lost, _, _ = lost_at(lm, reading, scored[window], inside, method, losses[window, inside], dense[window, inside])
     return vars(lost)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from ...methods.magicpig import SLACK, MagicPIG
 from ...metrics.intervals import BLOCKS, interval
 from ...statistics import attention_inputs
 from ...statistics.states import States, attention_states
-from ..context import Context, check_seed, protocol, read
+from ..context import Context, protocol, read
 from ..groups.routers import memberships, named_top, router_facts, router_for
 
 TOKENS = 512  # of the text: pairs of tokens are held
@@ -78,7 +79,6 @@ class PitfallsShown(Answer):
     by_chance: dict[str, float] = doc("one or two tables -> how likely a key at a right angle to the query is found")
     router: dict[str, Any] = doc("the router's name, sizes and how it was made")
     notes: list[str] = doc("how much of the text was read")
-    sentence: str = doc("both in words")
 
 
 @torch.no_grad()
@@ -87,7 +87,6 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
     router's groups, the model's queries and keys and unit-normal values; and what MagicPIG finds when one hash table
     is enough and when two must agree. Errors: BadSetting, BadText.
     """
-    check_seed(request.seed)
     lm = context.model(request.model)
     if (top := named_top(request.router) or 1) != 1:
         raise BadSetting(f"The router {request.router} puts a token into {top} groups: choose one with 1 group each.")
@@ -110,27 +109,19 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
         ways.append(merges(query, key, value, in_groups, focus_router.window, of_layer.scaling))
         for name, values in _found(of_layer, pig, draw).items():
             heads[name] += values
-    rows = [_rule(name, heads[name]) for name, _, _ in RULES]
-    merged = {
-        name: Merged(
-            cosine=float(np.mean([way[name]["cosine"] for way in ways])),
-            lowest=min(way[name]["lowest"] for way in ways),
-            error=max(way[name]["error"] for way in ways),
-        )
-        for name in ways[0]
-    }
-    empty, chance = empty_row(request.seed), by_chance()
+    table = pd.DataFrame(ways).stack().apply(pd.Series)  # (layer, way) -> cosine, lowest, error
+    of_way = table.groupby(level=1, sort=False)
+    merged = of_way.agg({"cosine": "mean", "lowest": "min", "error": "max"})
     settings = {"window": len(ids), "seed": request.seed, "router": request.router}
     settings["kernel"] = f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits"
     settings["command"] = commandline("pitfalls", request.arguments | {"text": "TEXT", "model": lm.name})
     return PitfallsShown(
-        merges=merged,
-        empty=empty,
-        rows=rows,
-        by_chance=chance,
+        merges={way: Merged(**row) for way, row in merged.to_dict("index").items()},
+        empty=empty_row(request.seed),
+        rows=[_rule(name, heads[name]) for name, _, _ in RULES],
+        by_chance=by_chance(),
         router=router_facts(request.router, focus_router),
         notes=[f"The first {len(ids):,} tokens of the text."],
-        sentence=sentence(empty, merged, rows, chance),
         protocol=protocol("pitfalls", lm, request.text, len(ids), **settings),
     )
 
@@ -205,20 +196,3 @@ def _rule(name: str, heads: list[tuple]) -> HashRule:
         over = interval(values, fewest=BLOCKS)
         numbers |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
     return HashRule(rule=name, heads=len(heads), **numbers)
-
-
-def sentence(empty: EmptyRow, merged: dict[str, Merged], rows: list[HashRule], chance: dict[str, float]) -> str:
-    """Both pitfalls in two sentences."""
-    two_tables, one_table = rows[:2]
-    kernel = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
-    if empty.wrong:
-        kernel = (
-            f"torch's flash kernel says {empty.lse:g} for a row that reads nothing, where minus infinity is right: a "
-            f"merge that believes it is wrong by {empty.error:.2f}."
-        )
-    return (
-        f"{kernel} Taking the overlap away gives a cosine of {merged['subtraction'].cosine:.3f} to the definition, "
-        f"disjoint parts {merged['disjoint'].cosine:.6f}. One hash table finds {one_table.found:.0%} of the far pairs "
-        f"and two find {two_tables.found:.0%}; at cosine 0, by chance alone, one finds {chance['one']:.1%} and two "
-        f"find {chance['two']:.1%}."
-    )

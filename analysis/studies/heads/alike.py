@@ -1,6 +1,7 @@
 """Which heads read like one head: all others by how alike their attention is, at queries spread over a window."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,7 @@ def alike(request: Alike, *, context: Context) -> AlikeHeads:
     table = pd.DataFrame([(*cell, *of_cell) for cell, of_cell in ends.items()], columns=COLUMNS)
     listed = table.sort_values("likeness", ascending=False, kind="stable", ignore_index=True).head(request.top)
     count = sum(len(ids) for _, ids in windows)
-    about = {"layer": layer, "head": head, "part": request.part, "window": count}
+    about: dict[str, Any] = {"layer": layer, "head": head, "part": request.part, "window": count}
     about |= {"without_first": request.without_first, "kernel": KERNEL}
     even_likeness = float(np.mean(even))
     sentence = "The model has no other head."

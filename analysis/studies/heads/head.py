@@ -2,6 +2,7 @@
 numbers query by query."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,13 @@ def head(request: Head, *, context: Context) -> OneHead:
         pooling += " together."
     queries = measured.queries()
     queries["position"] += offset
-    about = {"layer": layer, "head": head, "part": request.part, "mass": request.mass, "near": request.window}
+    about: dict[str, Any] = {
+        "layer": layer,
+        "head": head,
+        "part": request.part,
+        "mass": request.mass,
+        "near": request.window,
+    }
     about |= {"window": length, "without_first": request.without_first, "kernel": KERNEL}
     return OneHead(
         layer=layer,
@@ -104,13 +111,15 @@ def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tup
     """Rows and columns of the exact tile. Errors: BadSetting."""
     if rows is None and columns is None:
         return None
+    sides = []
     for edges in (rows, columns):
         if edges is None or len(edges) != 2 or not 0 <= edges[0] < edges[1] <= length or edges[1] - edges[0] > SIDE:
             raise BadSetting(
                 f"An exact tile has rows and columns as [first, past the last] within 0 to {length:,}, at most {SIDE} "
                 f"of each, and {rows} and {columns} were given."
             )
-    return slice(*rows), slice(*columns)
+        sides.append(slice(*edges))
+    return sides[0], sides[1]
 
 
 def _cell(length: int) -> int:
@@ -126,7 +135,9 @@ def _stream(
     length, cell = len(ids), _cell(len(ids))
     cells = -(-length // cell)
     pattern, row = np.zeros((cells, cells)), np.zeros(length, np.float32)
-    exact = np.zeros((tile[0].stop - tile[0].start, tile[1].stop - tile[1].start), np.float32) if tile else None
+    exact, (down, across) = None, tile or (slice(0, 0), slice(0, 0))
+    if tile:
+        exact = np.zeros((down.stop - down.start, across.stop - across.start), np.float32)
     measured.begin(torch.from_numpy(np.asarray(ids)).long()[None], torch.ones(1, length, dtype=torch.bool))
     for start, stop in query_blocks(length, BLOCK_VALUES):
         scores = states.scores(head, start, stop).cpu()
@@ -141,9 +152,9 @@ def _stream(
         if start <= query < stop:
             row[:stop] = weights[query - start]
         if exact is not None:
-            inside = (places >= tile[0].start) & (places < tile[0].stop)
-            values = weights[inside, tile[1]]
-            exact[places[inside] - tile[0].start, : values.shape[1]] = values
+            inside = (places >= down.start) & (places < down.stop)
+            values = weights[inside][:, across]
+            exact[places[inside] - down.start, : values.shape[1]] = values
     pattern /= np.bincount(np.arange(length) // cell)[:, None]
     arrays = {"pattern": pattern.astype(np.float32), "row": row}
     return arrays | ({} if exact is None else {"tile": exact})
@@ -187,7 +198,7 @@ def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
     measured, numerics = head_statistics(context, lm, reading, *options)
     heads, chance, exact = measured.table(), measured.chance(), numerics.table()
     heads["label"] = head_labels(heads, chance)
-    about = {"seed": request.seed, "mass": request.mass, "near": request.window}
+    about: dict[str, Any] = {"seed": request.seed, "mass": request.mass, "near": request.window}
     about |= {"without_first": request.without_first, "kernel": "streamed statistics"}
     return HeadStatistics(
         rows=heads[["layer", "head", *CORE]].to_dict("records"),

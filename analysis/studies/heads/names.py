@@ -200,6 +200,8 @@ def _cell(row: dict) -> Cell:
 def _judged(rises: np.ndarray, rivals: float | None) -> dict:
     """A rise [B] with its interval beside that of others, and whether it confirms."""
     spread = interval(rises)
+    # At least five texts are made, so there is an interval.
+    assert spread.low is not None and spread.mean is not None
     confirms = spread.low > 0 and spread.mean > (rivals or 0.0)
     numbers = {"rise": spread.mean, "low_rise": spread.low, "high_rise": spread.high, "others_rise": rivals}
     return numbers | {"verdict": CONFIRMED if confirms else NOT}

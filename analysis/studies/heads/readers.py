@@ -1,5 +1,7 @@
 """Who reads a token: for every head the later token that gives it most; and for one head, both ways for every token."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
@@ -120,7 +122,7 @@ def head_tokens(request: HeadTokens, *, context: Context) -> HeadBothWays:
     for name, share in (("key", "given"), ("reader", "received")):
         table[share] = arrays[share][:, 0]
         table[name] = np.where(table[share] > 0, window.offset + arrays[f"{name}s"][:, 0], -1)
-    about = {"layer": request.layer, "head": request.head, "part": request.part, "window": length}
+    about: dict[str, Any] = {"layer": request.layer, "head": request.head, "part": request.part, "window": length}
     about |= {"without_first": request.without_first, "kernel": KERNEL}
     return HeadBothWays(
         offset=window.offset,

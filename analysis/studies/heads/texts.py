@@ -143,7 +143,7 @@ def _read(context: Context, lm: Model, document: Document) -> Tensors:
 
 def _spread(values: np.ndarray, read: list[Tensors]) -> pd.DataFrame:
     """Mean over all queries and tenths of those drawn, [Q, L, H, 9]."""
-    sums, counts = (sum(tensors[name].numpy()[:, :-1] for tensors in read) for name in ("sums", "counts"))
+    sums, counts = (np.sum([tensors[name].numpy()[:, :-1] for tensors in read], axis=0) for name in ("sums", "counts"))
     steps = range(0, 101, TENTHS)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = sums / counts

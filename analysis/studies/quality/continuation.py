@@ -79,7 +79,8 @@ def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
     def followed(candidate: Candidate, turn: Turn) -> list[Followed]:
         return [follow(lm, candidate.method, torch.as_tensor(ids), texts.prefix, turn) for ids in texts.windows]
 
-    rows, tables, notes = [], [], []
+    rows: list[Continued] = []
+    tables, notes = [], []
     for place, turn in enumerate(turns):
         for index, candidate in enumerate(chosen):
             context.progress((place + index / len(chosen)) / len(turns), f"{candidate.label}, {turn.setting}")
@@ -99,7 +100,7 @@ def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         losses=pd.concat(tables, ignore_index=True),
         protocol=protocol(
-            "continuation", lm, request.texts[0], texts.windows.size, **texts.about, **asked_for, kernel=KERNEL
+            "continuation", lm, texts.about["texts"][0], texts.windows.size, **texts.about, **asked_for, kernel=KERNEL
         ),
     )
 
@@ -111,7 +112,7 @@ def _chosen(context: Context, lm: Model, request: Continuation) -> list[Candidat
         methods = [{"name": candidate.name} for candidate in candidates(context, lm, None, ("memory",))]
     specs: list[dict] = [{"name": "dense"}]
     for spec in methods:
-        if request.ratios and "ratio" in getattr(METHODS.get(spec.get("name")), "__dataclass_fields__", ()):
+        if request.ratios and "ratio" in getattr(METHODS.get(spec.get("name", "")), "__dataclass_fields__", ()):
             settings = spec.get("settings") or {}
             specs += [spec | {"settings": settings | {"ratio": ratio}} for ratio in request.ratios]
         elif spec.get("name") != "dense":

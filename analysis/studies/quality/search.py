@@ -115,7 +115,7 @@ def search(request: Search, *, context: Context) -> Searched:
         sentence=_sentence(chosen, rows, tied, request),
         notes=notes,
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
-        protocol=protocol("search", lm, request.texts[0], texts.windows.size, **texts.about, kernel=kernel),
+        protocol=protocol("search", lm, texts.about["texts"][0], texts.windows.size, **texts.about, kernel=kernel),
     )
 
 
@@ -139,7 +139,7 @@ def search_part(method: dict, places: list[int], *, context: Context, **search: 
     reader = _reader(Search(**search), context)
     measured = reader.measure(context, arm(context, reader.lm, method).candidate, places)
     tokens = len(places) * reader.texts.about["window"]
-    return SearchPart(**measured, protocol=protocol(PART, reader.lm, reader.request.texts[0], tokens))
+    return SearchPart(**measured, protocol=protocol(PART, reader.lm, reader.texts.about["texts"][0], tokens))
 
 
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:

@@ -4,6 +4,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from ...answer import Answer, doc, record
 from ...commands.routing import RouteAt
@@ -85,7 +86,13 @@ def routed(context: Context, text: str) -> list[Request]:
     """The first requests of the page on routing: the stored curves, and the last token of the text's first window in
     the head where GWR linear finds most."""
     calibrated = stored_curves(context, context.model("demo")).about["date"]
-    curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
+    curves: dict[str, Any] = {
+        "model": "demo",
+        "visited": None,
+        "min_distance": None,
+        "sinks": None,
+        "partition": "raw keys",
+    }
     curves |= {"text": "", "made": calibrated}
     numbers = route_at(RouteAt(**curves), context=context).numbers
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])

@@ -36,11 +36,16 @@ def fetch(request: Fetch, *, context: Context) -> Result:
             f"{offered.name} takes {spell_bytes(missing)} and {spell_bytes(free)} are free on the disk of {existing}: "
             "choose a smaller model, or make room."
         )
-    download = {"repo_id": offered.name, "cache_dir": str(folder.parent)}
-    download |= {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
-    quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}}
-    command = [sys.executable, "-c", FETCH, json.dumps(download)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **quiet) as process:
+    patterns = {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
+    download = json.dumps({"repo_id": offered.name, "cache_dir": str(folder.parent), **patterns})
+    with subprocess.Popen(
+        [sys.executable, "-c", FETCH, download],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"},
+    ) as process:
         try:
             while process.poll() is None:
                 arrived = min(_held(folder), offered.size)
@@ -50,7 +55,7 @@ def fetch(request: Fetch, *, context: Context) -> Result:
                 time.sleep(LOOK)
         finally:
             process.kill()
-        last_line = (process.stderr.read().strip().splitlines() or ["it was ended"])[-1]
+        last_line = (process.communicate()[1].strip().splitlines() or ["it was ended"])[-1]
     if process.returncode:
         raise BadModel(
             f"{offered.name} could not be downloaded ({last_line[:160]}): try again, and it goes on where it was."

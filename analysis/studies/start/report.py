@@ -4,6 +4,7 @@ import html
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -39,9 +40,10 @@ def report(request: Report, *, context: Context) -> WrittenReport:
     path, seed = Path(request.output), request.seed
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
         raise BadSetting(f"{request.output} cannot be written: name an .html file in a folder that exists.")
-    common = {"model": request.model, "text": request.text, "router": request.router}
+    common: dict[str, Any] = {"model": request.model, "text": request.text, "router": request.router}
     first = start(Start(**common, min_distance=request.min_distance), context=context)
-    far = pairs(Pairs(**common, min_distance=first.min_distance, top=PAIRS, seed=seed), context=context)
+    distant = common | {"min_distance": first.min_distance, "top": PAIRS, "seed": seed}
+    far = pairs(Pairs(**distant), context=context)
     contents = groups(Groups(**common, seed=seed), context=context)
     page = _page(*context.text(request.text), first, far, contents)
     try:

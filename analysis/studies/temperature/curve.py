@@ -10,6 +10,7 @@ from ...answer import Worded, doc, record
 from ...claims import Comparison
 from ...commands.temperature import TemperatureCurve
 from ...methods import METHODS
+from ...methods.focal import Focal
 from ...metrics.intervals import holm
 from ...metrics.paired import perplexity_change
 from ...metrics.quality import BINS, position_bins
@@ -44,7 +45,7 @@ class Curve:
         name = f"layers at {', '.join(f'{value:g}' for value in by_layer)}" if t is None else f"temperature {t:g}"
         losses = self.dense
         if set(temperatures) != {1.0}:
-            losses = window_losses(self.lm, self.ids, METHODS["focal"](by_layer=temperatures), self.report, name)
+            losses = window_losses(self.lm, self.ids, Focal(by_layer=temperatures), self.report, name)
         change = perplexity_change(losses, self.dense, self.documents)
         row = {"perplexity": math.exp(losses.mean()), **columns(Difference, change)}
         return row | {"p": change.p, "state": change.state}, losses

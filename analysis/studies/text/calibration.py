@@ -2,6 +2,7 @@
 one to be measured on.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,13 @@ def split_texts(context: Context, texts: list[str], against: list[str] | None) -
         name = stored[0][0]
         first, second = halves(stored[0][1])
         return Split([(name, first)], [(name, second)], True)
-    refuse_shared(split.calibrate, split.measure)
+    for (name, text), (inner_name, inner) in itertools.product(split.measure, split.calibrate):
+        if text.strip() in inner or inner.strip() in text:
+            both = name if name == inner_name else f"{inner_name} and {name}"
+            raise BadSetting(
+                f"{both} would both calibrate and measure, and a policy must not be measured on what it was calibrated "
+                "on: give another text."
+            )
     return split
 
 
@@ -64,20 +71,11 @@ def split_corpus(context: Context, corpus: str, texts: list[str]) -> Split:
     folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
     sides = texts_of(folder, context)
     names = f"{folder.name}", f"held-out {folder.name}"
-    named = zip(names, sides, strict=True)
-    return Split(*([(f"{name} {number + 1}", text) for number, text in enumerate(side)] for name, side in named))
-
-
-def refuse_shared(calibrate: list[tuple[str, str]], measure: list[tuple[str, str]]) -> None:
-    """Errors: BadSetting when a text, or one that holds it, stands on both sides."""
-    for name, text in measure:
-        for inner_name, inner in calibrate:
-            if text.strip() in inner or inner.strip() in text:
-                both = name if name == inner_name else f"{inner_name} and {name}"
-                raise BadSetting(
-                    f"{both} would both calibrate and measure, and a policy must not be measured on what it was "
-                    "calibrated on: give another text."
-                )
+    train, held_out = (
+        [(f"{name} {number}", text) for number, text in enumerate(side, 1)]
+        for name, side in zip(names, sides, strict=True)
+    )
+    return Split(train, held_out)
 
 
 def split(train: list[str], held_out: list[str]) -> tuple[list[tuple[str, str]], ...]:
@@ -95,11 +93,9 @@ def halves(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def whole_windows(
-    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, role: str = "calibration text"
-) -> np.ndarray:
+def whole_windows(model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int) -> np.ndarray:
     """The windows of `document_windows` alone."""
-    return document_windows(model, texts, window, tokens, role)[0]
+    return document_windows(model, texts, window, tokens)[0]
 
 
 def document_windows(
@@ -113,7 +109,8 @@ def document_windows(
     check_range("A window of text", window, 8, model.max_positions)
     check_range("The number of tokens", tokens, 8, 1 << 24)
     size = window or longest_window(model, texts)
-    count, candidates = max(1, tokens // max(size, 1)), []
+    count = max(1, tokens // max(size, 1))
+    candidates: list[tuple[np.ndarray, int]] = []
     first = _evenly(len(texts), count)
     for chosen, per_text in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
         if size >= 8 and len(candidates) < count:  # again from all texts where the chosen ones are too short

@@ -134,6 +134,7 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
     domain named as itself. Errors: BadSetting, BadText.
     """
     folder = Path(corpus)
+    available: dict[str, mixture.Domain | None]
     available = {domain.name: domain for domain in mixture.MIXTURE if mixture.split_in(folder / domain.folder)}
     available |= {WEB: None} if (folder / WEB_FILE).is_file() else {}
     if not available:
@@ -142,10 +143,11 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
     documents = {}
     for name in chosen(rows, list(available), "domain"):
         context.progress(0.0, f"reading {name}")
-        if name == WEB:
+        domain = available[name]
+        if domain is None:
             documents[name] = web_texts(folder / WEB_FILE)
             continue
-        train, valid = (list(mixture.documents(folder, available[name], split)) for split in ("train", "valid"))
+        train, valid = (list(mixture.documents(folder, domain, split)) for split in ("train", "valid"))
         held_out = list(dict.fromkeys(valid))
         documents[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
     return documents

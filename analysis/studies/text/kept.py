@@ -27,13 +27,10 @@ class Readings:
     else `decides` over their numbers, as tensors or plain values.
 
     The last one of each kind stays in memory; with a store all lie in its folder `readings`, KEPT_BYTES of them.
-    `folder`: one that somebody named instead, where all stay.
     """
 
-    def __init__(
-        self, context: Context, model: Model, windows: Iterable[np.ndarray], folder: Path | None = None
-    ) -> None:
-        self._context, self._folder = context, folder
+    def __init__(self, context: Context, model: Model, windows: Iterable[np.ndarray]) -> None:
+        self._context = context
         about = (VERSION, model.revision, str(model.dtype), str(model.device), model.lm.get_memory_footprint())
         self._digest = _hashed(hashlib.sha256(repr(about).encode()), windows)
 
@@ -68,8 +65,7 @@ class Readings:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with write_whole(path) as place:
                     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, place)
-                if self._folder is None:
-                    _bound(path.parent)
+                _bound(path.parent)
         return tensors
 
     def _key(self, kind: str, decides: list) -> str:
@@ -79,8 +75,7 @@ class Readings:
 
     def _path(self, key: str) -> Path | None:
         store = self._context.store
-        folder = self._folder or (store and store.root / FOLDER)
-        return folder and folder / f"{key}.safetensors"
+        return store.root / FOLDER / f"{key}.safetensors" if store else None
 
 
 def _hashed(digest: "hashlib._Hash", values: Iterable) -> "hashlib._Hash":

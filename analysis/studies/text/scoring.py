@@ -1,13 +1,13 @@
 """Scoring a text under methods: whole windows, the dense pass that all are compared with, and each token's losses."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ...corpus import MAX_WINDOWS, Tokens, tokenize
+from ...corpus import MAX_WINDOWS, tokenize
 from ...errors import BadSetting, BadText
 from ...methods import METHODS
 from ...methods.base import Method
@@ -78,8 +78,8 @@ def _cut(context: Context, model: Model, key: str, window: int | None, long_text
             "window."
         )
     columns = {column.name: getattr(tokens, column.name) for column in fields(tokens)}
-    scored = Tokens(**{name: v if isinstance(v, int) else v[: count * window] for name, v in columns.items()})
-    notes = []
+    lists = {name: v[: count * window] for name, v in columns.items() if not isinstance(v, int)}
+    scored, notes = replace(tokens, **lists), []
     if count > 1:
         notes.append(f"{count:,} windows of {window:,} tokens are scored, and no attention crosses a window's edge.")
     if scored.shown < tokens.total:
@@ -109,8 +109,8 @@ def score(
             compared[label].append(compare(reference, logits, window[1:].to(logits.device)))
     scored = dict.fromkeys(methods, dense.scored)
     for label, method in sparse.items():
-        columns = zip(*compared[label], strict=True)
-        scored[label] = Scored(*map(np.stack, columns), reads=counters[label].reads(method))
+        losses, kl, same = map(np.stack, zip(*compared[label], strict=True))
+        scored[label] = Scored(losses, kl, same, counters[label].reads(method))
     return dense.scored, scored
 
 

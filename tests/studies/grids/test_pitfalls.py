@@ -55,11 +55,9 @@ def test_the_bundled_model_shows_both(context):
     two, one, mixed = result.tables["rows"].to_dict("records")
     assert one["found"] > 2 * two["found"] and one["found"] == mixed["found"] and mixed["ratio"] > 5
     assert two["found_low"] <= two["found"] <= two["found_high"] and two["heads"] == 48
-    assert "says 0 for a row that reads nothing" in result.numbers["sentence"]
     chance = result.numbers["by_chance"]
     for name, least in (("one", 1), ("two", 2)):
         assert chance[name] == pytest.approx(collisions(0.0, 10, 150, least), rel=1e-6)
-        assert f"{chance[name]:.1%}" in result.numbers["sentence"], "README's finding 7 names this command"
     json.dumps(result.numbers, allow_nan=False)
     told = result.numbers["protocol"]
     assert told["versions"]["torch"] == torch.__version__ and told["command"].startswith("python -m analysis pitfalls")

@@ -172,7 +172,7 @@ def test_documents_are_the_units(follows):
     [
         ({"prefix": 60}, "The length of the prefix"),
         ({"cuts": 0}, "cuts"),
-        ({"ratios": [1.5]}, "ratio is 1.5"),
+        ({"ratios": [1.5]}, "is 1.5"),
         ({"texts": []}, "At least one text"),
         ({"texts": ["too short"]}, "tokens and one window needs"),
     ],

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from app.tour.story import STORY
 
+from analysis.commands import request
 from analysis.corpus import sample_texts, text_hash
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
@@ -13,7 +13,9 @@ from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path
 from analysis.studies.start.examples import ASKED, FOLDER, opened, requests, wanted
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
+from app.selection.look import TOUR_STEPS
 from app.selection.sparsify import SOFTMAX
+from app.tour.steps import STORY
 
 WORTH = ASKED["worth"]
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
@@ -52,13 +54,14 @@ def test_heads_and_temperature_open_with_the_head_that_reads_farthest(store):
 
 def test_every_step_of_the_tour_opens_at_once(store):
     """Its requests are those that the examples are made of, and its two places are a pair of the finder."""
-    texts = [text_hash(text) for _, text in sample_texts().values()]
-    steps = STORY.requests(texts[STORY.sample])
-    for step, (verb, arguments) in steps.items():
-        run = store.find(verb, arguments)
+    text = text_hash(list(sample_texts().values())[STORY.sample][1])
+    steps = {step: STORY.request(step, text) for step in TOUR_STEPS}
+    for step, asked in steps.items():
+        run = store.find(asked)
         assert run is not None and run.example, f"{step} is not stored: python -m analysis examples"
-    assert {"head", "sharpen"} <= {name for name, step in steps.items() if step in opened(texts[STORY.sample])}
-    assert store.find(*steps["head"]).array("row").argmax() == STORY.key
+    made = [request(verb, arguments) for verb, arguments in opened(text)]
+    assert steps["head"] in made and steps["sharpen"] in made
+    assert store.find(steps["head"]).array("row").argmax() == STORY.key
 
 
 @pytest.mark.parametrize("shape", ASKED["shapes"])
