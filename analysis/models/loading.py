@@ -12,13 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ..errors import BadModel, BadSetting, TooLarge
 from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from ..seam.layers import (
-    attention_modules,
-    bypasses_attention_interface,
-    causal_class,
-    shape_of,
-    stock_attention,
-)
+from ..seam.layers import attention_modules, bypasses_attention_interface, causal_class, shape_of, stock_attention
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
@@ -28,7 +22,6 @@ logging.set_verbosity_error()  # what transformers would print about a repositor
 
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
-WHERE = {SPREAD: "all devices together"}
 RANDOM = "The weights are random: only time and memory measured with this model mean something."
 
 
@@ -146,6 +139,7 @@ def load_model(
     """
     if isinstance(name, PreTrainedModel):
         refuse_family(name.config)
+        # Refuses what cannot be followed layer by layer.
         attention_modules(name)
         check(name.config)
         label = Path(name.config.name_or_path or name.config.model_type).name
@@ -208,22 +202,15 @@ def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, devi
         return
     number_format = precision if precision in BITS else str(kind)[6:]
     parameters = needed * 8 // (BITS.get(precision) or 8 * kind.itemsize)
-    smaller = [
-        (format_name, weight_bytes(parameters, torch.bfloat16, format_name)) for format_name in ("bfloat16", "8bit")
-    ]
-    offer = next(
-        (f"{format_name} takes {size / 1e9:,.1f} GB" for format_name, size in smaller if size <= 0.9 * free), None
-    )
+    offer = ""
+    for smaller in ("8bit", "bfloat16"):  # the more exact one where both fit
+        if (size := weight_bytes(parameters, torch.bfloat16, smaller)) <= 0.9 * free:
+            offer = f"{smaller} takes {size / 1e9:,.1f} GB, or "
+    place = "all devices together" if device == SPREAD else device
     raise TooLarge(
         f"{name} needs {needed / 1e9:,.1f} GB for its weights in {number_format} and {free / 1e9:,.1f} GB are free on "
-        f"{WHERE.get(device, device)}: {f'{offer}, or ' if offer else ''}choose a smaller model, or a machine with "
-        "more memory."
+        f"{place}: {offer}choose a smaller model, or a machine with more memory."
     )
-
-
-def parameter_count(config: PreTrainedConfig) -> int:
-    """Parameters of the model a configuration describes. BadModel for an absurd one."""
-    return count_parameters(laid_out(config))
 
 
 def count_parameters(lm: PreTrainedModel) -> int:

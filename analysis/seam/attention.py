@@ -22,7 +22,7 @@ from ..kernels import Plan
 from ..kernels.scoring import Scoring
 from .arguments import Entering
 from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of
-from .calls import MASKED, Attended, Block, Call, Prompt, Ran, only_masked
+from .calls import MASKED, Attended, Block, Call, Ran, only_masked
 from .hooks import Hooks
 from .layers import attention_modules, stock_attention
 from .reference import Reading, Watch, by_blocks, refuse
@@ -125,11 +125,7 @@ def _attention(
     state.calls += 1
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])
-    scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
-    if state.past == 0:
-        states = (x[:, :, :length] for x in (query, key, value))  # a static cache is longer than its text
-        state.method.prefill(Prompt(state.layer, *states, state.first, module, state.tables, scoring))
-    query = state.scaled(module, query, key)
+    query, scoring = state.begin(module, query, key, value, scaling, softcap)
     if state.method.dense and state.watch is None and softcap is None:
         state.note(length, "torch dense", "Everything is read.")
         out = _dense_kernel(query, key, value, attention_mask, dropout, scoring.factor)

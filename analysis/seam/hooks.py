@@ -1,6 +1,5 @@
 """The hooks through which a method changes what a model reads, in the order in which the seam calls them."""
 
-import inspect
 import warnings
 from typing import Any, ClassVar
 
@@ -41,9 +40,6 @@ class Hooks:
                 setattr(cls, hook, vars(cls)[former])
             elif hook in vars(cls):
                 setattr(cls, former, vars(cls)[hook])  # for `super().keep(block)` in a class that uses former names
-        if inspect.isfunction(former_first := vars(cls).get("first_layer")):
-            warnings.warn(f"{cls.__name__}.first_layer is a property now.", DeprecationWarning, stacklevel=2)
-            setattr(cls, "first_layer", property(former_first))  # noqa: B010 (a class attribute of another type)
 
     def check(self, lm: Any) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""

@@ -13,7 +13,7 @@ from ..errors import BadModel
 from ..kernels.scoring import Scoring, at_least_float32
 from .arguments import Entering
 from .cache import TokenMemory, past_length
-from .calls import Block
+from .calls import Block, Prompt
 from .hooks import Hooks
 
 CHOSEN = ("indices", "block_indices")  # keyword arguments in which models hand over what their own indexer chose
@@ -47,15 +47,23 @@ class Reading:
             self.memory.extend(self.layer, features, self.past)
         return features
 
-    def scaled(self, module: Any, query: Tensor, key: Tensor) -> Tensor:
-        """The queries [B, H, n, D] as they meet the keys [B, G, Tk, D]; the method sees the new ones of both first."""
+    def begin(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, softcap: float | None
+    ) -> tuple[Tensor, Scoring]:
+        """The queries [B, H, n, D] as they meet the keys [B, G, Tk, D], and how scores are made of them. The method
+        sees a whole text first, then the new ones of both."""
         length = query.shape[2]
+        scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
+        if self.past == 0:
+            # a static cache is longer than its text
+            states = (x[:, :, :length] for x in (query, key, value))
+            self.method.prefill(Prompt(self.layer, *states, self.first, module, self.tables, scoring))
         start = min(self.past, key.shape[2] - length)  # a static cache is longer than its text, a sliding one shorter
         new = key[:, :, start : start + length]
         encoded = self.method.encode_tokens(self.layer, query, new, self.past, module, self.tables)
         if encoded is not None:
             self.memory.extend(self.layer, encoded, self.past)
-        return self.method.scale_queries(self.layer, query, self.of_tokens(length))
+        return self.method.scale_queries(self.layer, query, self.of_tokens(length)), scoring
 
     def of_tokens(self, queries: int) -> Tensor | None:
         """[B, past + queries, ...]: what the method remembers of all tokens up to the last query."""

@@ -6,7 +6,10 @@ perplexity is the size of the vocabulary. So weights are read once at loading, t
 measured after every module, and each later one where the layers end.
 """
 
+from typing import Any
+
 import torch
+from torch import Tensor, nn
 
 from ..errors import BadModel, BadText
 
@@ -16,50 +19,44 @@ PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @torch.no_grad()
-def check_weights(lm: torch.nn.Module, name: str) -> None:
+def check_weights(lm: nn.Module, name: str) -> None:
     """Raise BadModel where weights are not finite, or too large to be squared."""
-    for tensor, weights in lm.named_parameters():
-        if weights.numel() and type(weights.data) is torch.Tensor and weights.dtype in PLAIN and not weights.is_meta:
-            low, high = torch.aminmax(weights)  # one reading, nothing is copied; NaN comes through
+    for place, weights in lm.named_parameters():
+        if weights.numel() and type(weights.data) is Tensor and weights.dtype in PLAIN and not weights.is_meta:
+            # one reading, nothing is copied; NaN comes through
+            low, high = torch.aminmax(weights)
             size = float(torch.maximum(-low, high))
             if not size < LARGEST:
-                raise BadModel(
-                    f"The weights of {name} hold {_too_large(size)} in {tensor}: fetch them again, or choose another "
-                    "model."
-                )
+                finite = f"values of {size:.0e}, whose squares overflow float32," if size < torch.inf else ""
+                what = f"{finite or 'NaN or infinity'} in {place}"
+                raise BadModel(f"The weights of {name} hold {what}: fetch them again, or choose another model.")
 
 
-def _too_large(size: float) -> str:
-    return f"values of {size:.0e}, whose squares overflow float32," if size < torch.inf else "NaN or infinity"
-
-
-def _rows(lm: torch.nn.Module) -> int:
-    return lm.get_input_embeddings().num_embeddings
-
-
-def check_tokens(lm: torch.nn.Module, tokenizer, name: str) -> None:
+def check_tokens(lm: nn.Module, tokenizer: Any, name: str) -> None:
     """Raise BadModel where an ordinary token has no row in the embedding. Added ones without are usual: Gemma 3 reads
     text with a tokenizer that names an image."""
-    added = tokenizer.added_tokens_decoder
-    beyond = max((token for token in tokenizer.get_vocab().values() if token not in added), default=0)
-    if beyond >= _rows(lm):
+    added, rows = tokenizer.added_tokens_decoder, lm.get_input_embeddings().num_embeddings
+    last = max((token for token in tokenizer.get_vocab().values() if token not in added), default=0)
+    if last >= rows:
         raise BadModel(
-            f"The tokenizer of {name} has tokens up to {beyond:,} and its embedding {_rows(lm):,} rows: they do not "
-            "belong together, so fetch both again or choose another model."
+            f"The tokenizer of {name} has tokens up to {last:,} and its embedding {rows:,} rows: they do not belong "
+            "together, so fetch both again or choose another model."
         )
 
 
-def watch(lm: torch.nn.Module, tokenizer, name: str) -> None:
+def watch(lm: nn.Module, tokenizer: Any, name: str) -> None:
     """From now on a pass ends with a sentence where its text has a token without a row (BadText), or where what leaves
     the last layer is not finite (BadModel). For a model that was loaded here, not one that somebody else holds."""
-    if max(tokenizer.added_tokens_decoder, default=0) >= _rows(lm):  # else nothing is asked, which waits for the device
-        lm.get_input_embeddings().register_forward_pre_hook(_refuse_tokens)
+    embedding = lm.get_input_embeddings()
+    # else nothing is asked, which would wait for the device
+    if max(tokenizer.added_tokens_decoder, default=0) >= embedding.num_embeddings:
+        embedding.register_forward_pre_hook(_refuse_tokens)
     places = lm.base_model.named_modules()
-    first = [module.register_forward_hook(_Length(name, place)) for place, module in places if place]
+    first = [module.register_forward_hook(_Length(name, place), with_kwargs=True) for place, module in places if place]
     lm.base_model.register_forward_hook(_End(name, first), with_kwargs=True)
 
 
-def _refuse_tokens(module: torch.nn.Embedding, args: tuple) -> None:
+def _refuse_tokens(module: nn.Embedding, args: tuple) -> None:
     if args and args[0].numel() and (largest := int(args[0].max())) >= module.num_embeddings:
         raise BadText(
             f"The text holds the token {largest:,} and the model has {module.num_embeddings:,}: take this token, "
@@ -67,49 +64,40 @@ def _refuse_tokens(module: torch.nn.Embedding, args: tuple) -> None:
         )
 
 
-class _Hook:
-    """A forward hook that looks at what leaves a module. Training looks at its own loss, so a copy has none."""
+class _Length:
+    """In the first pass: whether the length of the first vectors that leave a module is more than float32 can hold, as
+    a norm takes it. A copy of a model has no such hook: a training looks at its own loss."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, about: Any) -> None:
+        self.name, self.about = name, about
 
-    def __deepcopy__(self, memo: dict):
+    def __deepcopy__(self, memo: dict) -> Any:
         return lambda *given: None
 
-
-class _Length(_Hook):
-    """In the first pass: whether the length of the first vectors is more than float32 can hold, as a norm takes it."""
-
-    def __init__(self, name: str, place: str) -> None:
-        super().__init__(name)
-        self.place = place
-
-    def __call__(self, module, args, output) -> None:
-        value = output[0] if isinstance(output, tuple) else output
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
-            length = torch.linalg.vector_norm(value.detach()[..., :PROBE, :], dtype=torch.float32)
-            if float(length) == torch.inf:  # NaN comes after infinity, or is padding
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+        vectors = output[0] if isinstance(output, tuple) else output
+        if isinstance(vectors, Tensor) and vectors.is_floating_point() and vectors.dim() > 1:
+            length = torch.linalg.vector_norm(vectors.detach()[..., :PROBE, :], dtype=torch.float32)
+            # NaN comes after infinity, or is padding
+            if float(length) == torch.inf:
                 raise BadModel(
-                    f"{self.name} overflows in {self.place} in {_kind(value)}, so none of its numbers mean anything: "
+                    f"{self.name} overflows in {self.about} in {_kind(vectors)}, so none of its numbers mean anything: "
                     "load it in another precision, or choose another model."
                 )
 
 
-class _End(_Hook):
-    """After every pass: whether what goes to the vocabulary is finite. The first one removes the hooks of its own."""
+class _End(_Length):
+    """After every pass: whether what goes to the vocabulary is finite. The first one removes the hooks in `about`."""
 
-    def __init__(self, name: str, first: list) -> None:
-        super().__init__(name)
-        self.first = first
-
-    def __call__(self, module, args, kwargs, output) -> None:
-        while self.first:
-            self.first.pop().remove()
-        hidden, real = output[0], kwargs.get("attention_mask")  # [B, T, d]
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+        while self.about:
+            self.about.pop().remove()
+        hidden, not_padding = output[0], kwargs.get("attention_mask")  # [B, T, d]
         if torch.is_grad_enabled() or _finite(hidden):
             return
-        if real is not None and real.dim() == 2:  # padding may be anything
-            hidden = hidden[real[:, -hidden.shape[1] :].bool()]
+        # padding may be anything
+        if not_padding is not None and not_padding.dim() == 2:
+            hidden = hidden[not_padding[:, -hidden.shape[1] :].bool()]
         if not _finite(hidden):
             raise BadModel(
                 f"{self.name} computes NaN or infinity here in {_kind(hidden)}: load it in another precision, or "
@@ -117,9 +105,9 @@ class _End(_Hook):
             )
 
 
-def _kind(values: torch.Tensor) -> str:
+def _kind(values: Tensor) -> str:
     return str(values.dtype).removeprefix("torch.")
 
 
-def _finite(values: torch.Tensor) -> bool:
+def _finite(values: Tensor) -> bool:
     return not values.numel() or bool(torch.stack(torch.aminmax(values)).isfinite().all())

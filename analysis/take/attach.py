@@ -26,7 +26,6 @@ from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
 from ..groups.router import FocusRouter
-from ..kernels.scoring import Scoring
 from ..methods.base import Method
 from ..methods.bucket_routing import BucketRouting
 from ..methods.csa import CSA
@@ -34,7 +33,6 @@ from ..methods.focus import Focus
 from ..routers.state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
 from ..seam.cache import TokenMemory, layer_of
-from ..seam.calls import Prompt
 from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
 from ..seam.reference import Reading, by_blocks, refuse
@@ -102,11 +100,8 @@ def attention(
     refuse(query, value, attention_mask, kwargs)
     cache, state.cache = state.cache, None
     cache_layer = layer_of(cache, state.layer)
-    scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
-    if state.past == 0:
-        states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
-        state.method.prefill(Prompt(state.layer, *states, state.first, module, state.tables, scoring))
-    query, dropout = state.scaled(module, query, key), dropout if module.training else 0.0
+    query, scoring = state.begin(module, query, key, value, scaling, softcap)
+    dropout = dropout if module.training else 0.0
     if isinstance(cache_layer, Shortened):  # what is held is visible to every new token
         dense = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
         return by_blocks(dense, query, key, value, None, dropout, scoring).transpose(1, 2).contiguous(), None

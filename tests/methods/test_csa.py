@@ -40,7 +40,8 @@ def test_a_policy_goes_to_plain_data_and_back():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (3, "no list of"),
+        ("{", "no JSON"),
+        ("3", "no list of"),
         ([4], "no list of"),
         *[([4, value, 3], "whole numbers from 1") for value in (-1, 0, 2.5, True, "8")],
         ({"policy": [1, 2, 3]}, "for how many layers and heads"),

@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.models import CACHE, load_model, parameter_count
+from analysis.models import CACHE, load_model
 from analysis.models.arithmetic import bfloat16_gain
 from analysis.places import config_file, how, revision
 from analysis.studies.context import Context
 from analysis.studies.start.card import parity
-from tests.made.tiny import FAMILIES, tiny
+from tests.made.tiny import tiny
 from tests.made.tiny_tokenizer import byte_level, llama_like, save_model
 
 
@@ -155,12 +155,6 @@ def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved
 def test_a_precision_that_fits_is_offered(saved, monkeypatch):
     monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_parameters_are_counted_without_making_them(family):
-    lm = tiny(family)
-    assert parameter_count(lm.config) == sum(p.numel() for p in lm.parameters())
 
 
 def test_the_cache_is_used_before_the_network(saved, tmp_path, monkeypatch):
