@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..errors import BadSetting
+from .gates import top_groups
 from .router import FocusRouter, score_spread
 
 
@@ -33,10 +33,7 @@ def random_centroids(router: FocusRouter, hidden: Sequence[Tensor], seed: int = 
 
 def random_tokens(tokens: int, groups: int, top: int = 1, seed: int = 0) -> Tensor:
     """Membership by chance: each token in `top` distinct groups, all equally likely -> bool [tokens, groups]."""
-    if not 1 <= top <= groups:
-        raise BadSetting(f"Each token can be in 1 to {groups} groups here, and {top} were asked for.")
-    chosen = torch.rand(tokens, groups, generator=torch.Generator().manual_seed(seed)).topk(top, -1).indices
-    return torch.zeros(tokens, groups, dtype=torch.bool).scatter_(-1, chosen, True)
+    return top_groups(torch.rand(tokens, groups, generator=torch.Generator().manual_seed(seed)), top)
 
 
 def shuffled(members: Tensor, seed: int) -> Tensor:

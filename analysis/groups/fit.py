@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from .kmeans import spherical_kmeans
-from .router import FocusRouter, RouterSettings
+from .router import FocusRouter, RouterSettings, score_spread
 from .sinkhorn import assign, frozen_potential
 
 SAMPLE = 4096  # tokens on which the scale is searched
@@ -30,7 +30,7 @@ def fit_without_training(
     *,
     confidence: float = 0.9,
     seed: int = 0,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Callable[[float, str], None] = lambda fraction, stage: None,
     **fields: Any,
 ) -> FocusRouter:
     """Router from samples of the attention inputs, hidden [L][N, width], each layer by itself.
@@ -38,13 +38,10 @@ def fit_without_training(
     W = the top `d_s` principal directions (no bias: the mean adds a constant per group, which the potential absorbs);
     spherical k-means of the centred vectors there; C = unit centroids times s, with s set so that the mean confidence,
     measured with the balanced potential, is `confidence` (cosine scores have no scale, and the confidence they have);
-    the potential from all N tokens. `fields`: other settings (`RouterSettings`). `progress(fraction, stage)` is called
-    once per layer.
+    the potential from all N tokens. `fields`: other settings (`RouterSettings`).
     Errors: BadSetting for fewer tokens than groups, or d_s above the width.
     """
     settings = RouterSettings(groups=groups, top=top, d_s=d_s, **fields)
-    if not hidden:
-        raise BadSetting("A router is fitted on the attention inputs of at least 1 layer, and got none.")
     tokens, width = hidden[0].shape
     if d_s > width:
         raise BadSetting(f"Routing vectors cannot have {d_s} dimensions in a model of width {width}: choose fewer.")
@@ -59,15 +56,15 @@ def fit_without_training(
         centred = sample - sample.mean(0)
         directions = principal_directions(centred, d_s, seed)  # [width, d_s]
         centroids, _ = spherical_kmeans(centred @ directions, groups, seed)
-        few = (centred[:: max(1, -(-tokens // SAMPLE))] @ directions) @ centroids.T  # [<= SAMPLE, K]
         router.projection[layer] = directions
-        scale = _scale(few, confidence, settings.temperature) if settings.similarity == "dot" else 1.0
-        router.centroids[layer] = centroids * scale
+        if settings.similarity == "dot":
+            few = (centred[:: max(1, -(-tokens // SAMPLE))] @ directions) @ centroids.T  # [<= SAMPLE, K]
+            centroids = centroids * _scale(few, confidence, settings.temperature)
+        router.centroids[layer] = centroids
         scores = router.scores(layer, sample)
         router.potential[layer] = frozen_potential(scores, settings.temperature)
         reached.append(round(_confidence(scores, settings.temperature, router.potential[layer]), 4))
-        if progress:
-            progress((layer + 1) / len(hidden), "fitting the router")
+        progress((layer + 1) / len(hidden), "fitting the router")
     router.about = {"kind": "not trained", "steps": 0, "seed": seed, "tokens": tokens, "confidence": reached}
     return router.cpu()
 
@@ -76,10 +73,9 @@ def fit_without_training(
 def principal_directions(centred: Tensor, count: int, seed: int = 0, rounds: int = 12) -> Tensor:
     """The `count` directions of largest variance of centred rows [N, d] -> orthonormal columns [d, count].
 
-    Subspace iteration, so a width of 8,192 needs no d x d decomposition; each direction's largest entry is positive. In
-    float64 where the device has it: directions of nearly one variance turn with what is rounded, and tokens between two
-    groups with them.
+    Subspace iteration, so a width of 8,192 needs no d x d decomposition; each direction's largest entry is positive.
     """
+    # Directions of nearly one variance turn with what is rounded in float32, and tokens between two groups with them.
     dtype, centred = centred.dtype, centred if centred.device.type == "mps" else centred.double()
     wide = min(count + SPARE, centred.shape[1])
     draw = torch.randn(centred.shape[1], wide, generator=torch.Generator().manual_seed(seed))
@@ -98,7 +94,7 @@ def _confidence(scores: Tensor, temperature: float, potential: Tensor) -> float:
 
 def _scale(scores: Tensor, confidence: float, temperature: float) -> float:
     """The factor on scores [N, K] at which balanced assignment has this mean confidence (halving on a log scale)."""
-    spread = float((scores - scores.mean(0)).square().mean().sqrt())
+    spread = float(score_spread(scores))
     if scores.shape[-1] == 1 or spread < 1e-12:
         return 1.0
     low, high = 1e-3 * temperature / spread, 1e3 * temperature / spread

@@ -12,16 +12,6 @@ from ..errors import BadSetting
 GATES = ("literal", "centred", "log")
 
 
-def default_sharpness(top: int) -> float:
-    """Gate sharpness lambda = 20 k for k memberships per token (the paper gives none)."""
-    return 20.0 * top
-
-
-def default_offset(top: int) -> float:
-    """Gate offset b = 1 / (4 k): half open where a quarter of one membership is shared (the paper gives none)."""
-    return 1.0 / (4 * top)
-
-
 def group_affinity(queries: Tensor, keys: Tensor) -> Tensor:
     """g_i . g_j for assignments [..., n, K] and [..., T, K] -> [..., n, T], from 0 (no shared group) to 1."""
     return queries @ keys.transpose(-1, -2)
@@ -34,15 +24,14 @@ def gate_logits(
 
     `literal` (Focus, equation 2): s * sigmoid(lambda a), which stays in [s/2, s]: a temperature per pair. `centred`: s
     * sigmoid(lambda (a - b)), which can reach 0, a weight of e^0. `log`: s + logsigmoid(lambda (a - b)), which prunes;
-    its limit for large lambda is the hard mask 1[a > b]. Errors: BadSetting.
+    its limit for large lambda is the hard mask 1[a > b].
     """
     if form == "literal":
         return scores * torch.sigmoid(sharpness * affinity)
     if form == "centred":
         return scores * torch.sigmoid(sharpness * (affinity - offset))
-    if form == "log":
-        return scores + F.logsigmoid(sharpness * (affinity - offset))
-    raise BadSetting(f"The gate form {form!r} is unknown; the forms are {', '.join(GATES)}.")
+    assert form == "log", f"settings allow {GATES}"
+    return scores + F.logsigmoid(sharpness * (affinity - offset))
 
 
 def top_groups(groups: Tensor, top: int) -> Tensor:

@@ -18,24 +18,18 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
     """
     if x.dim() != 2 or not 1 <= buckets <= len(x):
         raise BadSetting(f"k-means takes [n, D], at least as many rows as buckets; got {list(x.shape)} for {buckets}.")
-    if iterations < 1:
-        raise BadSetting(f"k-means needs at least 1 iteration, and got {iterations}.")
-    x = x.float()
     if not bool(x.isfinite().all()):
         raise BadSetting("Some vectors for k-means are not finite numbers; check the model's precision (try float32).")
-    x = F.normalize(x, dim=-1)
-    centroids, labels = _plus_plus(x, buckets, seed), None
+    x = F.normalize(x.float(), dim=-1)
+    centroids, labels = _plus_plus(x, buckets, seed), x.new_empty(0)
     for _ in range(iterations):
-        before, (labels, fit) = labels, _nearest(x, centroids)
-        _refill(x, centroids, labels, fit)
-        if before is not None and torch.equal(before, labels):
+        before, labels = labels, _assigned(x, centroids)
+        if torch.equal(before, labels):
             break
         sums = torch.zeros_like(centroids).index_add_(0, labels, x)
         length = sums.norm(dim=-1, keepdim=True)
         centroids = torch.where(length > 1e-6, sums / length.clamp_min(1e-6), centroids)
-    labels, fit = _nearest(x, centroids)
-    _refill(x, centroids, labels, fit)
-    return centroids, labels
+    return centroids, _assigned(x, centroids)
 
 
 def _plus_plus(x: Tensor, buckets: int, seed: int) -> Tensor:
@@ -51,14 +45,11 @@ def _plus_plus(x: Tensor, buckets: int, seed: int) -> Tensor:
     return F.normalize(x[torch.cat(chosen)], dim=-1)
 
 
-def _nearest(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """Label [n] and cosine [n] of the nearest centroid, in blocks of rows."""
+def _assigned(x: Tensor, centroids: Tensor) -> Tensor:
+    """Label [n] of the nearest centroid, in blocks of rows. An empty bucket gets the worst-fitting row of a bucket that
+    can spare one, and its centroid moves there."""
     best = [(block @ centroids.T).max(-1) for block in x.split(max(1, BLOCK // len(centroids)))]
-    return torch.cat([b.indices for b in best]), torch.cat([b.values for b in best])
-
-
-def _refill(x: Tensor, centroids: Tensor, labels: Tensor, fit: Tensor) -> None:
-    """Give every empty bucket the worst-fitting row of a bucket that can spare one; changes labels and centroids."""
+    labels, fit = torch.cat([block.indices for block in best]), torch.cat([block.values for block in best])
     sizes = torch.bincount(labels, minlength=len(centroids))
     for bucket in (sizes == 0).nonzero()[:, 0].tolist():
         row = int(torch.where(sizes[labels] > 1, fit, torch.inf).argmin())
@@ -66,5 +57,7 @@ def _refill(x: Tensor, centroids: Tensor, labels: Tensor, fit: Tensor) -> None:
         sizes[bucket] += 1
         labels[row] = bucket
         fit[row] = 1.0
+        # A row of zeros has no direction.
         if bool(x[row].any()):
             centroids[bucket] = x[row]
+    return labels

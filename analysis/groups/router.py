@@ -14,58 +14,43 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import fitted
+from ..declaration import field, fields_of
 from ..errors import BadSetting, NotFitted
-from .gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
+from .gates import GATES, gate_logits, top_groups
 from .sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
 TENSORS = {"projection": 3, "centroids": 3, "potential": 2}  # name -> dimensions
 KINDS = ("trained", "not trained", "random centroids")
-SIMILARITIES = ("dot", "cosine")
 MEMBERSHIPS = ("causal", "prefix", "literal")
 SCORE_SPREAD = 0.35  # std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1
 
 
 @dataclass(frozen=True)
 class RouterSettings:
-    """Everything about a router but its numbers; sizes in tokens, groups and dimensions. Errors: BadSetting."""
+    """Everything about a router but its numbers. Errors: BadSetting."""
 
-    groups: int = 8
-    top: int = 1
-    d_s: int = 16
-    temperature: float = 0.1
-    iterations: int = 10
-    window: int = 128
-    n_sink: int = 0
-    gate: str = "log"
-    gate_sharpness: float | None = None  # None: 20 * top
-    gate_offset: float | None = None  # None: 1 / (4 * top)
-    # Of a token and a centroid; cosine leaves their lengths out.
-    similarity: str = "dot"
+    groups: int = field(8, "number of groups K", low=1)
+    top: int = field(1, "groups that a token belongs to", low=1)
+    d_s: int = field(16, "dimensions of the routing vectors", low=1)
+    temperature: float = field(0.1, "of the assignment to groups", low=1e-9)
+    iterations: int = field(10, "of Sinkhorn; 0 leaves the groups unbalanced", low=0)
+    window: int = field(128, "recent tokens that are always read", low=1)
+    n_sink: int = field(0, "first tokens that are always read", low=0)
+    gate: str = field("log", "form of the gate", options=GATES)
+    # The paper gives neither; these are half open where a quarter of one membership is shared.
+    gate_sharpness: float | None = field(None, "lambda (default: 20 * top)", low=-1e9, high=1e9)
+    gate_offset: float | None = field(None, "b (default: 1 / (4 * top))", low=-1e9, high=1e9)
+    similarity: str = field("dot", "of a token and a centroid; cosine ignores lengths", options=("dot", "cosine"))
 
     def __post_init__(self) -> None:
-        limits = {"groups": 1, "top": 1, "d_s": 1, "iterations": 0, "window": 1, "n_sink": 0}
-        for name, low in limits.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise BadSetting(f"The router's {name} must be a whole number from {low} on, and it is {value!r}.")
+        for setting in fields_of(RouterSettings):
+            setting.check(getattr(self, setting.name), "a router")
         if self.top > self.groups:
             raise BadSetting(f"A token cannot be in {self.top} of {self.groups} groups; choose 1 to {self.groups}.")
-        if not (isinstance(self.temperature, (int, float)) and 0 < self.temperature < float("inf")):
-            raise BadSetting(f"The router's temperature must be above 0, and it is {self.temperature!r}.")
-        if self.gate not in GATES:
-            raise BadSetting(f"The gate form {self.gate!r} is unknown; the forms are {', '.join(GATES)}.")
-        if self.similarity not in SIMILARITIES:
-            raise BadSetting(
-                f"The similarity {self.similarity!r} is unknown; scores are by {' or '.join(SIMILARITIES)}."
-            )
         if self.gate_sharpness is None:
-            object.__setattr__(self, "gate_sharpness", default_sharpness(self.top))
+            object.__setattr__(self, "gate_sharpness", 20.0 * self.top)
         if self.gate_offset is None:
-            object.__setattr__(self, "gate_offset", default_offset(self.top))
-        for name in ("gate_sharpness", "gate_offset"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < float("inf"):
-                raise BadSetting(f"The router's {name} must be a number, and it is {value!r}.")
+            object.__setattr__(self, "gate_offset", 1.0 / (4 * self.top))
 
 
 class FocusRouter(nn.Module):
@@ -82,14 +67,8 @@ class FocusRouter(nn.Module):
         self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields: Any
     ) -> None:
         super().__init__()
-        try:
-            self.settings = settings or RouterSettings(**fields)
-        except TypeError:
-            names = ", ".join(RouterSettings.__dataclass_fields__)
-            raise BadSetting(f"There is no setting among {', '.join(fields)} that is not one of: {names}.") from None
-        if not (layers >= 1 and width >= 1):
-            raise BadSetting(f"A router needs at least 1 layer and width 1, and got {layers} layers of width {width}.")
-        s, draw = self.settings, torch.Generator().manual_seed(seed)
+        self.settings = s = settings or RouterSettings(**fields)
+        draw = torch.Generator().manual_seed(seed)
         self.projection = nn.Parameter(torch.randn(layers, width, s.d_s, generator=draw) / width**0.5)
         self.centroids = nn.Parameter(torch.randn(layers, s.groups, s.d_s, generator=draw) * SCORE_SPREAD / s.d_s**0.5)
         self.register_buffer("potential", torch.zeros(layers, s.groups))
@@ -117,8 +96,8 @@ class FocusRouter(nn.Module):
         """Routing vectors of hidden [..., T, width] -> float32 [..., T, d_s], also under autocast."""
         if hidden.shape[-1] != self.width:
             raise BadSetting(
-                f"The router expects hidden states of width {self.width} and got {hidden.shape[-1]}; it was made for "
-                "another model, so fit or train one for this model."
+                f"The router expects hidden states of width {self.width} and got {hidden.shape[-1]}: fit or train one "
+                "for this model."
             )
         with torch.autocast(hidden.device.type, enabled=False):
             hidden, projection = hidden.float(), self.projection[layer].to(hidden.device)
@@ -128,8 +107,7 @@ class FocusRouter(nn.Module):
             return (hidden.unsqueeze(-1) * projection).sum(-2)
 
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
-        """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]. With cosine
-        similarity the rows of both have length 1."""
+        """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]."""
         return self.compared(layer, self.project(layer, hidden))
 
     def compared(self, layer: int, vectors: Tensor) -> Tensor:
@@ -137,25 +115,24 @@ class FocusRouter(nn.Module):
         centroids = self.centroids[layer].to(vectors.device)
         with torch.autocast(vectors.device.type, enabled=False):
             if self.settings.similarity == "cosine":
-                vectors, centroids = (F.normalize(rows, dim=-1) for rows in (vectors, centroids))
+                vectors, centroids = F.normalize(vectors, dim=-1), F.normalize(centroids, dim=-1)
             return vectors @ centroids.T
 
     def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, membership: str = "literal") -> Tensor:
         """Soft assignment [..., T, K] by Sinkhorn: over each sequence (`literal`: reads the future), over the tokens so
-        far (`prefix`), or with the balance frozen (`causal`).
-
-        mask [..., T], True = real token; masked rows are zeros in all forms.
+        far (`prefix`), or with the balance frozen (`causal`). mask [..., T], True = real token; others become zeros.
         """
         scores = self.scores(layer, hidden)
-        if membership != "causal":
-            balance = prefix_sinkhorn if membership == "prefix" else sinkhorn
-            return balance(scores, self.temperature, self.iterations, mask)
+        if membership == "literal":
+            return sinkhorn(scores, self.temperature, self.iterations, mask)
+        if membership == "prefix":
+            return prefix_sinkhorn(scores, self.temperature, self.iterations, mask)
         groups = assign(scores, self.temperature, self.potential[layer])
         return groups if mask is None else groups * mask.to(groups)[..., None]
 
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
-        return top_groups(self.soft(layer, hidden, membership="causal"), self.top if top is None else top)
+        return top_groups(self.soft(layer, hidden, membership="causal"), top or self.top)
 
     @torch.no_grad()
     def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:
@@ -186,8 +163,9 @@ class FocusRouter(nn.Module):
         no scale and stay.
         """
         self.check(len(hidden))
-        for layer, sample in enumerate(hidden if self.settings.similarity == "dot" else ()):
-            self.centroids[layer] *= spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12)
+        if self.settings.similarity == "dot":
+            for layer, sample in enumerate(hidden):
+                self.centroids[layer] *= spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12)
         return self
 
     @torch.no_grad()
@@ -197,8 +175,9 @@ class FocusRouter(nn.Module):
         A router without Sinkhorn iterations is not balanced (softmax) and keeps its potential.
         """
         self.check(len(hidden))
-        for layer, sample in enumerate(hidden if self.iterations else ()):
-            self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
+        if self.iterations:
+            for layer, sample in enumerate(hidden):
+                self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
         return self
 
     def variant(self, **settings: Any) -> "FocusRouter":
@@ -234,21 +213,18 @@ class FocusRouter(nn.Module):
         path = _file(path)
         if not path.is_file():
             raise NotFitted(f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit or train one.")
-        stored = fitted.read(path, settings=dict, about=dict)
-        if stored is None or not _whole(stored[0]):
+        stored = fitted.read(path, settings=lambda note: RouterSettings(**note), about=dict)
+        try:
+            assert stored is not None
+            tensors, settings, about = stored
+            assert {name: tensor.dim() for name, tensor in tensors.items()} == TENSORS
+            router = cls(*tensors["projection"].shape[:2], settings)
+            router.load_state_dict(tensors)
+        except (AssertionError, RuntimeError):
             raise BadSetting(
                 f"The router file {path.name} or its .json is damaged or of another version (this one reads format "
                 f"{fitted.FORMAT}); fit or train it again."
-            )
-        tensors, settings, about = stored
-        router = cls(*tensors["projection"].shape[:2], **settings)
-        for name, expected in router.state_dict().items():
-            if tensors[name].shape != expected.shape:
-                raise BadSetting(
-                    f"The router file {path.name} is damaged: {name} has shape "
-                    f"{list(tensors[name].shape)} and its settings say {list(expected.shape)}; fit or train it again."
-                )
-        router.load_state_dict(tensors)
+            ) from None
         router.about = about
         router.check(router.layers if layers is None else layers, width)
         return router
@@ -263,8 +239,3 @@ def _file(path: str | Path) -> Path:
     """`path` with the suffix .safetensors, whether it came with .safetensors, .json or neither."""
     path = Path(path)
     return path if path.suffix == ".safetensors" else path.with_name(path.name.removesuffix(".json") + ".safetensors")
-
-
-def _whole(tensors: dict[str, Tensor]) -> bool:
-    plain = all(tensor.dtype == torch.float32 and tensor.numel() for tensor in tensors.values())
-    return plain and {name: tensor.dim() for name, tensor in tensors.items()} == TENSORS

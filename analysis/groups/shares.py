@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..answer import doc, frame, record
 
@@ -36,24 +37,23 @@ class DistanceShares:
 class FarShares:
     """Exact sums per layer, arm and distance bin (doubling bins from min_distance on) over streamed blocks.
 
-    Mass is the mean over heads of the attention probability, summed over queries.
+    Mass is the mean over heads of the attention probability, summed over queries. `sums`: layer -> [1 + arms, 2, bins],
+    all far pairs and then those of each arm; their number, and their mass.
     """
 
-    def __init__(self, arms: Iterable[str], min_distance: int, skip_first: int) -> None:
+    def __init__(
+        self, arms: Iterable[str], min_distance: int, skip_first: int, sums: dict[int, Tensor] | None = None
+    ) -> None:
         self.arms, self.min_distance, self.skip_first = list(arms), min_distance, skip_first
-        # layer -> [1 + arms, 2, bins]: all far pairs, then each arm; number of pairs, mass
-        self.sums: dict[int, Tensor] = {}
+        self.sums = sums or {}
 
     def edges(self, count: int) -> list[int]:
         """The first `count` + 1 bin edges: min_distance, then the powers of two above it."""
         power = 1 << self.min_distance.bit_length()
         return [self.min_distance] + [power << b for b in range(count)]
 
-    def count(self, layer: int, rows: Tensor, mass: Tensor | None, same_group: list[Tensor]) -> None:
+    def count(self, layer: int, rows: Tensor, mass: Tensor, same_group: list[Tensor]) -> None:
         """rows int [n] in the window; mass [n, t] of keys skip_first.., 0 where not far; same: per arm, bool [n, t]."""
-        if mass is None:
-            self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
-            return
         # The largest distance in this block.
         reach = int(rows.max()) - self.skip_first
         bins = max(1, math.floor(math.log2(reach)) - math.floor(math.log2(self.min_distance)) + 1)
@@ -65,9 +65,8 @@ class FarShares:
         for arm in same_group:
             counts.append(torch.stack([_by_bin(arm, upto), _by_bin(mass * arm, upto)]))
         new = torch.stack(counts).cpu()  # [1 + arms, 2, bins]
-        old = self.sums.get(layer, new[..., :0])
+        old = self.sums[layer]
         wide = max(old.shape[-1], bins)
-        pad = torch.nn.functional.pad
         self.sums[layer] = pad(old, (0, wide - old.shape[-1])) + pad(new, (0, wide - bins))
 
     def controls(self) -> pd.DataFrame:
@@ -78,12 +77,10 @@ class FarShares:
             rows += [ArmShares(layer, arm, *_shares(total[0], total[1 + a])) for a, arm in enumerate(self.arms)]
         return frame(ArmShares, rows)
 
-    def by_distance(self, layer: int | None = None) -> pd.DataFrame:
-        """Rows of DistanceShares, over all layers or one."""
-        chosen = [sums for index, sums in self.sums.items() if layer in (None, index)]
-        wide = max((sums.shape[-1] for sums in chosen), default=0)
-        padded = [torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen]
-        total = torch.stack(padded).sum(0) if padded else torch.zeros(1 + len(self.arms), 2, 0)
+    def by_distance(self) -> pd.DataFrame:
+        """Rows of DistanceShares, over all layers."""
+        wide = max((sums.shape[-1] for sums in self.sums.values()), default=0)
+        total = sum(pad(sums, (0, wide - sums.shape[-1])) for sums in self.sums.values())
         edges, rows = self.edges(wide), []
         for a, arm in enumerate(self.arms):
             for b in range(wide):
@@ -98,7 +95,7 @@ class FarShares:
 
 def _by_bin(values: Tensor, upto: Tensor) -> Tensor:
     """Sum over queries of values [n, t] in each query's bins: upto [n, bins + 1] keys lie at or beyond each edge."""
-    running = torch.nn.functional.pad(values.cumsum(-1, dtype=torch.float64), (1, 0))  # [n, t + 1]
+    running = pad(values.cumsum(-1, dtype=torch.float64), (1, 0))  # [n, t + 1]
     beyond = running.gather(1, upto)
     return (beyond[:, :-1] - beyond[:, 1:]).sum(0)
 

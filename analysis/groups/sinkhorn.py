@@ -25,8 +25,7 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
     leaks through K numbers, and a sequence of one token gets 1/K everywhere; `assign` is the causal form.
 
     scores [..., T, K]; mask [..., T], True = real token (others are left out of the sum over tokens and come back
-    as zeros; their scores may be anything). Returns float32 [..., T, K]. Errors: BadSetting for temperature <= 0,
-    iterations < 0, no group, a mask of another shape, scores that are not finite.
+    as zeros; their scores may be anything). Returns float32 [..., T, K]. Errors: BadSetting.
     """
     logits, mask = _logits(scores, temperature, iterations, mask)
     if logits.shape[-2] == 0:
@@ -89,8 +88,7 @@ def prefix_sinkhorn(
 def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int = 50) -> Tensor:
     """The bias per group, centred, of one Sinkhorn run over all pooled calibration tokens.
 
-    scores [..., K]. Memory stays bounded: they are read in blocks of 262,144 tokens. Returns float32 [K]. Errors:
-    BadSetting as in `sinkhorn`, and for a pool without a token.
+    scores [..., K], read in blocks so that memory stays bounded. Returns float32 [K]. Errors: BadSetting.
     """
     logits = _logits(scores, temperature, iterations, None)[0].flatten(0, -2)
     if not len(logits):
@@ -122,14 +120,9 @@ def assign(scores: Tensor, temperature: float, potential: Tensor) -> Tensor:
     """The causal assignment `softmax(scores / temperature + potential)`: each token by itself, no future read.
 
     With the potential of a Sinkhorn run over the same scores it equals that run. scores [..., T, K], potential [K];
-    float32 [..., T, K]. Errors: BadSetting as in `sinkhorn`, and for a potential of another size.
+    float32 [..., T, K]. Errors: BadSetting.
     """
     logits, _ = _logits(scores, temperature, 0, None)
-    if potential.shape[-1] != logits.shape[-1]:
-        raise BadSetting(
-            f"The potential is for {potential.shape[-1]} groups and the scores are for {logits.shape[-1]}; "
-            "refit it on scores of this router."
-        )
     return torch.softmax(logits + potential.to(logits), -1).float()
 
 
@@ -137,7 +130,7 @@ def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | 
     """Checked `scores / temperature` in float32 or float64, and the mask as bool in the shape of the tokens."""
     if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
         raise BadSetting(f"The temperature of the groups must be above 0, and it is {temperature}; the paper uses 0.1.")
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
+    if not isinstance(iterations, int) or iterations < 0:
         raise BadSetting(f"Sinkhorn iterations must be a whole number from 0 on, got {iterations}; the paper uses 10.")
     if scores.dim() < 2 or scores.shape[-1] == 0:
         raise BadSetting(f"Scores are [..., tokens, groups] with at least 1 group, not {list(scores.shape)}.")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 Offsets = Sequence[int] | np.ndarray  # of characters, one per token
+Span = tuple[int, int]
 NAME, CONTENT, PIECE, NO_TEXT = "name", "content word", "word piece", "no text"
 IDENTIFIER, KEYWORD, NUMBER = "identifier", "keyword", "number"
 PUNCTUATION, SPACE, LINE_BREAK = "punctuation", "space", "line break"
@@ -47,7 +48,11 @@ def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:
     starts, ends: character offsets [T] of the tokens, end exclusive. A token that touches no word gets its own visible
     form: the punctuation itself, ␣ for spaces, ⏎ for line breaks; a token without text gets "∅".
     """
-    return [text[span[0] : span[1]] if span else _visible(text[a:b]) for a, b, span in _spans(text, starts, ends)]
+    words = []
+    for a, b, span in _spans(text, starts, ends):
+        piece = text[a:b] if span is None else text[slice(*span)]
+        words.append((piece.translate(VISIBLE) if piece.isspace() else piece.strip()) or "∅")
+    return words
 
 
 def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> tuple[list[str], str]:
@@ -57,45 +62,42 @@ def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto"
     spaCy's tagger decides when it and en_core_web_sm are installed, word lists otherwise; for other languages only
     names of character classes are used and every word counts as a content word.
     """
-    spans = _spans(text, starts, ends)
     by_word, source = word_categories(text, language)
     labels = []
-    for a, b, span in spans:
-        if span is None:
-            labels.append(_symbol(text[a:b]))
-        elif text[a:b].lstrip() and a + len(text[a:b]) - len(text[a:b].lstrip()) > span[0]:
-            labels.append(PIECE)
+    for a, b, span in _spans(text, starts, ends):
+        visible = text[a:b].lstrip()
+        if not text[a:b]:
+            labels.append(NO_TEXT)
+        elif span is not None:
+            labels.append(PIECE if visible and b - len(visible) > span[0] else by_word[span])
+        elif visible:
+            labels.append(PUNCTUATION)
         else:
-            labels.append(by_word[span])
+            labels.append(LINE_BREAK if "\n" in text[a:b] or "\r" in text[a:b] else SPACE)
     return labels, source
 
 
 def content_tokens(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> list[bool]:
-    """Whether each token belongs to a content word, all pieces of the word included."""
+    """Whether each token belongs to a content word (CONTENT_CATEGORIES), all pieces of the word included."""
     by_word, _ = word_categories(text, language)
-    return [span is not None and is_content(by_word[span]) for _, _, span in _spans(text, starts, ends)]
-
-
-def is_content(category: str) -> bool:
-    """True for categories that carry topic: names, nouns, verbs, adjectives, adverbs, identifiers, content words."""
-    return category in CONTENT_CATEGORIES
+    return [span is not None and by_word[span] in CONTENT_CATEGORIES for _, _, span in _spans(text, starts, ends)]
 
 
 @lru_cache(maxsize=8)
-def word_categories(text: str, language: str = "auto") -> tuple[dict[tuple[int, int], str], str]:
+def word_categories(text: str, language: str = "auto") -> tuple[dict[Span, str], str]:
     """Category of every word by its character span, and what decided it; the last eight texts are remembered."""
-    words = [m.span() for m in WORD.finditer(text)]
+    words = _word_spans(text)
     language = _language(text, words) if language == "auto" else language
     if language == "python":
         return _python(text, words), "Python keywords, and English word lists inside comments and strings"
     if language != "english":
         return {(a, b): _plain(text[a:b]) for a, b in words}, "character classes only: no word lists for this language"
+    lists = _english(text, words)
     tagger = load_tagger() if len(text) <= SPACY_LIMIT else None
-    if tagger is not None:
-        tags = {t.idx: UNIVERSAL.get(t.pos_) for t in tagger(text)}
-        lists = _english(text, words)
-        return {span: tags.get(span[0]) or lists[span] for span in words}, f"spaCy {SPACY_MODEL}"
-    return _english(text, words), "English word lists"
+    if tagger is None:
+        return lists, "English word lists"
+    tags = {t.idx: UNIVERSAL.get(t.pos_) for t in tagger(text)}
+    return {span: tags.get(span[0]) or lists[span] for span in words}, f"spaCy {SPACY_MODEL}"
 
 
 @lru_cache(maxsize=1)
@@ -109,39 +111,24 @@ def load_tagger() -> Any:
         return None
 
 
-def _spans(text: str, starts: Offsets, ends: Offsets) -> list[tuple[int, int, tuple[int, int] | None]]:
+@lru_cache(maxsize=8)
+def _word_spans(text: str) -> list[Span]:
+    return [match.span() for match in WORD.finditer(text)]
+
+
+def _spans(text: str, starts: Offsets, ends: Offsets) -> list[tuple[int, int, Span | None]]:
     """(start, end, span of the first word the token touches or None) for each token."""
     words = _word_spans(text)
-    first = [a for a, _ in words]
+    word_ends = [end for _, end in words]
     spans = []
     for a, b in zip(map(int, starts), map(int, ends), strict=True):
-        index = max(0, bisect_right(first, a) - 1)
-        while index < len(words) and words[index][1] <= a:
-            index += 1
-        spans.append((a, b, words[index] if a < b and index < len(words) and words[index][0] < b else None))
+        index = bisect_right(word_ends, a)
+        touched = a < b and index < len(words) and words[index][0] < b
+        spans.append((a, b, words[index] if touched else None))
     return spans
 
 
-@lru_cache(maxsize=8)
-def _word_spans(text: str) -> list[tuple[int, int]]:
-    return [m.span() for m in WORD.finditer(text)]
-
-
-def _visible(piece: str) -> str:
-    if not piece:
-        return "∅"
-    return piece.translate(VISIBLE) if piece.isspace() else piece.strip()
-
-
-def _symbol(piece: str) -> str:
-    if not piece:
-        return NO_TEXT
-    if piece.isspace():
-        return LINE_BREAK if "\n" in piece or "\r" in piece else SPACE
-    return PUNCTUATION
-
-
-def _language(text: str, words: list[tuple[int, int]]) -> str:
+def _language(text: str, words: list[Span]) -> str:
     lines = [line.strip() for line in text.splitlines()[:400] if line.strip()]
     code = sum(CODE_LINE.fullmatch(line) is not None for line in lines)
     if code >= max(2, CODE_SHARE * len(lines)):
@@ -155,7 +142,7 @@ def _plain(word: str) -> str:
     return NUMBER if FIGURES.fullmatch(word) else CONTENT
 
 
-def _english(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
+def _english(text: str, words: list[Span]) -> dict[Span, str]:
     """Word lists; a capitalised word is a name when it also stands inside a sentence, or never without its capital."""
     small = {text[a:b] for a, b in words if text[a:b].islower()}
     capital = {(a, b) for a, b in words if text[a].isupper() and not (b - a > 1 and text[a:b].isupper())}
@@ -173,7 +160,7 @@ def _english(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], s
     return result
 
 
-def _python(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
+def _python(text: str, words: list[Span]) -> dict[Span, str]:
     prose = bytearray(len(text) + 1)
     lines = [0]
     for line in io.StringIO(text, newline=""):
@@ -186,10 +173,10 @@ def _python(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], st
     except (tokenize.TokenError, SyntaxError, ValueError, IndexError):
         # Half a file: what was read so far is used.
         pass
-    lists = _english(text, words)
-    result = {}
+    result = _english(text, words)
     for a, b in words:
-        word = text[a:b]
-        code = KEYWORD if keyword.iskeyword(word) else NUMBER if FIGURES.fullmatch(word) else IDENTIFIER
-        result[a, b] = lists[a, b] if prose[a] else code
+        if not prose[a]:
+            result[a, b] = KEYWORD if keyword.iskeyword(text[a:b]) else IDENTIFIER
+            if FIGURES.fullmatch(text[a:b]):
+                result[a, b] = NUMBER
     return result
