@@ -13,8 +13,8 @@ from analysis.studies.routing.live import from_state
 from analysis.studies.routing.route import of_cell, route
 from analysis.studies.routing.rows import LOW, NAMES, MeanRow, at_budget, best_of, sentence
 from analysis.studies.routing.score import score_routers
-from analysis.studies.routing.states import state_at
-from analysis.studies.routing.texts import Prompt, prompts_of, sides_of, tokens_needed
+from analysis.studies.routing.states import state_near
+from analysis.studies.routing.texts import Prompt, prompts_of, sides_of
 from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 
@@ -66,7 +66,7 @@ def sample(run: Setting, numbers: dict) -> dict[str, float]:
     """Mean recall of the stored routers on the bundled story."""
     lm, protocol = run.lm, numbers["protocol"]
     cell = Cell(protocol["min_distance"], protocol["sinks"])
-    fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
+    fitted = from_state(lm, state_near(run.context, lm, cell), cell)
     ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
     curves, _, _ = score_routers(run.context, lm, [Prompt(0, ids)], fitted)
     return {
@@ -79,10 +79,9 @@ def part(run: Setting, numbers: dict) -> dict:
     """The stored routers of the first setting on the held-out prompts, at every number of buckets."""
     lm, protocol = run.lm, numbers["protocol"]
     cell = Cell(protocol["min_distance"], protocol["sinks"])
-    fitted = from_state(lm, state_at(run.context, lm, cell.min_distance, cell.sinks), cell)
-    needed = tokens_needed(cell.min_distance, cell.sinks)
+    fitted = from_state(lm, state_near(run.context, lm, cell), cell)
     held_out = sides_of(run.context, [], run.sizes.corpus)[1]
-    test = prompts_of(lm, held_out, protocol["window"], run.sizes.prompts, needed)
+    test = prompts_of(lm, held_out, protocol["window"], run.sizes.prompts, cell.tokens_needed)
     values = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
     return _rounded({name: values[name] for name in ("means", "curve", "closures")})
 

@@ -70,7 +70,7 @@ class Compare(OfText):
 class GroupControls(OfText):
     """Groups layer by layer beside random centroids and k-means (Focus, section 5)."""
 
-    place = "groups.compare:group_controls"
+    place = "groups.contents:group_controls"
     page = "/token-groups"
 
     router: str = router()

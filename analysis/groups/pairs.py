@@ -111,7 +111,10 @@ class PairCollector(FarShares):
             strong &= best >= best[strong].topk(self.top).values[-1]
         row, column = strong.nonzero(as_tuple=True)
         new = np.empty(len(row), ROW)
-        new["attention"], new["head"] = best[row, column].cpu(), block[:, row, column].argmax(0).cpu() + (self.head or 0)
+        new["attention"], new["head"] = (
+            best[row, column].cpu(),
+            block[:, row, column].argmax(0).cpu() + (self.head or 0),
+        )
         new["uniform"] = 1.0 / (rows[row].cpu() + 1).double()
         row, column = q[row.cpu()], k[column.cpu()]
         both = (g[row] * g[column]).cpu().double()  # [m, K]

@@ -1,4 +1,4 @@
-"""Tokens as words: the word around each token and its category, by word lists or, when installed, by spaCy."""
+"""Tokens as words: the word around each token and its category, by word lists."""
 
 import io
 import json
@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,11 @@ Span = tuple[int, int]
 NAME, CONTENT, PIECE, NO_TEXT = "name", "content word", "word piece", "no text"
 IDENTIFIER, KEYWORD, NUMBER = "identifier", "keyword", "number"
 PUNCTUATION, SPACE, LINE_BREAK = "punctuation", "space", "line break"
-CONTENT_CATEGORIES = frozenset({NAME, CONTENT, IDENTIFIER, "noun", "verb", "adjective", "adverb"})
+CONTENT_CATEGORIES = frozenset({NAME, CONTENT, IDENTIFIER})
 
-_LISTS = json.loads(Path(__file__).with_name("wordlists.json").read_text(encoding="utf-8"))
-ENGLISH: dict[str, str] = _LISTS["english"]  # category -> closed-class words, each in its commonest class
+# Category -> closed-class words, each in its commonest class.
+ENGLISH: dict[str, str] = json.loads(Path(__file__).with_name("wordlists.json").read_text(encoding="utf-8"))
 CATEGORY_OF = {word: category for category, words in ENGLISH.items() for word in words.split()}
-UNIVERSAL: dict[str, str] = _LISTS["universal"]  # universal part-of-speech tag (spaCy's `pos_`) -> category
 
 # Scripts written without spaces are read character by character; an apostrophe ending ('s, 't, 'll) is its own word.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -38,8 +36,6 @@ CODE_LINE = re.compile(
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\r": "␍", "\n": "⏎"})
 CODE_SHARE = 0.1  # of the lines that are not blank, from which on a text counts as Python
 ENGLISH_SHARE = 0.2  # of the words that are closed-class, from which on a text counts as English
-SPACY_MODEL = "en_core_web_sm"
-SPACY_LIMIT = 200_000  # characters: beyond, tagging takes longer than a page may wait
 
 
 def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:
@@ -58,9 +54,8 @@ def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:
 def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> tuple[list[str], str]:
     """Category of each token, and one phrase that says what decided it.
 
-    A token that continues a word is a "word piece". language: "auto", "english", "python" or "other"; for English
-    spaCy's tagger decides when it and en_core_web_sm are installed, word lists otherwise; for other languages only
-    names of character classes are used and every word counts as a content word.
+    A token that continues a word is a "word piece". language: "auto", "english", "python" or "other", of which there
+    are no word lists: every word counts as a content word.
     """
     by_word, source = word_categories(text, language)
     labels = []
@@ -90,25 +85,9 @@ def word_categories(text: str, language: str = "auto") -> tuple[dict[Span, str],
     language = _language(text, words) if language == "auto" else language
     if language == "python":
         return _python(text, words), "Python keywords, and English word lists inside comments and strings"
-    if language != "english":
-        return {(a, b): _plain(text[a:b]) for a, b in words}, "character classes only: no word lists for this language"
-    lists = _english(text, words)
-    tagger = load_tagger() if len(text) <= SPACY_LIMIT else None
-    if tagger is None:
-        return lists, "English word lists"
-    tags = {t.idx: UNIVERSAL.get(t.pos_) for t in tagger(text)}
-    return {span: tags.get(span[0]) or lists[span] for span in words}, f"spaCy {SPACY_MODEL}"
-
-
-@lru_cache(maxsize=1)
-def load_tagger() -> Any:
-    """spaCy's small English model, or None when spaCy or the model is not installed."""
-    try:
-        import spacy
-
-        return spacy.load(SPACY_MODEL, disable=["ner", "parser", "lemmatizer"])
-    except (ImportError, OSError):
-        return None
+    if language == "english":
+        return _english(text, words), "English word lists"
+    return {(a, b): _plain(text[a:b]) for a, b in words}, "character classes only: no word lists for this language"
 
 
 @lru_cache(maxsize=8)

@@ -1,10 +1,10 @@
 """What a bucket router is: scores of every bucket for every query, from which the best l are visited."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from torch import Tensor
 
-from ..errors import NotFitted
+from ..errors import BadSetting, NotFitted
 
 
 class RoutedText(NamedTuple):
@@ -20,7 +20,7 @@ class Router:
     """Scores buckets for queries of one head, or of several at once: every tensor may have leading dimensions [...].
 
     `centroids` [..., C, D] unit rows, the buckets that all routers share. `kind` its name; `reads` which of
-    `positions`, `labels` and `mass` its scores need; `NAMES` its fitted tensors, for a file.
+    `positions`, `labels` and `mass` its scores need; `NAMES` its fitted tensors, for a file: `prior` is `self.prior_`.
     """
 
     kind: str = ""
@@ -48,16 +48,19 @@ class Router:
         `positions` [n] of the queries and `labels` [..., T], the bucket of each key of this text (-1: none), for
         recency, which looks at keys at least `min_distance` back; `mass` [..., n, C] for the oracle.
         """
-        return self._scores(queries, RoutedText(positions, labels, mass, min_distance))
+        text = RoutedText(positions, labels, mass, min_distance)
+        if missing := [name for name in sorted(self.reads) if getattr(text, name) is None]:
+            raise BadSetting(f"The router {self.kind} needs the {' and '.join(missing)} of the text.")
+        return self._scores(queries, text)
 
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fitted tensors by name."""
-        return {name: getattr(self, f"{name}_") for name in self.NAMES}
+        """The fitted tensors by name. Errors: NotFitted."""
+        return {name: self.fitted(name) for name in self.NAMES}
 
-    def restore(self, tensors: dict[str, Tensor]) -> "Router":
+    def restore(self, tensors: dict[str, Tensor]) -> Self:
         """Take fitted tensors over; returns self."""
         for name in self.NAMES:
             setattr(self, f"{name}_", tensors[name])

@@ -1,7 +1,5 @@
 """Buckets of keys: spherical k-means per key-value head, how even they are, and the attention mass in each."""
 
-import importlib.util
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,8 +20,7 @@ def buckets_for(tokens: int) -> int:
 def make_buckets(keys: Tensor, buckets: int, seed: int = 0, iterations: int = 25) -> Tensor:
     """Centroids [P, C, D], unit rows, of calibration keys [P, m, D], each head by itself; none is empty there.
 
-    At most 256 keys per bucket are used. With faiss where it is installed, else with `spherical_kmeans`, which also
-    takes over where faiss leaves a bucket empty. Errors: BadSetting for fewer keys than buckets.
+    At most 256 keys per bucket are used. Errors: BadSetting for fewer keys than buckets.
     """
     if not 2 <= buckets <= keys.shape[1]:
         raise BadSetting(
@@ -33,33 +30,12 @@ def make_buckets(keys: Tensor, buckets: int, seed: int = 0, iterations: int = 25
     limit = SAMPLE * buckets
     if keys.shape[1] > limit:
         keys = keys[:, torch.randperm(keys.shape[1], generator=torch.Generator().manual_seed(seed))[:limit]]
-    return torch.stack([_cluster(head, buckets, seed, iterations) for head in keys.float()])
+    return torch.stack([spherical_kmeans(head, buckets, seed, iterations)[0] for head in keys.float()])
 
 
 def nearest(keys: Tensor, centroids: Tensor) -> Tensor:
     """Bucket int64 [P, T] of each key [P, T, D]: the centroid [P, C, D] of largest product."""
     return (keys @ centroids.to(keys).mT).argmax(-1)
-
-
-def _cluster(x: Tensor, buckets: int, seed: int, iterations: int) -> Tensor:
-    if importlib.util.find_spec("faiss"):
-        import faiss
-
-        rows = F.normalize(x, dim=-1).cpu().numpy()
-        means = faiss.Kmeans(
-            x.shape[1],
-            buckets,
-            niter=iterations,
-            seed=seed,
-            spherical=True,
-            max_points_per_centroid=SAMPLE,
-            min_points_per_centroid=1,
-        )
-        means.train(rows)
-        centroids = F.normalize(torch.as_tensor(means.centroids), dim=-1).to(x)
-        if int(torch.bincount(nearest(F.normalize(x, dim=-1), centroids), minlength=buckets).min()) > 0:
-            return centroids
-    return spherical_kmeans(x, buckets, seed, iterations)[0]
 
 
 def evenness(counts: Tensor) -> dict[str, float]:

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from ..errors import BadSetting
 from .base import RoutedText, Router
 
 _ODD = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # of splitmix64, as int64
@@ -22,39 +21,12 @@ class Chance(Router):
 
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         shape = (*queries.shape[:-1], self.buckets)
-        positions = text.positions
-        if positions is None:
+        if text.positions is None:
             return torch.rand(shape, generator=self._draw).to(queries.device)
         heads = queries.shape[:-2].numel()
         head, bucket = torch.arange(heads)[:, None, None], torch.arange(self.buckets)
-        number = ((self.seed * heads + head) << 40) + (positions.cpu()[:, None] << 20) + bucket
+        number = ((self.seed * heads + head) << 40) + (text.positions.cpu()[:, None] << 20) + bucket
         return _mixed(number).reshape(shape).to(queries.device)
-
-
-class Recency(Router):
-    """Scores a bucket by the place of its newest key that is at least `min_distance` before the query (-1: it has
-    none), so the nearest of the far keys are visited: a control that the paper lacks (definitions 2.4)."""
-
-    kind = "recency"
-    reads = frozenset({"positions", "labels"})
-
-    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
-        if text.positions is None or text.labels is None:
-            raise BadSetting("Recency needs the places of the queries and the bucket of each key of this text.")
-        newest = newest_key(text.labels, text.positions, self.buckets, text.min_distance).float()
-        return newest.expand(*queries.shape[:-1], self.buckets)
-
-
-class Oracle(Router):
-    """Scores a bucket by the mass it really has: no choice of l buckets of the same partition holds more."""
-
-    kind = "oracle"
-    reads = frozenset({"mass"})
-
-    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
-        if text.mass is None:
-            raise BadSetting("The oracle needs the mass of every bucket for every query.")
-        return text.mass
 
 
 def _mixed(number: Tensor) -> Tensor:
@@ -66,6 +38,30 @@ def _mixed(number: Tensor) -> Tensor:
     return ((number >> 11) & ((1 << 53) - 1)).double().mul(2.0**-53).float()
 
 
+class Recency(Router):
+    """Scores a bucket by the place of its newest key that is at least `min_distance` before the query (-1: it has
+    none), so the nearest of the far keys are visited: a control that the paper lacks (definitions 2.4)."""
+
+    kind = "recency"
+    reads = frozenset({"positions", "labels"})
+
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
+        assert text.positions is not None and text.labels is not None
+        newest = newest_key(text.labels, text.positions, self.buckets, text.min_distance).float()
+        return newest.expand(*queries.shape[:-1], self.buckets)
+
+
+class Oracle(Router):
+    """Scores a bucket by the mass it really has: no choice of l buckets of the same partition holds more."""
+
+    kind = "oracle"
+    reads = frozenset({"mass"})
+
+    def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
+        assert text.mass is not None
+        return text.mass
+
+
 def newest_key(labels: Tensor, positions: Tensor, buckets: int, min_distance: int = 0) -> Tensor:
     """int64 [..., n, C]: place of each bucket's newest key at least `min_distance` before positions [n] (ascending).
 
@@ -73,20 +69,17 @@ def newest_key(labels: Tensor, positions: Tensor, buckets: int, min_distance: in
     """
     # Newest place that may count, [n].
     last = (positions - min_distance).to(labels.device)
-    first, stop = int(last[0]) + 1, int(last[-1]) + 1
-    # The last column takes what does not count.
+    first, stop = max(0, int(last[0]) + 1), int(last[-1]) + 1
+    # One column more, which takes what does not count.
     before_block = labels.new_full((*labels.shape[:-1], buckets + 1), -1)
-    if first > 0:
-        before = labels[..., :first]
-        places = torch.arange(first, device=labels.device).expand_as(before)
-        before_block.scatter_reduce_(-1, before % (buckets + 1), places, "amax")
+    places = torch.arange(first, device=labels.device).expand(*labels.shape[:-1], first)
+    before_block.scatter_reduce_(-1, labels[..., :first] % (buckets + 1), places, "amax")
     newest_place = before_block[..., None, :buckets].expand(*labels.shape[:-1], len(last), buckets)
-    if stop > max(0, first):
-        begin = max(0, first)
-        places = torch.arange(begin, stop, device=labels.device)
-        hit = labels[..., begin:stop, None] == torch.arange(buckets, device=labels.device)  # [..., t, C]
+    if stop > first:
+        places = torch.arange(first, stop, device=labels.device)
+        hit = labels[..., first:stop, None] == torch.arange(buckets, device=labels.device)  # [..., t, C]
         newest = torch.where(hit, places[:, None], -1).cummax(-2).values
-        column = (last - begin).clamp(min=0)
-        inside = newest[..., column, :].masked_fill((last < begin)[:, None], -1)
+        column = (last - first).clamp(min=0)
+        inside = newest[..., column, :].masked_fill((last < first)[:, None], -1)
         newest_place = torch.maximum(newest_place, inside)
     return newest_place

@@ -2,6 +2,7 @@
 mass per bucket predicted from the query by least squares, in closed form."""
 
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -27,43 +28,42 @@ class GWRLinear(Router):
     def __init__(self, centroids: Tensor, seed: int = 0, eps: float = EPS) -> None:
         super().__init__(centroids, seed)
         self.eps = eps
-        self._gram: Tensor | None = None
-        self._cross: Tensor | None = None
+        # Q^T Q [..., D, D] and Q^T Y [..., D, C].
+        self._sums: tuple[Tensor, Tensor] | None = None
 
-    def partial_fit(self, queries: Tensor, mass: Tensor) -> "GWRLinear":
+    def partial_fit(self, queries: Tensor, mass: Tensor) -> Self:
         """Add queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing."""
         if self.intercept:
             queries = torch.cat([queries, torch.ones_like(queries[..., :1])], -1)
         queries, mass = paired(queries, mass)
-        gram, cross = queries.mT @ queries, queries.mT @ mass  # [..., D, D], [..., D, C]
-        if self._gram is None or self._cross is None:
-            self._gram, self._cross = gram, cross
+        gram, cross = queries.mT @ queries, queries.mT @ mass
+        if self._sums is None:
+            self._sums = gram, cross
         else:
-            self._gram.add_(gram)
-            self._cross.add_(cross)
+            self._sums[0].add_(gram)
+            self._sums[1].add_(cross)
         self.__dict__.pop("weights_", None)
         return self
 
     @cached_property
     def weights_(self) -> Tensor:
         """W, float32 [..., D, C], with one more row for the intercept."""
-        if self._gram is None:
-            raise NotFitted("GWR linear was not fitted: give it calibration queries first.")
         return self.solve().float()
 
     def solve(self) -> Tensor:
-        """W in float64. A head whose queries are all zero gets zeros."""
-        assert self._gram is not None and self._cross is not None
-        size = self._gram.shape[-1]
-        shrunk = torch.ones(size, dtype=torch.float64, device=self._gram.device)
+        """W in float64. A head whose queries are all zero gets zeros. Errors: NotFitted."""
+        if self._sums is None:
+            raise NotFitted(f"The router {self.kind} was not fitted: give it calibration queries first.")
+        gram, cross = self._sums
+        shrunk = torch.ones(gram.shape[-1], dtype=torch.float64, device=gram.device)
         if self.intercept:
             shrunk[-1] = 0.0
-        trace = (self._gram.diagonal(dim1=-2, dim2=-1) * shrunk).sum(-1) / shrunk.sum()  # [...]
+        trace = (gram.diagonal(dim1=-2, dim2=-1) * shrunk).sum(-1) / shrunk.sum()  # [...]
         ridge = (self.eps * trace).clamp(min=torch.finfo(torch.float64).tiny)
-        matrix = self._gram + torch.diag_embed(ridge.unsqueeze(-1) * shrunk)
+        matrix = gram + torch.diag_embed(ridge.unsqueeze(-1) * shrunk)
         if self.intercept:
             matrix[..., -1, -1] = matrix[..., -1, -1].clamp(min=1.0)
-        return torch.cholesky_solve(self._cross, torch.linalg.cholesky(matrix))
+        return torch.cholesky_solve(cross, torch.linalg.cholesky(matrix))
 
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         weights = self.weights_.to(queries)
@@ -88,25 +88,20 @@ class StaticPrior(Router):
 
     def __init__(self, centroids: Tensor, seed: int = 0) -> None:
         super().__init__(centroids, seed)
-        self._sum: Tensor | None = None
+        self._sum: Tensor | float = 0.0
         self._count: Tensor | int = 0
+        self.prior_: Tensor | None = None
 
-    def partial_fit(self, queries: Tensor, mass: Tensor) -> "StaticPrior":
+    def partial_fit(self, queries: Tensor, mass: Tensor) -> Self:
+        """Add masses [..., n, C] of queries; the prior is their mean, float32 [..., C]."""
         _, mass = paired(queries, mass)
-        self._sum = mass.sum(-2) + (0.0 if self._sum is None else self._sum)  # [..., C]
+        self._sum = mass.sum(-2) + self._sum
         self._count = self._count + (mass.sum(-1) > 0).sum(-1, keepdim=True)  # [..., 1]
-        self.__dict__.pop("prior_", None)
+        self.prior_ = (self._sum / self._count.clamp(min=1)).float()
         return self
 
-    @cached_property
-    def prior_(self) -> Tensor:
-        """Mean mass of each bucket, float32 [..., C]."""
-        if self._sum is None:
-            raise NotFitted("The static prior was not fitted: give it calibration queries first.")
-        return (self._sum / torch.as_tensor(self._count).clamp(min=1)).float()
-
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
-        return self.prior_.unsqueeze(-2).expand(*queries.shape[:-1], self.buckets)
+        return self.fitted("prior").unsqueeze(-2).expand(*queries.shape[:-1], self.buckets)
 
 
 def paired(queries: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """The learned routers that the closed form is held against: trained on bucket masses, two layers or one per head."""
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +12,7 @@ from .base import RoutedText, Router
 MOST = 1 << 16  # queries a head is trained on
 HELD_OUT = 8  # every eighth of them decides when to stop
 BATCH, EPOCHS, PATIENCE, RATE = 512, 50, 4, 2e-3
+Weights = dict[str, Tensor]
 
 
 class SaapMLP(Router):
@@ -28,13 +28,9 @@ class SaapMLP(Router):
     # The loss: squared error instead of cross-entropy.
     squared = False
 
-    def fit(
-        self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress: Callable[[float], None] | None = None
-    ) -> "SaapMLP":
-        """Train on queries [..., n, D] and masses [..., n, C], at most 65,536 of them; returns self.
-
-        The leading dimensions are heads, each trained for itself. `progress(fraction)` is called before each epoch.
-        """
+    def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS) -> "SaapMLP":
+        """Train on queries [..., n, D] and masses [..., n, C], at most 65,536 of them; returns self. The leading
+        dimensions are heads, each trained for itself."""
         if queries.shape[:-1] != mass.shape[:-1] or queries.shape[-2] < 2 * HELD_OUT:
             raise BadSetting(
                 f"The {self.kind} router needs at least {2 * HELD_OUT} pairs of queries and masses, and got "
@@ -46,27 +42,25 @@ class SaapMLP(Router):
         x, y = (rows[..., order, :].reshape(lead.numel(), len(order), -1).float() for rows in (queries, mass))
         y = y / y.sum(-1, keepdim=True).clamp(min=1e-12)
         size = x.square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
-        split, start = len(order) // HELD_OUT, self._start(x.shape[-1], y.shape[-1], lead.numel(), draw)
-        start = {name: w.to(x.device) for name, w in start.items()}
-        best = _train(start, x / size, y, split, draw, epochs, self.squared, progress)
+        start = self._start(x.shape[-1], y.shape[-1], lead.numel(), draw)
+        start = {name: weight.to(x.device) for name, weight in start.items()}
+        best = _train(start, x / size, y, draw, epochs, self.squared)
         best[self.NAMES[0]] = best[self.NAMES[0]] / size
         for name in self.NAMES:
-            # What is stored is what is measured.
+            # They are stored in 16 bits, and what is stored is what is measured.
             value = best[name].half().float()
             setattr(self, f"{name}_", value.reshape(*lead, *value.shape[1:]))
         return self
 
-    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> dict[str, Tensor]:
+    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> Weights:
         """Weights [heads, ...] before the first step."""
         width = max(128, 4 * dim)
         shapes = {"w1": (dim, width), "b1": (1, width), "w2": (width, buckets), "b2": (1, buckets)}
-        return {
-            name: torch.randn(heads, *shape, generator=draw) * (shape[0] ** -0.5 if name.startswith("w") else 0.0)
-            for name, shape in shapes.items()
-        }
+        scale = {"w1": dim**-0.5, "w2": width**-0.5}
+        return {n: torch.randn(heads, *shape, generator=draw) * scale.get(n, 0.0) for n, shape in shapes.items()}
 
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
-        return _forward({name: self.fitted(name).to(queries) for name in self.NAMES}, queries)
+        return _forward({name: tensor.to(queries) for name, tensor in self.tensors().items()}, queries)
 
 
 class MLPSquared(SaapMLP):
@@ -83,33 +77,23 @@ class LinearCrossEntropy(SaapMLP):
     kind = "linear_cross_entropy"
     NAMES: tuple[str, ...] = ("w",)
 
-    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> dict[str, Tensor]:
+    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> Weights:
         return {"w": torch.zeros(heads, dim, buckets)}
 
 
 LEARNED = (SaapMLP, MLPSquared, LinearCrossEntropy)
 
 
-def _train(
-    weights: dict[str, Tensor],
-    x: Tensor,
-    y: Tensor,
-    split: int,
-    draw: torch.Generator,
-    epochs: int,
-    squared: bool,
-    progress: Callable[[float], None] | None,
-) -> dict[str, Tensor]:
-    """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], the first `split` rows held out."""
-    rows = x.shape[1]
+def _train(weights: Weights, x: Tensor, y: Tensor, draw: torch.Generator, epochs: int, squared: bool) -> Weights:
+    """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], of which the first rows are held out."""
+    split = x.shape[1] // HELD_OUT
+    rows = x.shape[1] - split
     moments = {name: (torch.zeros_like(w), torch.zeros_like(w)) for name, w in weights.items()}
     best = {name: w.clone() for name, w in weights.items()}
     record, since, step = _recall(weights, x[:, :split], y[:, :split]), 0, 0
-    steps = epochs * math.ceil((rows - split) / BATCH)
-    for epoch in range(epochs):
-        if progress:
-            progress(epoch / epochs)
-        order = (split + torch.randperm(rows - split, generator=draw)).to(x.device)
+    steps = epochs * math.ceil(rows / BATCH)
+    for _ in range(epochs):
+        order = (split + torch.randperm(rows, generator=draw)).to(x.device)
         for batch in order.split(BATCH):
             step += 1
             rate = RATE * (1 + math.cos(math.pi * step / steps)) / 2
@@ -118,20 +102,21 @@ def _train(
         better = reached > record
         for name, weight in best.items():
             weight[better] = weights[name][better]
-        record, since = torch.maximum(record, reached), 0 if bool(better.any()) else since + 1
+        record = torch.maximum(record, reached)
+        since = 0 if bool(better.any()) else since + 1
         if since == PATIENCE:
             break
     return best
 
 
-def _forward(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+def _forward(weights: Weights, x: Tensor) -> Tensor:
     """Scores [..., n, C] of queries [..., n, D], by one matrix or two layers."""
     if "w" in weights:
         return x @ weights["w"]
     return F.gelu(x @ weights["w1"] + weights["b1"], approximate="tanh") @ weights["w2"] + weights["b2"]
 
 
-def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor, squared: bool) -> dict[str, Tensor]:
+def _gradients(weights: Weights, x: Tensor, y: Tensor, squared: bool) -> Weights:
     """Of the mean loss of each head."""
     leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
     with torch.enable_grad():
@@ -141,7 +126,7 @@ def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor, squared: bool) 
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
-def _adam(weights: dict, moments: dict, gradients: dict, rate: float, step: int) -> None:
+def _adam(weights: Weights, moments: dict, gradients: Weights, rate: float, step: int) -> None:
     for name, gradient in gradients.items():
         first, second = moments[name]
         first.lerp_(gradient, 0.1)
@@ -150,7 +135,7 @@ def _adam(weights: dict, moments: dict, gradients: dict, rate: float, step: int)
         weights[name].addcdiv_(first, size, value=-rate / (1 - 0.9**step))
 
 
-def _recall(weights: dict, x: Tensor, y: Tensor) -> Tensor:
+def _recall(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
     """Held-out recall of each head at C / 32 buckets, [h]."""
     chosen = _forward(weights, x).topk(max(1, y.shape[-1] // 32), -1).indices
     return y.gather(-1, chosen).sum(-1).mean(-1)

@@ -1,5 +1,7 @@
 """Routers that compare a query with the centroids of keys: as they are, or made alike by second moments first."""
 
+from typing import Self
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,9 +14,8 @@ SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
 class Moments:
     """Uncentred second moments E[x^T x] of rows that come in pieces: a sum [..., D, D] in float64, and a count."""
 
-    def __init__(self) -> None:
-        self.sum: Tensor | float = 0.0
-        self.count = 0
+    sum: Tensor | float = 0.0
+    count = 0
 
     def add(self, rows: Tensor) -> "Moments":
         """Add rows [..., n, D]."""
@@ -63,35 +64,41 @@ class SymmetricKMeans(Router):
         return queries @ self.centroids.to(queries).mT
 
 
-class _Turned(Router):
+class Turned(Router):
     """Queries and keys are multiplied by a matrix each. `fit` makes both from the second moments of queries and keys,
-    [..., D, D] with eps I, and returns self."""
+    [..., D, D] with eps I."""
 
     NAMES = ("of_queries", "of_keys")
+
+    def fit(self, of_queries: Tensor, of_keys: Tensor) -> Self:
+        """Make the matrices from the second moments; returns self."""
+        matrices = (matrix.float() for matrix in self._matrices(of_queries, of_keys))
+        return self.restore(dict(zip(self.NAMES, matrices, strict=True)))
+
+    def _matrices(self, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
 
     def _scores(self, queries: Tensor, text: RoutedText) -> Tensor:
         turned = F.normalize(self.centroids.to(queries) @ self.fitted("of_keys").to(queries), dim=-1)
         return queries @ self.fitted("of_queries").to(queries) @ turned.mT
 
 
-class Whitening(_Turned):
+class Whitening(Turned):
     """Independent ZCA whitening, uncentred: q M_q^(-1/2) against the centroids c M_k^(-1/2) on the unit sphere. The
     products of queries and keys are lost; the paper's ablation (section 4.3)."""
 
     kind = "whitening"
 
-    def fit(self, of_queries: Tensor, of_keys: Tensor) -> "Whitening":
-        self.of_queries_, self.of_keys_ = power(of_queries, -0.5).float(), power(of_keys, -0.5).float()
-        return self
+    def _matrices(self, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+        return power(of_queries, -0.5), power(of_keys, -0.5)
 
 
-class Geometric(_Turned):
+class Geometric(Turned):
     """q R against the centroids c R^-T on the unit sphere (which breaks the products again, for the routing alone). In
     the paper no better than symmetric k-means (table 1)."""
 
     kind = "gwr_geometric"
 
-    def fit(self, of_queries: Tensor, of_keys: Tensor) -> "Geometric":
+    def _matrices(self, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
         _, turn = gauge_of(of_queries, of_keys)
-        self.of_queries_, self.of_keys_ = turn.float(), torch.linalg.inv(turn).mT.float()
-        return self
+        return turn, torch.linalg.inv(turn).mT

@@ -1,7 +1,6 @@
 """A pretrained model as a Hugging Face folder: weights, tokenizer, and the card made from its log and measurements."""
 
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -9,14 +8,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from ..files import change
 from ..methods.base import Method
 from .mixture import END_OF_TEXT
+from .pretrain import Recipe
 
-LLAMAS = {
+FAMILIES = {
     "llama": "Llama family with per-head query-key norm (Qwen3 in transformers)",
     "llama_plain": "Llama family",
 }
 
 
-def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path, recipe: Any) -> int:
+def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path, recipe: Recipe) -> int:
     """Write the Hugging Face folder, bfloat16 weights and the tokenizer, into a draft; returns the bytes of the
     weights."""
     change()
@@ -28,57 +28,55 @@ def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path,
         eos_token=END_OF_TEXT,
         model_max_length=recipe.context,
     ).save_pretrained(out)
-    if method is not None and hasattr(method.addon(), "save"):
-        place = getattr(method.addon(), "place", "focus/pretrained.safetensors")
-        method.addon().save(out / place, kind="trained", steps=recipe.steps)
+    addon = method and method.addon()
+    if hasattr(addon, "save"):
+        addon.save(out / getattr(addon, "place", "focus/pretrained.safetensors"), kind="trained", steps=recipe.steps)
     return (out / "model.safetensors").stat().st_size
 
 
-def card(recipe: Any, about: dict, log: list[dict], numbers: dict, targets: str = "") -> str:
+def card(recipe: Recipe, about: dict, log: list[dict], numbers: dict, targets: str = "") -> str:
     """The model card, Markdown, every number from the log or the final measurement; `targets`: what it was trained
     for, if that was written down."""
     shape = (
-        f"{LLAMAS.get(recipe.family)}: {recipe.layers} layers, width {recipe.width}, {recipe.heads} query heads and "
+        f"{FAMILIES.get(recipe.family)}: {recipe.layers} layers, width {recipe.width}, {recipe.heads} query heads and "
         f"{recipe.kv_heads} key-value heads of {recipe.width // recipe.heads}, intermediate {recipe.intermediate}, "
         f"RoPE (base {recipe.rope_base:,.0f}), RMSNorm, tied embeddings"
     )
     if recipe.family == "gpt2":
         shape = f"GPT-2 family: {recipe.layers} layers, width {recipe.width}, {recipe.heads} heads, learned positions"
-    domains, bits, gain = about["domains"], numbers["bits_per_byte"], numbers["context_gain"]
-    rows = "\n".join(
-        f"| {name} | {part['share']:.0%} | {part['train']['documents']:,} | {part['train']['tokens'] / 1e6:.1f} M | "
-        f"{numbers['epochs'][name]:.2f} | {part['valid']['bytes'] / 1e6:.2f} MB | **{bits[name]:.3f}** |"
-        for name, part in domains.items()
+    domains, gain = about["domains"], numbers["context_gain"]
+    rows, curve = [], []
+    for name, part in domains.items():
+        train, valid = part["train"], part["valid"]
+        columns = [name, f"{part['share']:.0%}", f"{train['documents']:,}", f"{train['tokens'] / 1e6:.1f} M"]
+        columns += [f"{numbers['epochs'][name]:.2f}", f"{valid['bytes'] / 1e6:.2f} MB"]
+        rows.append([*columns, f"**{numbers['bits_per_byte'][name]:.3f}**"])
+    for entry in log:
+        if f"valid_{next(iter(domains))}" in entry and "length" in entry:
+            columns = [f"{entry['step']:,}", f"{entry['tokens'] / 1e6:.1f} M", f"{entry['seconds'] / 60:.0f}"]
+            curve.append([*columns, f"{entry['length']:,}", *(f"{entry[f'valid_{name}']:.3f}" for name in domains)])
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return template.format(
+        about=about,
+        recipe=recipe,
+        gain=gain,
+        shape=shape,
+        rows=_table(rows),
+        curve=_table(curve),
+        told=recipe.told(),
+        named=" | ".join(domains),
+        dashes="---|" * len(domains),
+        targets=targets and f"\n\n{targets}",
+        parameters=numbers["parameters"] / 1e6,
+        weights=numbers["weight_bytes"] / 1e6,
+        tokens=numbers["tokens"] / 1e6,
+        minutes=numbers["seconds"] / 60,
+        **_gain_words(gain, domains[gain["domain"]]["valid"]["documents"]),
     )
-    curve = "\n".join(
-        f"| {entry['step']:,} | {entry['tokens'] / 1e6:.1f} M | {entry['seconds'] / 60:.0f} | {entry['length']:,} | "
-        + " | ".join(f"{entry[f'valid_{name}']:.3f}" for name in domains)
-        + " |"
-        for entry in log
-        if f"valid_{next(iter(domains))}" in entry and "length" in entry
-    )
-    return (
-        Path(__file__)
-        .with_name("card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            about=about,
-            recipe=recipe,
-            gain=gain,
-            shape=shape,
-            rows=rows,
-            curve=curve,
-            told=recipe.told(),
-            named=" | ".join(domains),
-            dashes="---|" * len(domains),
-            targets=targets and f"\n\n{targets}",
-            parameters=numbers["parameters"] / 1e6,
-            weights=numbers["weight_bytes"] / 1e6,
-            tokens=numbers["tokens"] / 1e6,
-            minutes=numbers["seconds"] / 60,
-            **_gain_words(gain, domains[gain["domain"]]["valid"]["documents"]),
-        )
-    )
+
+
+def _table(rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(columns)} |" for columns in rows)
 
 
 def _gain_words(gain: dict, documents: int) -> dict[str, str]:

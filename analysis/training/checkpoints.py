@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from ..errors import BadSetting
 from ..files import locked, write_whole
@@ -18,7 +18,7 @@ MORE = "more."  # begins the names of tensors that are kept beside what is train
 
 
 def save_checkpoint(
-    path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict | None = None, **about: Any
+    path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict[str, Tensor] | None = None, **about: object
 ) -> None:
     """Parameters, optimiser state and what else the run has to remember (`more` tensors by name, `about` plain data)
     in one safetensors file, written whole or not at all. The type in which an optimiser multiplies goes along."""
@@ -34,7 +34,7 @@ def save_checkpoint(
         save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, place, notes)
 
 
-def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> tuple[dict, dict]:
+def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> tuple[dict, dict[str, Tensor]]:
     """Put a checkpoint back; returns (`about`, `more`). BadSetting if it is damaged or belongs to another recipe."""
     try:
         with safe_open(path, "pt") as file:
@@ -55,12 +55,12 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
     for opt, kind in zip((opt for opt in opts if hasattr(opt, "products")), products, strict=False):
         # Measured by the process that began: this one may have measured another.
         opt.products = kind
-    for n, opt in enumerate(opts):
-        state: dict = {}
-        for name, value in tensors.items():
-            if name.startswith(f"optimiser{n}."):
-                _, i, key = name.split(".", 2)
-                state.setdefault(int(i), {})[key] = value
+    states: list[dict] = [{} for _ in opts]
+    for name, value in tensors.items():
+        if name.startswith("optimiser"):
+            n, i, key = name.removeprefix("optimiser").split(".", 2)
+            states[int(n)].setdefault(int(i), {})[key] = value
+    for opt, state in zip(opts, states, strict=True):
         opt.load_state_dict({"state": state, "param_groups": opt.state_dict()["param_groups"]})
     return about, {name.removeprefix(MORE): value for name, value in tensors.items() if name.startswith(MORE)}
 
@@ -69,24 +69,21 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
 def one_training(*outputs: Path) -> Iterator[None]:
     """Hold outputs for one training: two would write to one log and go on from each other's checkpoint. Errors:
     BadSetting."""
-    output, *more_outputs = outputs
 
     def refuse() -> None:
-        raise BadSetting(f"Another training writes to {output}: wait until it ends, or name another output.")
+        raise BadSetting(f"Another training writes to {outputs[0]}: wait until it ends, or name another output.")
 
-    with locked(output.with_name(f".{output.name}.training"), refuse):
-        if not more_outputs:
-            yield
-            return
-        with one_training(*more_outputs):
-            yield
+    with ExitStack() as stack:
+        for output in outputs:
+            stack.enter_context(locked(output.with_name(f".{output.name}.training"), refuse))
+        yield
 
 
 def read_log(work: Path) -> list[dict]:
     """The entries of the log in `work`; a last line cut short by a crash is left out."""
     log = Path(work) / LOG
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    entries = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in entries if line.endswith("}")]
 
 
 def lines(entries: list[dict]) -> str:

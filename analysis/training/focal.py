@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import AnalysisError, BadSetting
 from ..methods.focal import DENSE, FocalLearned, FocalWeights
 from ..metrics.quality import perplexity
 from ..seam.attention import apply
-from .focus import _frozen
-from .settings import warmed
+from .steps import add_gradients, frozen, warmed
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -31,7 +29,7 @@ SHARE = 8  # at most one in so many
 @dataclass(frozen=True)
 class FocalTraining:
     """What a run is. Limits and offset are for heads of 128; the offset begins at dense attention, and so does the
-    upper limit, unlike the paper's 10: a model that exists should begin as it is. Errors: BadSetting."""
+    upper limit, unlike the paper's 10: a model that exists should begin as it is."""
 
     steps: int = 300
     tokens_per_step: int = 2048
@@ -43,13 +41,6 @@ class FocalTraining:
     tau_max: float = DENSE
     offset: float = DENSE
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not 0 < self.rate < 1 or self.length < 2 or self.tokens_per_step < 2:
-            raise BadSetting(
-                f"Training takes 1 or more steps of 2 or more tokens at a rate between 0 and 1, and got {self.steps} "
-                f"steps of {self.tokens_per_step} tokens at {self.rate}."
-            )
 
 
 def train_temperatures(
@@ -67,7 +58,7 @@ def train_temperatures(
     """
     length = min(plan.length, model.max_positions)
     count = min(HELD_OUT, len(train_ids) // (SHARE * length))
-    if count == 0 or len(train_ids) - count * length <= length:
+    if count == 0:
         raise BadSetting(
             f"The text has {len(train_ids):,} tokens, and training on windows of {length:,} with one in eight held out "
             f"needs {SHARE * length:,}: give more text, or shorter windows."
@@ -78,28 +69,23 @@ def train_temperatures(
     optimiser = torch.optim.AdamW([weights.w], lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     draw, log = np.random.default_rng(plan.seed), []
     before = _held_out(model, method, held_out, length)
-    with _frozen(model.lm):
+    with frozen(model.lm):
         for step in range(plan.steps):
             progress(step / plan.steps, f"temperatures, step {step + 1} of {plan.steps}")
             optimiser.param_groups[0]["lr"] = plan.rate * warmed(step, plan.steps, plan.warm_up)
             optimiser.zero_grad()
-            windows = draw.integers(0, len(ids) - length, max(1, plan.tokens_per_step // length))
-            total = 0.0
+            starts = draw.integers(0, len(ids) - length, max(1, plan.tokens_per_step // length))
             with apply(model, method, kernels=True):
-                for start in windows:
-                    window = torch.as_tensor(ids[start : start + length], device=model.device)[None].long()
-                    logits = model.lm(window, use_cache=False).logits[0, :-1].float()
-                    loss = F.cross_entropy(logits, window[0, 1:]) / len(windows)
-                    loss.backward()
-                    total += float(loss.detach())
+                total = add_gradients(model, (ids[start : start + length] for start in starts), len(starts))
             if not math.isfinite(total):
                 raise AnalysisError(f"The loss is no number at step {step + 1}: train with a rate below {plan.rate:g}.")
             optimiser.step()
             log.append({"step": step, "loss": total} | ({} if step else before))
-    log[-1] |= _held_out(model, method, held_out, length) if plan.steps > 1 else {}
+    if plan.steps > 1:
+        log[-1] |= _held_out(model, method, held_out, length)
     weights.requires_grad_(False)
-    weights.about = {"kind": "trained", "steps": plan.steps, "rate": plan.rate, "seed": plan.seed}
-    weights.about |= {"mean": plan.mean, "tau_min": plan.tau_min, "tau_max": plan.tau_max}
+    names = ("steps", "rate", "seed", "mean", "tau_min", "tau_max")
+    weights.about = {"kind": "trained"} | {name: getattr(plan, name) for name in names}
     return weights, log
 
 
@@ -121,7 +107,6 @@ def watched(model: "Model", method: FocalLearned, ids: np.ndarray, length: int) 
             temperatures[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
             return super().scale_queries(layer, query, of_tokens)
 
-    watching = Watching(method.weights, method.mean, method.tau_min, method.tau_max)
-    with apply(model, watching, kernels=True):
+    with apply(model, Watching(method.weights, method.mean, method.tau_min, method.tau_max), kernels=True):
         losses = perplexity(model, ids, length).losses
     return losses, [float(np.mean(values)) for values in temperatures.values()]

@@ -1,22 +1,16 @@
-"""Training Focus' router with the base model frozen (Focus, section 2; phase 1 of section 4), then the base with it.
+"""Training Focus' router with the base model frozen (Focus, section 2; phase 1 of section 4), then the base with it."""
 
-Runs on one device, or under `accelerate launch` on several: the windows of a step are dealt out, gradients are summed.
-"""
-
-import contextlib
-import copy
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
 
 from ..groups.router import FocusRouter
-from .run import Run
+from .lora import lora_copy
+from .run import Also, Progress, Run, Watch
 from .settings import RouterTraining
+from .steps import copy_of, frozen
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -27,9 +21,9 @@ def train_router(
     train_ids: np.ndarray,
     plan: RouterTraining,
     checkpoint: Path,
-    progress: Callable[[float, str], None] = lambda fraction, stage: None,
-    also: Callable[..., dict] | None = None,
-    watch: Callable[[list[dict]], None] = lambda log: None,
+    progress: Progress = lambda fraction, stage: None,
+    also: Also | None = None,
+    watch: Watch = lambda log: None,
 ) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
     """Train a router on `train_ids` (one long run of tokens), the base model frozen; resumes from `checkpoint`.
 
@@ -44,9 +38,8 @@ def train_router(
     When `progress` raises Cancelled, the steps that were done are kept first. Raises BadSetting for a corpus that is
     too short or a checkpoint of another plan, AnalysisError when the loss is no number; the last checkpoint stays.
     """
-    with _frozen(model.lm):
-        run = Run(model, None, train_ids, plan, checkpoint, also)
-        return run.train(progress, watch)
+    with frozen(model.lm):
+        return Run(model, None, train_ids, plan, checkpoint, also).train(progress, watch)
 
 
 def finetune(
@@ -55,32 +48,14 @@ def finetune(
     train_ids: np.ndarray,
     plan: RouterTraining,
     checkpoint: Path,
-    progress: Callable[[float, str], None] = lambda fraction, stage: None,
-    also: Callable[..., dict] | None = None,
-    watch: Callable[[list[dict]], None] = lambda log: None,
+    progress: Progress = lambda fraction, stage: None,
+    also: Also | None = None,
+    watch: Watch = lambda log: None,
+    rank: int | None = None,
 ) -> tuple["Model", FocusRouter, list[torch.Tensor], list[dict]]:
-    """Phase 2: train all parameters of a copy of the model in float32, and of the router `start` unless the plan reads
-    hard; `model` and `start` stay as they are. Returns (the copy as a `Model`, then as `train_router`).
+    """Phase 2: train all parameters of a copy of the model in float32, or LoRA additions of this rank alone, and the
+    router `start` unless the plan reads hard; `model` and `start` stay as they are. Returns (the copy as a `Model`,
+    then as `train_router`).
     """
-    copied = copy_of(model)
-    run = Run(copied, start.variant(), train_ids, plan, checkpoint, also)
-    return copied, *run.train(progress, watch)
-
-
-def copy_of(model: "Model") -> "Model":
-    """The model with weights of its own in float32, all of them to be trained."""
-    copied = replace(model, lm=copy.deepcopy(model.lm).float())
-    copied.lm.requires_grad_(True)
-    return copied
-
-
-@contextlib.contextmanager
-def _frozen(lm: nn.Module) -> Iterator[None]:
-    """The model's parameters without a gradient; afterwards as they were."""
-    wanted = [p for p in lm.parameters() if p.requires_grad]
-    lm.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in wanted:
-            parameter.requires_grad_(True)
+    copied = copy_of(model) if rank is None else lora_copy(model, rank, plan.seed)
+    return copied, *Run(copied, start.variant(), train_ids, plan, checkpoint, also).train(progress, watch)

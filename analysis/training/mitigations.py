@@ -47,10 +47,8 @@ def follow(centroids: Tensor, vectors: Tensor, groups: Tensor, decay: float) -> 
 
 @torch.no_grad()
 def recluster(router: FocusRouter, hidden: list[Tensor], seed: int) -> None:
-    """Set the centroids to spherical k-means of the routing vectors of hidden [L][N, width], keeping their mean length.
-
-    Changes the router; the projection stays.
-    """
+    """Set the centroids to spherical k-means of the routing vectors of hidden [L][N, width], keeping their mean
+    length; the projection stays."""
     for layer, sample in enumerate(hidden):
         directions, _ = spherical_kmeans(router.project(layer, sample.to(router.projection.device)), router.K, seed)
         router.centroids[layer] = directions * router.centroids[layer].norm(dim=-1).mean()
@@ -77,13 +75,10 @@ class Learning(Focus):
 
     def penalty(self) -> Tensor | float:
         """What the plan's losses add to the language model's, the mean over layers of the last text."""
-        plan = self.plan
         total: Tensor | float = 0.0
-        for _, groups in self.seen:
-            if plan.balance_weight:
-                total = total + plan.balance_weight * balance_loss(groups) / len(self.seen)
-            if plan.entropy_weight:
-                total = total + plan.entropy_weight * entropy_loss(groups) / len(self.seen)
+        for weight, loss in ((self.plan.balance_weight, balance_loss), (self.plan.entropy_weight, entropy_loss)):
+            for _, groups in self.seen if weight else ():
+                total = total + weight * loss(groups) / len(self.seen)
         return total
 
     @torch.no_grad()

@@ -4,15 +4,12 @@ A corpus folder holds one folder per domain; a domain's texts lie in `train/` an
 name has `train` or `valid` between dots (`wiki.train.tokens`). Train and valid never mix: they are different files.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,7 +19,6 @@ from ..errors import BadSetting, BadText
 from ..files import write_bytes, write_text, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
-SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not
 SPLITS = ("train", "valid")
 
 
@@ -50,6 +46,11 @@ def articles(text: str) -> list[str]:
     return [part for part in re.split(r"(?m)^(?= = [^=\n]+ = *$)", text) if part.strip()]
 
 
+def whole_file(text: str) -> list[str]:
+    """A file is a document."""
+    return [text]
+
+
 @dataclass(frozen=True)
 class Domain:
     """One part of the mixture: its folder, its share of the training tokens, and how its files become documents."""
@@ -57,13 +58,13 @@ class Domain:
     name: str
     share: float
     folder: str
-    # Hard-wrapped lines joined, paragraphs kept.
-    prepare: Callable[[str], str] = normalise
-    split: Callable[[str], list[str]] = lambda text: [text]  # a file is a document
+    prepare: Callable[[str], str]
+    split: Callable[[str], list[str]] = whole_file
 
 
+# Of novels, hard-wrapped lines are joined and paragraphs stay.
 MIXTURE = (
-    Domain("novels", 0.8, "books"),
+    Domain("novels", 0.8, "books", normalise),
     Domain("python", 0.1, "python", keep_lines),
     Domain("wikitext", 0.1, "wikitext2", detokenise, articles),
 )
@@ -76,13 +77,11 @@ def split_in(folder: Path) -> bool:
 
 def files(corpus: Path, domain: Domain, split: str) -> list[Path]:
     """The files of a domain's split, sorted by name; BadText if there is none."""
-    folder = Path(corpus) / domain.folder
+    folder = corpus / domain.folder
     if not folder.is_dir():
         raise BadSetting(f"The corpus folder {corpus} has no folder {domain.folder!r}, which holds its {domain.name}.")
     below = folder / split
-    candidates = list((below if below.is_dir() else folder).iterdir())
-    if not below.is_dir():
-        candidates = [path for path in candidates if f".{split}." in path.name]
+    candidates = below.iterdir() if below.is_dir() else folder.glob(f"*.{split}.*")
     paths = sorted(path for path in candidates if path.is_file() and not path.name.startswith("."))
     if not paths:
         raise BadText(f"There is no {split} file for {domain.name} in {folder}; put texts into {below}.")
@@ -101,11 +100,11 @@ def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
         yield from map(domain.prepare, domain.split(text))
 
 
-def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int) -> Tokenizer:
+def train_tokenizer(corpus: Path, vocabulary: int, characters: int) -> Tokenizer:
     """Byte-level BPE over `characters` of training text, each domain with its share; id 0 is `<|endoftext|>`."""
 
     def sample() -> Iterator[str]:
-        for domain in mixture:
+        for domain in MIXTURE:
             texts = list(documents(corpus, domain, "train"))
             keep = min(1.0, characters * domain.share / sum(map(len, texts)))
             yield from (text[: max(1, round(keep * len(text)))] for text in texts)
@@ -129,19 +128,9 @@ def known(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
-    """Write `ids` uint16[T] as raw little-endian files of at most SHARD_TOKENS; returns their names."""
-    names = []
-    for n, first in enumerate(range(0, len(ids), SHARD_TOKENS)):
-        names.append(f"{name}-{n:03d}.bin")
-        write_bytes(folder / names[-1], ids[first : first + SHARD_TOKENS].astype("<u2").tobytes())
-    return names
-
-
 def build(
     corpus: Path,
     folder: Path,
-    mixture: tuple[Domain, ...] = MIXTURE,
     vocabulary: int = 4096,
     characters: int = 24_000_000,
     seed: int = 0,
@@ -151,40 +140,37 @@ def build(
 
     `tokenizer`: a tokenizer.json to keep instead of training one, so that texts keep their tokens.
 
-    Per domain and split: shards, documents, tokens (with one `<|endoftext|>` before each document) and UTF-8 bytes of
-    the prepared text (without it). Training documents are shuffled with `seed`.
+    Per domain and split: shards (raw little-endian uint16), documents, tokens (with one `<|endoftext|>` before each
+    document) and UTF-8 bytes of the prepared text (without it). Training documents are shuffled with `seed`.
     """
-    folder, described = Path(folder), Path(folder) / "mixture.json"
+    described = folder / "mixture.json"
     if described.exists():
         return json.loads(described.read_text())
-    if abs(sum(domain.share for domain in mixture) - 1) > 1e-6:
-        raise BadSetting(f"The shares of the mixture add up to {sum(d.share for d in mixture):.3f}, not 1.")
     if not 257 <= vocabulary <= 65_536:
         raise BadSetting(f"A byte-level vocabulary has 257 to 65,536 tokens (16-bit shards), not {vocabulary:,}.")
-    if not Path(corpus).is_dir() or not any(Path(corpus).iterdir()):
+    if not corpus.is_dir() or not any(corpus.iterdir()):
         raise BadSetting(f"The corpus folder {corpus} is missing or empty; it needs one folder per domain.")
-    for domain in mixture:
+    for domain in MIXTURE:
         for split in SPLITS:
+            # Refuses what lacks before minutes of tokenising.
             files(corpus, domain, split)
     folder.mkdir(parents=True, exist_ok=True)
-    byte_pairs = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
+    byte_pairs = known(tokenizer) if tokenizer else train_tokenizer(corpus, vocabulary, characters)
     with write_whole(folder / "tokenizer.json") as place:
         byte_pairs.save(str(place))
-    about: dict[str, Any] = {"vocabulary": byte_pairs.get_vocab_size(), "seed": seed, "domains": {}}
-    for domain in mixture:
-        part: dict[str, Any] = {"share": domain.share}
-        about["domains"][domain.name] = part
+    domains: dict[str, dict] = {}
+    for domain in MIXTURE:
+        domains[domain.name] = {"share": domain.share}
         for split in SPLITS:
             texts = list(documents(corpus, domain, split))
             order = np.random.default_rng(seed).permutation(len(texts)) if split == "train" else range(len(texts))
             rows = byte_pairs.encode_batch_fast([END_OF_TEXT + texts[i] for i in order])
-            ids = np.concatenate([np.asarray(row.ids, np.uint16) for row in rows])  # [T]
-            part[split] = {
-                "shards": write_shards(folder, f"{domain.name}-{split}", ids),
-                "documents": len(texts),
-                "tokens": len(ids),
-                "bytes": sum(len(text.encode()) for text in texts),
-            }
+            ids = np.concatenate([np.asarray(row.ids, "<u2") for row in rows])  # [T]
+            shard = f"{domain.name}-{split}-000.bin"
+            write_bytes(folder / shard, ids.tobytes())
+            sizes = {"documents": len(texts), "tokens": len(ids), "bytes": sum(len(text.encode()) for text in texts)}
+            domains[domain.name][split] = {"shards": [shard], **sizes}
+    about = {"vocabulary": byte_pairs.get_vocab_size(), "seed": seed, "domains": domains}
     write_text(described, json.dumps(about, indent=1))
     return about
 
@@ -192,7 +178,7 @@ def build(
 def read_shards(folder: Path, about: dict, split: str) -> dict[str, np.ndarray]:
     """The tokens of every domain's split: name -> uint16[T]."""
     return {
-        name: np.concatenate([np.fromfile(Path(folder) / shard, "<u2") for shard in part[split]["shards"]])
+        name: np.concatenate([np.fromfile(folder / shard, "<u2") for shard in part[split]["shards"]])
         for name, part in about["domains"].items()
     }
 
@@ -222,6 +208,7 @@ def plan(
     for _, end, length in phases:
         upto = end * tokens_per_step // context
         goal = {name: int(upto * shares[name]) for name in tokens}
+        # What rounding leaves over goes to the largest domain.
         goal[max(tokens, key=lambda name: shares[name])] += upto - sum(goal.values())
         starts = np.concatenate([queue[name][used[name] : goal[name]] for name in tokens])
         used = goal

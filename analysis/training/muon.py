@@ -35,6 +35,7 @@ class Muon(torch.optim.Muon):
                     updates.append(p.grad.lerp(momentum, group["momentum"]))
                 about = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 straight = orthogonal(torch.stack(updates), *about, self.products)
+                # Moonlight's factor, with which an update has the size of AdamW's.
                 rate = group["lr"] * 0.2 * max(shape) ** 0.5
                 for p, update in zip(matrices, straight, strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)

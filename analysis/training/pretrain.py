@@ -4,8 +4,6 @@ What is read at which step is a pure function of the recipe and the shards (`mix
 so the step is the whole position: a run that was stopped continues to the weights it would have reached anyway.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -14,45 +12,44 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 
-from .. import methods
+from ..commands.training import Pretrain
 from ..errors import BadSetting
 from ..files import append, write_text
 from ..groups.router import FocusRouter
+from ..methods import METHODS
+from ..methods.base import Method
 from ..methods.focal import FocalWeights
 from ..seam.attention import apply
 from .checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from .mixture import plan
 from .muon import Muon
-from .settings import warmed
+from .steps import warmed
 from .yardsticks import bits_by_domain, token_losses
-
-if TYPE_CHECKING:
-    from ..methods.base import Method
-    from ..models import Model
 
 FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
 ATTENTION = ("dense", "focal", "focal_learned", "focus")
 EVALUATED = 32_768  # tokens of each domain at an evaluation inside the run
+Parameters = dict[str, torch.nn.Parameter]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that decides the weights. Rates are peaks; lengths and sizes are in tokens."""
 
-    family: str = "llama"
-    attention: str = "dense"
-    steps: int = 2800
-    context: int = 2048
-    tokens_per_step: int = 8192
+    family: str = Pretrain.family
+    attention: str = Pretrain.attention
+    steps: int = Pretrain.steps
+    context: int = Pretrain.length
+    tokens_per_step: int = Pretrain.tokens_per_step
     tokens_per_pass: int = 4096
-    matrix_rate: float = 0.01
-    other_rate: float = 0.005
+    matrix_rate: float = Pretrain.matrix_rate
+    other_rate: float = Pretrain.other_rate
     floor: float = 0.02
     warm_up: int = 100
     weight_decay: float = 0.1
@@ -62,7 +59,7 @@ class Recipe:
     kv_heads: int = 4
     intermediate: int = 768
     rope_base: float = 10_000.0
-    seed: int = 0
+    seed: int = Pretrain.seed
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -101,12 +98,8 @@ def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel
     """A freshly initialised model: Qwen3 (Llama with per-head query-key norm), Llama or GPT-2; residual outputs start
     at 0."""
     torch.manual_seed(recipe.seed)
-    shared: dict[str, Any] = {
-        "vocab_size": vocabulary,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "tie_word_embeddings": True,
-    }
+    shared: dict[str, Any] = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0}
+    shared["tie_word_embeddings"] = True
     if recipe.family == "gpt2":
         sizes: dict[str, Any] = {"n_positions": recipe.context, "n_embd": recipe.width, "n_layer": recipe.layers}
         sizes |= {"n_head": recipe.heads, "n_inner": recipe.intermediate}
@@ -128,38 +121,36 @@ def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel
 
 
 def training_method(recipe: Recipe, device: str) -> Method | None:
-    """The registry's method to train with, or None for dense; BadSetting where this version has no such method.
+    """The registry's method to train with, or None for dense.
 
     Focus trains a router from the first step: soft gate, groups balanced over each row (literal), a window of a 16th of
     the context (the paper's 128 at 2,048).
     """
     if recipe.attention == "dense":
         return None
-    if recipe.attention not in methods.METHODS:
-        names = ", ".join(name for name in ATTENTION if name in methods.METHODS)
-        raise BadSetting(f"There is no attention method {recipe.attention!r} in this version; choose from: {names}.")
+    kind = METHODS[recipe.attention]
     if recipe.attention == "focus":
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
-        return methods.METHODS["focus"].build(router.to(device), reading="soft", membership="literal")
+        return kind.build(router.to(device), reading="soft", membership="literal")
     if recipe.attention == "focal_learned":
-        return methods.METHODS["focal_learned"].build(FocalWeights(recipe.layers, recipe.width).to(device))
-    return methods.METHODS[recipe.attention]()
+        return kind.build(FocalWeights(recipe.layers, recipe.width).to(device))
+    return kind()
 
 
-def trained(model: Model, method: Method) -> dict[str, torch.nn.Parameter]:
+def trained(model: torch.nn.Module, method: Method | None) -> Parameters:
     """Everything that is trained, by name: the model's parameters and the method's (`addon.*`)."""
     addon = method.addon() if method else None
     extra = {f"addon.{name}": p for name, p in addon.named_parameters()} if addon is not None else {}
     return {f"model.{name}": p for name, p in model.named_parameters()} | extra
 
 
-def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tuple:
+def optimisers(parameters: Parameters, recipe: Recipe) -> tuple[Muon, torch.optim.AdamW]:
     """Muon for the hidden matrices (updates scaled to AdamW's size), AdamW for embeddings, norms, biases, add-ons."""
     outside = ("addon.", "embed", "wte", "wpe", "lm_head")
-    matrices = [p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)]
-    rest_of_parameters = [p for p in parameters.values() if all(p is not matrix for matrix in matrices)]
-    muon = Muon(matrices, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay)
-    return muon, torch.optim.AdamW(rest_of_parameters, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    matrices = {name: p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)}
+    remaining = [p for name, p in parameters.items() if name not in matrices]
+    muon = Muon(list(matrices.values()), lr=recipe.matrix_rate, weight_decay=recipe.weight_decay)
+    return muon, torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
 
 
 def train(
@@ -173,7 +164,7 @@ def train(
     checkpoint_seconds: float = 300.0,
     stop_at: int | None = None,
     report: Callable[[float, str], None] = lambda fraction, stage: None,
-    made_with: Callable = training_method,
+    made_with: Callable[[Recipe, str], Method | None] = training_method,
 ) -> tuple[transformers.PreTrainedModel, Method | None]:
     """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
     or after step `stop_at`. `made_with(recipe, device)` gives the method.
@@ -182,20 +173,15 @@ def train(
     `evaluate_every` steps on evenly spaced windows of the phase's length. `seconds` leaves pauses out: a step that
     took over five times the usual counts as the usual.
     """
-    work = Path(work)
     model = build_model(recipe, about["vocabulary"]).to(device)
     method = made_with(recipe, device)
-    # A control of the groups draws them anew for every text.
-    begin = getattr(method, "begin", lambda *turn: None)
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)
-    peaks = (recipe.matrix_rate, recipe.other_rate)
     log, checkpoint = work / LOG, work / "checkpoint.safetensors"
     step, seconds, recipe_fields = 0, 0.0, asdict(recipe)
     if checkpoint.exists():
         step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe_fields)[0].values()
-    entries = [entry for entry in read_log(work) if entry["step"] <= step]
-    write_text(log, lines(entries))
+    write_text(log, lines([entry for entry in read_log(work) if entry["step"] <= step]))
     stream = np.concatenate(list(train_tokens.values()))
     shares = {name: part["share"] for name, part in about["domains"].items()}
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
@@ -203,52 +189,70 @@ def train(
     usual: list[float] = []
     losses: list[float] = []
     saved = time.monotonic()
-    # They are dense attention of other queries.
+    # The kernels of focal attention are dense attention of other queries; Focus' gate needs none.
     kernels = recipe.attention.startswith("focal")
     with apply(model, method, kernels=kernels) if method else contextlib.nullcontext():
-        while step < (recipe.steps if stop_at is None else min(stop_at, recipe.steps)):
+        while step < min(recipe.steps, stop_at or recipe.steps):
             began = time.monotonic()
             phase = next(i for i, (_, end, _) in enumerate(recipe.phases()) if step < end)
             first, _, length = recipe.phases()[phase]
-            count, per_pass = recipe.tokens_per_step // length, max(1, recipe.tokens_per_pass // length)
+            count = recipe.tokens_per_step // length
             starts = rows[phase][(step - first) * count : (step - first + 1) * count]
-            for opt, peak in zip(opts, peaks, strict=True):
-                opt.param_groups[0]["lr"] = peak * recipe.rate(step)
-                opt.zero_grad(set_to_none=True)
-            loss = 0.0
-            for first_row in range(0, count, per_pass):
-                ids = stream[starts[first_row : first_row + per_pass, None] + np.arange(length + 1)].astype(
-                    np.int64
-                )  # [B,T+1]
-                begin(step + 1, first_row)
-                nats = token_losses(model, torch.from_numpy(ids).to(device), opts[0].products)
-                part = nats.mean() * (len(ids) / count)
-                part.backward()
-                loss += part.item()
-            if not math.isfinite(loss):
-                raise BadSetting(f"The loss is no number at step {step:,}; lower the rates, now {peaks}.")
-            torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
-            for opt in opts:
-                opt.step()
+            losses.append(_step(model, method, parameters, opts, recipe, stream, starts, length, step))
             step += 1
-            losses.append(loss)
-            took = time.monotonic() - began
-            usual = [*usual[-30:], took]
-            seconds += took if took < 5 * statistics.median(usual) else statistics.median(usual)
+            usual = [*usual[-30:], time.monotonic() - began]
+            middle = statistics.median(usual)
+            seconds += usual[-1] if usual[-1] < 5 * middle else middle
             entry = {"step": step, "tokens": step * recipe.tokens_per_step, "seconds": round(seconds, 1)}
             if step % 20 == 0 or step == recipe.steps:
                 entry |= {"length": length, "loss": round(statistics.mean(losses), 4), "rate": recipe.rate(step - 1)}
                 losses = []
             if step % evaluate_every == 0 or step == recipe.steps:
                 model.eval()
-                bits = bits_by_domain(model, valid_tokens, about, length, max(1, EVALUATED // length), per_pass)
+                limit, per_pass = max(1, EVALUATED // length), max(1, recipe.tokens_per_pass // length)
+                bits = bits_by_domain(model, valid_tokens, about, length, limit, per_pass)
                 entry |= {f"valid_{name}": value for name, value in bits.items()}
                 model.train()
             if len(entry) > 3:
                 append(log, lines([entry]))
-                left = statistics.median(usual) * (recipe.steps - step) / 60
+                left = middle * (recipe.steps - step) / 60
                 report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
-            if time.monotonic() - saved > checkpoint_seconds or step == recipe.steps or step == stop_at:
+            if time.monotonic() - saved > checkpoint_seconds or step in (recipe.steps, stop_at):
                 save_checkpoint(checkpoint, parameters, opts, recipe_fields, step=step, seconds=seconds)
                 saved = time.monotonic()
     return model, method
+
+
+def _step(
+    model: transformers.PreTrainedModel,
+    method: Method | None,
+    parameters: Parameters,
+    opts: tuple[Muon, torch.optim.AdamW],
+    recipe: Recipe,
+    stream: np.ndarray,
+    starts: np.ndarray,
+    length: int,
+    step: int,
+) -> float:
+    """One update on the rows of `length` tokens that begin at `starts`; the mean loss in nats per token."""
+    # A control of the groups draws them anew for every text.
+    begin = getattr(method, "begin", lambda *turn: None)
+    for opt, peak in zip(opts, (recipe.matrix_rate, recipe.other_rate), strict=True):
+        opt.param_groups[0]["lr"] = peak * recipe.rate(step)
+        opt.zero_grad(set_to_none=True)
+    loss, per_pass = 0.0, max(1, recipe.tokens_per_pass // length)
+    device = next(model.parameters()).device
+    for first_row in range(0, len(starts), per_pass):
+        places = starts[first_row : first_row + per_pass, None] + np.arange(length + 1)
+        ids = torch.from_numpy(stream[places].astype(np.int64)).to(device)  # [B, T + 1]
+        begin(step + 1, first_row)
+        part = token_losses(model, ids, opts[0].products).mean() * (len(ids) / len(starts))
+        part.backward()
+        loss += part.item()
+    if not math.isfinite(loss):
+        peaks = recipe.matrix_rate, recipe.other_rate
+        raise BadSetting(f"The loss is no number at step {step:,}; lower the rates, now {peaks}.")
+    torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
+    for opt in opts:
+        opt.step()
+    return loss

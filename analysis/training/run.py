@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 
 from ..errors import AnalysisError, BadSetting, Cancelled
 from ..groups.router import FocusRouter
@@ -24,6 +23,7 @@ from ..statistics import attention_inputs
 from .checkpoints import load_checkpoint, save_checkpoint
 from .mitigations import method_of, recluster
 from .settings import CONTROLS, RouterTraining
+from .steps import window_loss
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -34,15 +34,13 @@ WRITING = 20  # times as long as writing a checkpoint takes, the training goes o
 CHECK_EVERY = 100  # steps between measurements of the hard loss; what was trained at the best one is returned
 PROBED = 4  # calibration windows on which the groups are looked at
 
-
-def team(device: str) -> Accelerator:
-    """The processes of this run: one, or those of `accelerate launch`. Asked for before a model is loaded, it gives
-    each process a GPU of its own."""
-    return Accelerator(cpu=device.startswith("cpu") or not torch.cuda.is_available())
+Progress = Callable[[float, str], None]
+Also = Callable[..., dict]
+Watch = Callable[[list[dict]], None]
 
 
 class Run:
-    """One run: what is trained, on what, and what it remembers."""
+    """One run: what is trained, on what, and what it remembers. What it gives: `training.focus.train_router`."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class Run:
         train_ids: np.ndarray,
         plan: RouterTraining,
         checkpoint: Path,
-        also: Callable[..., dict] | None,
+        also: Also | None,
     ) -> None:
         self.model, self.plan, self.checkpoint, self.also = model, plan, checkpoint, also
         self.length = min(plan.length, model.max_positions)
@@ -63,7 +61,6 @@ class Run:
             raise BadSetting(
                 f"{plan.groups} groups cannot share the {self.length:,} tokens of a sequence: choose at most as many."
             )
-        self.team = team(model.device.type)
         apart = self.length * min(plan.check_windows, len(train_ids) // (8 * self.length))
         self.ids, self.checked = np.split(train_ids, [len(train_ids) - apart])
         self.calibration = self._windows(plan.calibration_windows, plan.seed)
@@ -72,20 +69,21 @@ class Run:
             router = FocusRouter(model.num_layers, model.width, plan.router_settings(), seed=plan.seed)
             router.scale_to(pooled)
         self.router = router.to(model.device)
+        # The router's own gate; it is sharpened for the last steps.
         self.gentle = router.settings
         self.method = method_of(plan, router)
         self._choose_parameters()
-        self.log, self.best = [], {}
+        self.log: list[dict] = []
+        self.best: dict = {}
         self.start, self.first = router.variant(), self._inputs(self.calibration[:PROBED])
         for layer, hidden in enumerate(self.first):
             self.start.potential[layer] = frozen_potential(self.start.scores(layer, hidden), router.temperature)
-        self.labels: torch.Tensor | None = None
+        labels = None
         if checkpoint.is_file():
             about, tensors = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
-            self.labels = tensors.pop("labels", None)  # of the last look
+            labels = tensors.pop("labels", None)  # of the last look
             self.log, self.best = about["log"], tensors | about["best"]
-        if self.labels is None:
-            self.labels = self._labels(self.first)
+        self.labels = self._labels(self.first) if labels is None else labels
         self.pooled = pooled if plan.phase == 1 else self._inputs(self.calibration)
         self.kept, self.kept_at, self.writing = len(self.log), time.monotonic(), 0.0
 
@@ -107,7 +105,7 @@ class Run:
         self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
 
     def train(
-        self, progress: Callable[[float, str], None], watch: Callable[[list[dict]], None] = lambda log: None
+        self, progress: Progress, watch: Watch = lambda log: None
     ) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
         """From the last checkpoint to the end. `watch` sees the rows so far before every step. Raises Cancelled with
         the steps that are kept when `progress` does."""
@@ -116,8 +114,8 @@ class Run:
         trained_part = "router" if plan.phase == 1 else "model"
 
         def border(step: int, done: float = 0.0) -> None:
-            state = self._said() if self.log else ""
-            progress((step + done) / plan.steps, f"{trained_part}, step {step + 1} of {plan.steps}{state}")
+            stage = f"{trained_part}, step {step + 1} of {plan.steps}{self._state()}"
+            progress((step + done) / plan.steps, stage)
 
         try:
             for step in range(len(self.log), plan.steps):
@@ -126,15 +124,7 @@ class Run:
                 try:
                     loss = self.step(step, lambda done, step=step: border(step, done))
                     self.log.append({"step": step, "loss": loss} | (start if step == 0 else {}))
-                    last = step + 1 == plan.steps
-                    if len(self.checked) and ((step + 1) % CHECK_EVERY == 0 or last):
-                        self._check()
-                    if looked := (step + 1) % KEEP_EVERY == 0 or last:
-                        self.log[-1] |= self._look()
-                    if looked or self._overdue():
-                        if not self._sound():
-                            raise self._broken(step)
-                        self._keep()
+                    self._after(step)
                 except BadSetting as error:  # scores that are no numbers, because the weights are none
                     raise self._broken(step) from error
         except Cancelled as stopped:
@@ -156,49 +146,51 @@ class Run:
     def step(self, step: int, border: Callable[[float], None] = lambda done: None) -> float:
         """One optimiser step, window by window so that memory is that of one; returns the mean loss in nats. `border`
         is called between windows with the share that is done; when it raises, the step has changed nothing."""
-        plan, team = self.plan, self.team
+        plan = self.plan
         windows = self._windows(max(1, plan.tokens_per_step // self.length), plan.seed + 1 + step)
+        assert self.gentle.gate_sharpness is not None, "settings fill it in"
         sharper = self.gentle.gate_sharpness * plan.sharpening(step)
         self.router.settings = replace(self.gentle, gate_sharpness=sharper)
         for group, (rate, _) in zip(self.optimiser.param_groups, self.rated, strict=True):
             group["lr"] = rate * plan.rate_at(step)
         self.optimiser.zero_grad()
         total = torch.zeros((), device=self.model.device)
-        for number in range(team.process_index, len(windows), team.num_processes):
-            if number >= team.num_processes:
+        for number, window in enumerate(windows):
+            if number:
                 border(number / len(windows))
             # Per window: others may use the model at a border.
             with apply(self.model, self.method, kernels=True):
                 self.method.begin(step + 1, number)
-                loss = self._loss(windows[number]) / len(windows)
-                team.backward(loss + self.method.penalty() / len(windows))
+                loss = window_loss(self.model, window) / len(windows)
+                (loss + self.method.penalty() / len(windows)).backward()
                 total += loss.detach()
-        total = float(team.reduce(total, "sum"))
-        if not math.isfinite(total):
-            raise self._broken(step)
-        trained = [p for _, wanted in self.rated for p in wanted]
-        if team.num_processes > 1:
-            for p in trained:
-                p.grad = team.reduce(torch.zeros_like(p) if p.grad is None else p.grad, "sum")
         of_router = {id(p) for p in self.router.parameters()}
-        for some in ([p for p in trained if id(p) in of_router], [p for p in trained if id(p) not in of_router]):
-            if not torch.nn.utils.clip_grad_norm_(some, plan.clip).isfinite():
-                raise self._broken(step)
+        trained = [p for _, wanted in self.rated for p in wanted]
+        sound = bool(total.isfinite())
+        for part in ([p for p in trained if id(p) in of_router], [p for p in trained if id(p) not in of_router]):
+            sound = sound and bool(torch.nn.utils.clip_grad_norm_(part, plan.clip).isfinite())
+        if not sound:
+            raise self._broken(step)
         self.optimiser.step()
-        with torch.no_grad():
-            if plan.ema:
-                self.method.move_centroids()
-                self.router.centroids.copy_(team.reduce(self.router.centroids, "mean"))
-            if plan.recluster_every and (step + 1) % plan.recluster_every == 0:
-                recluster(self.router, self._inputs(self.calibration[:PROBED]), plan.seed)
+        if plan.ema:
+            self.method.move_centroids()
+        if plan.recluster_every and (step + 1) % plan.recluster_every == 0:
+            recluster(self.router, self._inputs(self.calibration[:PROBED]), plan.seed)
         self.method.seen.clear()
-        return total
+        return float(total)
 
-    def _loss(self, window: np.ndarray) -> torch.Tensor:
-        """Nats per token of one window, the method applied."""
-        batch = torch.as_tensor(window, device=self.model.device)[None]  # [1, T]
-        logits = self.model.lm(batch, use_cache=False).logits[0, :-1].float()
-        return F.cross_entropy(logits, batch[0, 1:])
+    def _after(self, step: int) -> None:
+        """What is measured, looked at and kept after a step."""
+        last = step + 1 == self.plan.steps
+        look = last or (step + 1) % KEEP_EVERY == 0
+        if len(self.checked) and (last or (step + 1) % CHECK_EVERY == 0):
+            self._check()
+        if look:
+            self.log[-1] |= self._look()
+        if look or time.monotonic() - self.kept_at > max(PATIENCE, WRITING * self.writing):
+            if not self._sound():
+                raise self._broken(step)
+            self._keep()
 
     def _broken(self, step: int) -> AnalysisError:
         plan = self.plan
@@ -207,14 +199,9 @@ class Run:
             f"{self.kept}; train anew with rates below {plan.rate:g} and {plan.base_rate:g}."
         )
 
-    def _overdue(self) -> bool:
-        """Whether so much was learned since the last checkpoint that it is worth writing one."""
-        return time.monotonic() - self.kept_at > max(PATIENCE, WRITING * self.writing)
-
     def _stopped(self, stopped: Cancelled) -> Cancelled:
         """Keep the steps that were done; the sentence that says where the training goes on."""
-        done = len(self.log)
-        if done > self.kept and self._sound():
+        if len(self.log) > self.kept and self._sound():
             self._keep()
         if not self.kept:
             return stopped
@@ -227,7 +214,7 @@ class Run:
     def _sound(self) -> bool:
         """Whether what was trained so far still gives a number, so that no broken state is kept."""
         with apply(self.model, self.method, kernels=True):
-            loss = self._loss(self.calibration[0])
+            loss = window_loss(self.model, self.calibration[0])
         self.method.seen.clear()
         return math.isfinite(float(loss))
 
@@ -251,21 +238,20 @@ class Run:
         before, self.labels = self.labels, self._labels(inputs)
         sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K]
         shares = (sizes.max(1).values / sizes.sum(1)).tolist()
-        looked = {"largest_share": max(shares), "shares": shares}
-        looked["stability"] = float((before == self.labels).float().mean())
+        stay = float((before == self.labels).float().mean())
+        looked = {"largest_share": max(shares), "shares": shares, "stability": stay}
         return looked | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
 
-    def _said(self) -> str:
+    def _state(self) -> str:
         """The state of the run in words, for whoever waits."""
         last_look = next((row for row in reversed(self.log) if "shares" in row), None)
         groups = f", largest {last_look['largest_share']:.0%}, {last_look['stability']:.0%} stay" if last_look else ""
-        return f": loss {self.log[-1]['loss']:.2f}{groups}"
+        return f": loss {self.log[-1]['loss']:.2f}{groups}" if self.log else ""
 
     def _inputs(self, windows: list[np.ndarray]) -> list[torch.Tensor]:
         """What enters the attention: of the dense model in phase 1, of the model as it is trained in phase 2."""
         self.method.begin()
-        method = apply(self.model, self.method, kernels=True) if self.plan.phase == 2 else contextlib.nullcontext()
-        with method:
+        with apply(self.model, self.method, kernels=True) if self.plan.phase == 2 else contextlib.nullcontext():
             inputs = attention_inputs(self.model, windows)
         self.method.seen.clear()
         return inputs
@@ -289,12 +275,9 @@ class Run:
 
     def _keep(self) -> None:
         began = time.monotonic()
-        if self.team.is_main_process:
-            best = {name: tensor for name, tensor in self.best.items() if name in self.parameters}
-            best_step = {name: self.best[name] for name in ("hard", "step") if name in self.best}
-            extra = best | {"labels": self.labels}
-            save_checkpoint(
-                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), extra, log=self.log, best=best_step
-            )
+        tensors = {name: tensor for name, tensor in self.best.items() if name in self.parameters}
+        about = {"log": self.log, "best": {name: self.best[name] for name in ("hard", "step") if name in self.best}}
+        extra = tensors | {"labels": self.labels}
+        save_checkpoint(self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), extra, **about)
         self.kept, self.kept_at = len(self.log), time.monotonic()
         self.writing = self.kept_at - began

@@ -12,16 +12,15 @@ from ..metrics.intervals import BLOCKS, interval
 from ..models.arithmetic import quick
 
 if TYPE_CHECKING:
-    from ..models import Model
+    from transformers import PreTrainedModel
 
 
-def token_losses(model: "Model", ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
+def token_losses(model: "PreTrainedModel", ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
     """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32; `products` as in `quick`."""
     with quick(ids.device, products):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
-    nats = F.cross_entropy(
-        logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
-    )  # rows, no columns: fast
+    # Rows and no columns of the vocabulary: several times as fast.
+    nats = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     return nats.view(ids.shape[0], -1)
 
 
@@ -31,24 +30,27 @@ def bits_per_byte(nats_per_token: float, tokens: int, size: int) -> float:
 
 
 @torch.no_grad()
-def evaluate(model: "Model", tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4) -> float:
+def evaluate(
+    model: "PreTrainedModel", tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4
+) -> float:
     """Mean nats per token over non-overlapping windows of `length` tokens (the first of each is not predicted).
 
     `limit` windows, evenly spaced, instead of all of them. A text shorter than a window is one shorter window.
     """
     length = min(length, len(tokens))
     count = len(tokens) // length
-    chosen = range(count) if limit is None or limit >= count else np.arange(limit) * count // limit
-    starts, losses, device = np.asarray(chosen) * length, [], next(model.parameters()).device
-    for first in range(0, len(starts), rows):
+    limit = count if limit is None else min(limit, count)
+    starts, losses = np.arange(limit) * count // limit * length, []
+    for first in range(0, limit, rows):
         ids = tokens[starts[first : first + rows, None] + np.arange(length)].astype(np.int64)
-        losses.append(token_losses(model, torch.from_numpy(ids).to(device)).double().mean(1).cpu())
+        batch = torch.from_numpy(ids).to(next(model.parameters()).device)
+        losses.append(token_losses(model, batch).double().mean(1).cpu())
     return torch.cat(losses).mean().item()
 
 
 def bits_by_domain(
-    model: "Model", valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4
-) -> dict:
+    model: "PreTrainedModel", valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4
+) -> dict[str, float]:
     """Bits per byte of each domain's valid tokens {name: uint16[T]}; `about` is what `mixture.build` returned."""
     bits = {}
     for name, tokens in valid.items():
@@ -60,7 +62,7 @@ def bits_by_domain(
 
 @torch.no_grad()
 def context_gain(
-    model: "Model",
+    model: "PreTrainedModel",
     tokens: np.ndarray,
     context: int = 2048,
     short: int = 128,
@@ -82,16 +84,13 @@ def context_gain(
     for window in np.arange(min(windows, count)) * count // min(windows, count):
         ids = torch.from_numpy(tokens[window * context : (window + 1) * context].astype(np.int64)).to(device)
         full = token_losses(model, ids[None])[0]  # [T-1]; entry p is the loss of token p + 1
-        positions = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
-        positions = torch.from_numpy(np.sort(positions)).to(device)
+        chosen = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
+        positions = torch.from_numpy(np.sort(chosen)).to(device)
         tails = ids[positions[:, None] + torch.arange(1 - short, 2, device=device)]  # [n, short + 1], the target last
         with quick(device):
             last = model(input_ids=tails[:, :-1], use_cache=False, logits_to_keep=1).logits[:, -1]
         short_run = F.cross_entropy(last.float(), tails[:, -1], reduction="none")
         gains.append((short_run - full[positions]).double().cpu().numpy())
     gain = interval([g.mean() for g in gains], fewest=BLOCKS)
-    about = {"context": context, "short": short, "first_position": first}
-    return {
-        **{"nats": gain.mean, "low": gain.low, "high": gain.high},
-        **{"n": sum(map(len, gains)), "windows": gain.units, **about},
-    }
+    told = {"nats": gain.mean, "low": gain.low, "high": gain.high, "n": sum(map(len, gains)), "windows": gain.units}
+    return told | {"context": context, "short": short, "first_position": first}

@@ -58,7 +58,7 @@ def of_one_fit(root: Path) -> None:
     hold(csa.about["made"] in (1, 2) and bool((csa["ranks"] == csa.about["made"]).all()), "the fit is mixed")
     router = FocusRouter.load(root / "focus" / "k4-top1")
     hold(bool((router.centroids == router.about["steps"]).all()), "the router is mixed")
-    kept = states._read(root / "routing" / states.NAME)
+    kept = states.read_curves(root / "routing" / states.NAME)
     hold(bool((kept.curves.recall[Cell(4, 0)]["random"] == kept.about["made"]).all()), "the curves are mixed")
     fit(root, 3)
     hold(Fitted.load(root / "csa.safetensors").about["made"] == 3, "nothing can be fitted any more")

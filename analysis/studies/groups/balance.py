@@ -1,13 +1,11 @@
 """Sinkhorn by hand: how large the groups of a text become when temperature and iterations change, nothing retrained."""
 
-from dataclasses import asdict
-
 import torch
 from pandas import DataFrame
 
 from ...answer import Answer, doc, frame, record
 from ...commands.groups import Balance
-from ...groups.dominance import balance_note, balanced_largest_share, rebalance
+from ...groups.dominance import balanced_largest_share, rebalance
 from ...statistics import attention_inputs
 from ..context import Context, protocol, read
 from .routers import router_for
@@ -55,40 +53,44 @@ class Balanced(Answer):
 def balance(request: Balance, *, context: Context) -> Balanced:
     """Balance the router's scores of a text's first 1,024 tokens anew (the literal rule), layer by layer."""
     lm = context.model(request.model)
-    focus_router, _ = router_for(context, lm, request.router)
-    belongs_to = (lm.revision, request.text, request.router, float(focus_router.projection.detach().sum()))
+    router, _ = router_for(context, lm, request.router)
+    belongs_to = (lm.revision, request.text, request.router, float(router.projection.detach().sum()))
 
     def routing_scores() -> torch.Tensor:
         context.progress(0.1, "routing the text")
         inputs = attention_inputs(lm, [read(context, lm, request.text, "first").windows[0][:LENGTH]])
         with torch.no_grad():
-            return torch.stack([focus_router.scores(layer, hidden).cpu() for layer, hidden in enumerate(inputs)])
+            return torch.stack([router.scores(layer, hidden).cpu() for layer, hidden in enumerate(inputs)])
+
+    def curve() -> list[CurvePoint]:
+        points = []
+        for iterations in CURVE:
+            at = rebalance(scores, request.temperature, iterations)
+            points.append(CurvePoint(iterations, at["share"].mean(), at["share"].max(), at["mass"].max()))
+        return points
 
     # Scores and curve stay in memory, so that a move of a slider costs one Sinkhorn.
     scores = context.once("scores", belongs_to, routing_scores)  # [L, T, K]
-    curve = context.once("balance", (belongs_to, request.temperature), lambda: _curve(scores, request.temperature))
-    balanced = rebalance(scores, request.temperature, request.iterations)
-    tokens, mean, worst = scores.shape[1], balanced.mean_share, max(balanced.share)
+    points = context.once("balance", (belongs_to, request.temperature), curve)
+    layers = rebalance(scores, request.temperature, request.iterations)
+    tokens, mean, worst = scores.shape[1], float(layers["share"].mean()), float(layers["share"].max())
+    even, chance = 1 / router.K, balanced_largest_share(scores.shape[1], router.K)
     settings = {"router": request.router, "temperature": request.temperature, "iterations": request.iterations}
     return Balanced(
-        K=focus_router.K,
+        K=router.K,
         tokens=tokens,
-        even=1 / focus_router.K,
-        chance=balanced_largest_share(tokens, focus_router.K),
+        even=even,
+        chance=chance,
         mean=mean,
         worst=worst,
         sentence=f"At temperature {request.temperature:g} and {request.iterations} iterations the largest group holds "
         f"{mean:.1%} of the tokens (mean of layers; worst {worst:.1%}).",
-        notes=[balance_note(tokens, focus_router.K)],
-        layers=DataFrame({"layer": range(len(balanced.share)), **asdict(balanced)}),
-        iterations=frame(CurvePoint, curve),
+        # Keeps a reader from taking the chance level of a short text for dominance.
+        notes=[
+            f"In {tokens:,} tokens even perfectly balanced chance puts {chance:.1%} into the largest of {router.K} "
+            f"groups, where 1/{router.K} is {even:.1%}."
+        ],
+        layers=layers.reset_index(names="layer"),
+        iterations=frame(CurvePoint, points),
         protocol=protocol("balance", lm, request.text, tokens, **settings),
     )
-
-
-def _curve(scores: torch.Tensor, temperature: float) -> list[CurvePoint]:
-    balances = [rebalance(scores, temperature, iterations) for iterations in CURVE]
-    return [
-        CurvePoint(iterations, balanced.mean_share, max(balanced.share), max(balanced.mass))
-        for iterations, balanced in zip(CURVE, balances, strict=True)
-    ]

@@ -1,23 +1,28 @@
-"""What the learned groups hold in one text, beside what chance and an untrained router would show."""
+"""What the learned groups hold in one text, beside what chance, an untrained router and k-means would show."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pandas import DataFrame, concat
 
-from ...answer import Answer, doc, record
-from ...commands.groups import Groups, Umap
+from ...answer import Answer, doc, frame, record
+from ...commands.groups import GroupControls, Groups, Umap
 from ...errors import BadSetting
-from ...groups.contents import GroupContent, GroupWord, group_contents
+from ...groups.contents import EMPTY, GroupContent, GroupWord, group_contents
 from ...groups.dominance import balanced_largest_share, largest_share
+from ...groups.kmeans import spherical_kmeans
 from ...groups.router import FocusRouter
 from ...groups.vectors import pca, umap2d
 from ...groups.words import categories
+from ...models import Model
 from ..context import Context, check_seed, protocol, read
+from ..text.states import check_head
 from ..text.text import token_table
-from .far import routing_vectors
+from .far import CENTROIDS, ROUTER, routing_vectors
 from .routers import memberships, router_facts, router_for
+
+KMEANS = "k-means"
+ARMS = (ROUTER, CENTROIDS, KMEANS)
 
 
 @record
@@ -43,7 +48,7 @@ class TextGroup(GroupContent):
     layer: int
 
 
-@dataclass(frozen=True)
+@record
 class TextGroupWord(GroupWord):
     """A word that marks a group of a layer."""
 
@@ -79,62 +84,107 @@ class VectorMap(Answer):
     positions: np.ndarray = doc("which tokens of the text they are, int32 [n]")
 
 
+@record
+class ArmRow:
+    """The groups of one layer by one arm."""
+
+    layer: int
+    arm: str = doc(f"one of {', '.join(ARMS)}")
+    share: float = doc("largest group's share of the tokens")
+    smallest: float = doc("smallest group's")
+    confidence: float | None = doc("mean of each token's largest assignment; k-means assigns nothing softly")
+    purity: float = doc("share of a group that has its label, mean over tokens")
+    purity_random: float = doc("the same of random sets of equal size, labelled by the same rule")
+    labels: str = doc("the groups' labels, largest group first")
+
+
+@record
+class ControlledGroups(Answer):
+    """The table of Focus' section 5 for every layer of a text."""
+
+    K: int = doc("groups of the router")
+    rows: list[ArmRow] = doc("one per layer and arm")
+    labels_by: str = doc("what decided the categories of words")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know of the text and the router")
+
+
+class RoutedText:
+    """A text whose tokens a router and its control have sorted into groups: `soft[arm]` [L, T, K], routing `vectors`
+    L x [T, d_s], the `words` of its tokens and the categories (`kinds`) of these."""
+
+    def __init__(self, context: Context, lm: Model, request: Groups | GroupControls) -> None:
+        check_seed(request.seed)
+        self.reading = read(context, lm, request.text, request.long_text)
+        self.router, control = router_for(context, lm, request.router)
+        context.progress(0.3, "routing the text")
+        self.vectors = routing_vectors(context, lm, self.reading, self.router)
+        of_control = routing_vectors(context, lm, self.reading, control)
+        self.soft = {
+            ROUTER: memberships(self.router, self.vectors)[0].numpy(),
+            CENTROIDS: memberships(control, of_control)[0].numpy(),
+        }
+        self.words = token_table(self.reading)
+        tokens = self.reading.tokens
+        self.kinds, self.labels_by = categories(self.reading.text, tokens.starts, tokens.ends)
+        self.notes = [*self.reading.notes, *router_notes(self.router, request.text)]
+        self.seed = request.seed
+        self.protocol = protocol(
+            request.verb, lm, request.text, len(self.words), seed=request.seed, router=request.router
+        )
+
+    def contents(self, group: np.ndarray, confidence: np.ndarray) -> tuple[DataFrame, DataFrame]:
+        """`group_contents` of labels [T] of this text."""
+        return group_contents(group, confidence, self.words["word"].tolist(), self.kinds, self.router.K, self.seed)
+
+
 def groups(request: Groups, *, context: Context) -> TextGroups:
     """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale.
 
     `shuffled`: whether the text is read once more with its tokens shuffled, as one of the controls.
     """
-    check_seed(request.seed)
     lm = context.model(request.model)
-    reading = read(context, lm, request.text, request.long_text)
-    focus_router, control = router_for(context, lm, request.router)
-    K = focus_router.K
-    context.progress(0.3, "routing the text")
-    vectors = routing_vectors(context, lm, reading, focus_router)
-    soft = memberships(focus_router, vectors)[0].numpy()  # [L, T, K]
-    controls = {"random": memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()}
+    text = RoutedText(context, lm, request)
+    K, soft = text.router.K, text.soft[ROUTER]
+    controls: dict[str, np.ndarray | None] = {"random": text.soft[CENTROIDS], "shuffled": None}
     if request.shuffled:
-        of_shuffled = routing_vectors(context, lm, reading, focus_router, request.seed)
-        controls["shuffled"] = memberships(focus_router, of_shuffled)[0].numpy()
+        of_shuffled = routing_vectors(context, lm, text.reading, text.router, request.seed)
+        controls["shuffled"] = memberships(text.router, of_shuffled)[0].numpy()
     context.progress(0.6, "reading the groups")
-    words = token_table(reading)
-    kinds, labels_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
-    balanced = balanced_largest_share(len(words), K)
+    balanced = balanced_largest_share(len(text.words), K)
     layers, contents_of_layers, words_of_layers = [], [], []
-    for layer in range(lm.num_layers):
-        group, confidence = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
-        contents, marks = group_contents(group, confidence, words["word"].tolist(), kinds, K, request.seed)
-        row = {"layer": layer, "dominance": largest_share(group, K), "confidence": float(confidence.mean())}
-        for name in ("random", "shuffled"):
-            if name in controls:
-                best = controls[name][layer].argmax(-1)
-                contents[f"share_{name}"] = np.bincount(best, minlength=K) / len(best)
-                row[f"dominance_{name}"] = largest_share(best, K)
-                row[f"confidence_{name}"] = float(controls[name][layer].max(-1).mean())
-            else:
-                contents[f"share_{name}"] = row[f"dominance_{name}"] = row[f"confidence_{name}"] = np.nan
+    for layer, of_layer in enumerate(soft):
+        contents, marks = text.contents(of_layer.argmax(-1), of_layer.max(-1))
+        row = {"layer": layer, "dominance": largest_share(of_layer.argmax(-1), K), "confidence": _sure(of_layer)}
+        for name, assignment in controls.items():
+            share, row[f"dominance_{name}"], row[f"confidence_{name}"] = np.nan, np.nan, np.nan
+            if assignment is not None:
+                best = assignment[layer].argmax(-1)
+                share = np.bincount(best, minlength=K) / len(best)
+                row |= {f"dominance_{name}": largest_share(best, K), f"confidence_{name}": _sure(assignment[layer])}
+            contents[f"share_{name}"] = share
         contents_of_layers.append(contents.assign(layer=layer))
         words_of_layers.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced})
     layer_table, group_table = DataFrame(layers), concat(contents_of_layers)
-    flat = [pca(of_layer.numpy()) for of_layer in vectors]
+    flat = [pca(of_layer.numpy()) for of_layer in text.vectors]
     return TextGroups(
         K=K,
-        top=focus_router.top,
-        window=focus_router.window,
-        router=router_facts(request.router, focus_router),
-        sentence=_sentence(focus_router, layer_table, group_table),
-        notes=[*reading.notes, *router_notes(focus_router, request.text)],
-        labels_by=labels_by,
-        tokens=words,
+        top=text.router.top,
+        window=text.router.window,
+        router=router_facts(request.router, text.router),
+        sentence=_sentence(K, layer_table, group_table),
+        notes=text.notes,
+        labels_by=text.labels_by,
+        tokens=text.words,
         layers=layer_table,
         groups=group_table,
         words=concat(words_of_layers),
         group=soft.argmax(-1).astype(np.int16),
         confidence=soft.max(-1).astype(np.float32),
-        pca=np.stack([coordinates for coordinates, _ in flat]).astype(np.float32),
-        pca_variance=np.stack([share for _, share in flat]).astype(np.float32),
-        protocol=protocol("groups", lm, request.text, len(words), seed=request.seed, router=request.router),
+        pca=np.stack([coordinates for coordinates, _ in flat]),
+        pca_variance=np.stack([share for _, share in flat]),
+        protocol=text.protocol,
     )
 
 
@@ -142,17 +192,60 @@ def umap(request: Umap, *, context: Context) -> VectorMap:
     """UMAP of one layer's routing vectors."""
     check_seed(request.seed)
     lm = context.model(request.model)
-    focus_router, _ = router_for(context, lm, request.router)
-    if not 0 <= request.layer < lm.num_layers:
-        raise BadSetting(f"Layer {request.layer} does not exist: {lm.name} has layers 0 to {lm.num_layers - 1}.")
+    check_head(lm, request.layer, 0)
+    router, _ = router_for(context, lm, request.router)
     reading = read(context, lm, request.text, request.long_text)
-    vectors = routing_vectors(context, lm, reading, focus_router)
+    vectors = routing_vectors(context, lm, reading, router)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
     coordinates, positions = umap2d(vectors[request.layer].numpy(), request.seed)
-    made_with = protocol(
-        "umap", lm, request.text, len(reading.tokens), seed=request.seed, router=request.router, layer=request.layer
-    )
+    about = {"seed": request.seed, "router": request.router, "layer": request.layer}
+    made_with = protocol("umap", lm, request.text, len(reading.tokens), **about)
     return VectorMap(umap=coordinates, positions=positions, protocol=made_with)
+
+
+def group_controls(request: GroupControls, *, context: Context) -> ControlledGroups:
+    """The groups of every layer by this router, by random centroids, and by k-means.
+
+    k-means (spherical) sorts the routing vectors of this very text, those that the router scores, into as many groups.
+    """
+    text = RoutedText(context, context.model(request.model), request)
+    K, tokens = text.router.K, len(text.words)
+    if tokens < K:
+        raise BadSetting(f"The text has {tokens} tokens and {K} groups are compared: use a longer text.")
+    rows = []
+    for layer, vectors in enumerate(text.vectors):
+        context.progress(0.4 + 0.6 * layer / len(text.vectors), f"groups of layer {layer}")
+        for arm, soft in text.soft.items():
+            of_layer = soft[layer]
+            rows.append(_arm_row(text, layer, arm, of_layer.argmax(-1), of_layer.max(-1)))
+        rows.append(_arm_row(text, layer, KMEANS, spherical_kmeans(vectors, K, request.seed)[1].numpy(), None))
+    table = frame(ArmRow, rows)
+    mean = table.groupby("arm")["purity"].mean()
+    return ControlledGroups(
+        K=K,
+        rows=rows,
+        labels_by=text.labels_by,
+        sentence=f"A token's group is {mean[ROUTER]:.0%} of one kind with this router (mean of tokens and layers), "
+        f"{mean[CENTROIDS]:.0%} with {CENTROIDS} and {mean[KMEANS]:.0%} with {KMEANS}; "
+        f"random sets of equal size reach {table['purity_random'].mean():.0%}.",
+        notes=text.notes,
+        protocol=text.protocol,
+    )
+
+
+def _arm_row(text: RoutedText, layer: int, arm: str, group: np.ndarray, confidence: np.ndarray | None) -> ArmRow:
+    contents, _ = text.contents(group, np.ones(len(group)) if confidence is None else confidence)
+    nonempty = contents[contents["label"] != EMPTY].sort_values("share", ascending=False)
+    return ArmRow(
+        layer=layer,
+        arm=arm,
+        share=float(contents["share"].max()),
+        smallest=float(contents["share"].min()),
+        confidence=None if confidence is None else float(confidence.mean()),
+        purity=float(np.average(nonempty["purity"], weights=nonempty["tokens"])),
+        purity_random=float(np.average(nonempty["purity_random"], weights=nonempty["tokens"])),
+        labels=", ".join(dict.fromkeys(nonempty["label"])),
+    )
 
 
 def router_notes(router: FocusRouter, text: str) -> list[str]:
@@ -168,12 +261,17 @@ def router_notes(router: FocusRouter, text: str) -> list[str]:
     return notes
 
 
-def _sentence(router: FocusRouter, layers: DataFrame, groups_of_text: DataFrame) -> str:
+def _sure(soft: np.ndarray) -> float:
+    """Mean largest assignment of soft groups [T, K], in their own float32."""
+    return float(soft.max(-1).mean())
+
+
+def _sentence(K: int, layers: DataFrame, groups_of_text: DataFrame) -> str:
     nonempty = groups_of_text[groups_of_text["tokens"] > 0]
     clear = (nonempty["purity"] > nonempty["purity_random_high"]).mean()
     worst = layers.loc[layers["dominance"].idxmax()]
     return (
-        f"{clear:.0%} of the {len(nonempty)} groups (of {router.K} in each of {len(layers)} layers) are purer than "
+        f"{clear:.0%} of the {len(nonempty)} groups (of {K} in each of {len(layers)} layers) are purer than "
         f"random sets of equal size; the largest holds {worst['dominance']:.0%} of the tokens (layer "
-        f"{int(worst['layer'])}; even groups would hold {1 / router.K:.0%})."
+        f"{int(worst['layer'])}; even groups would hold {1 / K:.0%})."
     )

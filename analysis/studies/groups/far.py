@@ -15,7 +15,7 @@ from ...groups.router import FocusRouter
 from ...groups.shares import FarShares
 from ...methods import METHODS
 from ...models import Model
-from ...seam.attention import Block, apply
+from ...seam.attention import apply
 from ...statistics import FarReading, attention_inputs, forward
 from ...statistics.reader import Watch
 from ..context import Context, Reading
@@ -50,9 +50,6 @@ def routing_vectors(
     kind = VECTORS if seed is None else "routing the shuffled text"
 
     def make() -> Tensors:
-        def told(done: float) -> None:
-            context.progress(done, kind)
-
         depth = model.num_layers * len(windows)
         layers_done = itertools.count()
 
@@ -61,22 +58,13 @@ def routing_vectors(
             return router.project(layer, hidden)
 
         with torch.no_grad():
-            return {"vectors": torch.stack(attention_inputs(model, windows, told, project))}
+            inputs = attention_inputs(model, windows, lambda done: context.progress(done, kind), project)
+            return {"vectors": torch.stack(inputs)}
 
     return list(Readings(context, model, windows).made(kind, [router.projection], make)["vectors"])
 
 
-def of_arms(
-    context: Context, model: Model, reading: Reading, router: FocusRouter, control: FocusRouter, seed: int
-) -> tuple[torch.Tensor, dict]:
-    """(affinity [L, T, K], arm -> memberships per layer) of a text by a router, its control and chance."""
-    affinity, members = memberships(router, routing_vectors(context, model, reading, router))
-    by_control = memberships(control, routing_vectors(context, model, reading, control))[1]
-    chance = _chance(model, len(reading.tokens), router, seed)
-    return affinity, dict(zip(ARMS, (members, by_control, chance), strict=True))
-
-
-def _chance(model: Model, tokens: int, router: FocusRouter, seed: int) -> list[torch.Tensor]:
+def chance_members(model: Model, tokens: int, router: FocusRouter, seed: int) -> list[torch.Tensor]:
     """Per layer as many random groups per token as the router gives, bool [T, K]."""
     return [random_tokens(tokens, router.K, router.top, seed * 1000 + layer) for layer in range(model.num_layers)]
 
@@ -93,11 +81,36 @@ def far(
 ) -> Far:
     """The Far of a text: one pass, the first time, which leaves the routing vectors and the statistics of all heads
     too. `content` bool [T]: tokens of content words."""
-    decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
 
     def make() -> Tensors:
-        return _one_pass(context, model, reading, content, router, control, min_distance, seed)
+        """What enters a layer decides its tokens' groups, which are filled in as the pass goes."""
+        tokens, shape = len(reading.tokens), (model.num_layers, len(reading.tokens))
+        vectors = {router: torch.zeros(*shape, router.d_s) for router in (router, control)}
+        affinity = torch.zeros(*shape, router.K)
+        members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (router, control)}
+        arms = dict(zip(ARMS, [*members.values(), chance_members(model, tokens, router, seed)], strict=True))
+        collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
+        read = FarReading(tokens, min_distance)
 
+        def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
+            span = slice(start, start + len(hidden))
+            states = hidden.float().cpu()
+            for sorter in vectors:
+                own = vectors[sorter][layer, span] = sorter.project(layer, states)
+                soft, members[sorter][layer, span] = assigned(sorter, layer, own)
+                if sorter is router:
+                    affinity[layer, span] = soft
+
+        with torch.no_grad():
+            one_pass(context, model, reading, [feed(collector), read.window], enter)
+        for sorter, own in vectors.items():
+            Readings(context, model, reading.windows).keep(VECTORS, [sorter.projection], {"vectors": own})
+        numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
+        numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
+        numbers |= {f"pairs.{name}": torch.from_numpy(collector.rows[name].copy()) for name in PAIR_COLUMNS}
+        return numbers | {"sums": _stacked(collector)}
+
+    decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
     tensors = Readings(context, model, reading.windows).made("far reading", decides, make)
     read = FarReading(len(reading.tokens), min_distance)
     for name in PER_TOKEN_OR_BIN:
@@ -106,46 +119,6 @@ def far(
         setattr(read, name, total)
     listed = pd.DataFrame({name: tensors[f"pairs.{name}"].numpy() for name in PAIR_COLUMNS})
     return Far(read, _shares(ARMS, min_distance, tensors["sums"]), listed)
-
-
-def _one_pass(
-    context: Context,
-    model: Model,
-    reading: Reading,
-    content: torch.Tensor,
-    focus_router: FocusRouter,
-    control: FocusRouter,
-    min_distance: int,
-    seed: int,
-) -> Tensors:
-    """The tensors of a Far. What enters a layer decides its tokens' groups, which are filled in as the pass goes."""
-    tokens, shape = len(reading.tokens), (model.num_layers, len(reading.tokens))
-    vectors = {router: torch.zeros(*shape, router.d_s) for router in (focus_router, control)}
-    affinity = torch.zeros(*shape, focus_router.K)
-    members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (focus_router, control)}
-    by_arm: list[list[torch.Tensor] | torch.Tensor] = [*members.values(), _chance(model, tokens, focus_router, seed)]
-    arms = dict(zip(ARMS, by_arm, strict=True))
-    collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
-    read = FarReading(tokens, min_distance)
-
-    def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
-        span = slice(start, start + len(hidden))
-        states = hidden.float().cpu()
-        for router in (focus_router, control):
-            own = vectors[router][layer, span] = router.project(layer, states)
-            soft, members[router][layer, span] = assigned(router, layer, own)
-            if router is focus_router:
-                affinity[layer, span] = soft
-
-    with torch.no_grad():
-        one_pass(context, model, reading, [feed(collector), read.window], enter)
-    for router, own in vectors.items():
-        Readings(context, model, reading.windows).keep(VECTORS, [router.projection], {"vectors": own})
-    numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
-    numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
-    table = collector.table()
-    numbers |= {f"pairs.{name}": torch.from_numpy(table[name].to_numpy().copy()) for name in PAIR_COLUMNS}
-    return numbers | {"sums": _stacked(collector)}
 
 
 def far_shuffled(
@@ -159,11 +132,11 @@ def far_shuffled(
 ) -> FarShares:
     """The shares of the text with its tokens shuffled: what grouping by kind of token alone would give."""
     windows = reading.shuffled(seed)
-    affinity, members = memberships(router, routing_vectors(context, model, reading, router, seed))
 
     def make() -> Tensors:
+        affinity, members = memberships(router, routing_vectors(context, model, reading, router, seed))
         null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
-        collect(model, windows, [feed(null)], context)
+        collect(context, model, windows, null)
         return {"sums": _stacked(null)}
 
     decides = [min_distance, head, router.top, *_state(router)]
@@ -171,26 +144,20 @@ def far_shuffled(
     return _shares((SHUFFLED,), min_distance, tensors["sums"])
 
 
-def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[int], Watch]], context: Context) -> None:
-    """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
+def collect(context: Context, model: Model, windows: list[np.ndarray], collector: PairCollector) -> None:
+    """Stream the dense attention of a text, window by window, into a collector of pairs."""
     start = 0
     for index, ids in enumerate(windows):
         stage = f"reading window {index + 1} of {len(windows)}"
         context.progress(index / len(windows), stage)
-        sees = [watcher(start) for watcher in watchers]
-
-        def watch(block: Block, probabilities: torch.Tensor, sees: list[Watch] = sees) -> None:
-            for see in sees:
-                see(block, probabilities)
-
         progress_by_layer = context.by_layer(model, index / len(windows), 1 / len(windows), stage)
-        with progress_by_layer, apply(model, METHODS["dense"](), watch=watch):
+        with progress_by_layer, apply(model, METHODS["dense"](), watch=feed(collector)(start)):
             forward(model, ids)
         start += len(ids)
 
 
 def feed(collector: PairCollector) -> Callable[[int], Watch]:
-    """A pair collector as a watcher for `collect`."""
+    """A pair collector as what watches the blocks of the window that begins at a token."""
 
     def window(start: int) -> Watch:
         return lambda block, probabilities: collector.add(block.layer, block.rows, probabilities[0], start)
@@ -208,6 +175,4 @@ def _stacked(shares: FarShares) -> torch.Tensor:
 
 
 def _shares(arms: tuple[str, ...], min_distance: int, sums: torch.Tensor) -> FarShares:
-    shares = FarShares(arms, min_distance, SKIPPED)
-    shares.sums = dict(enumerate(sums))
-    return shares
+    return FarShares(arms, min_distance, SKIPPED, dict(enumerate(sums)))

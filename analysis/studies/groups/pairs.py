@@ -8,31 +8,19 @@ from pandas import DataFrame, concat
 
 from ...answer import Answer, doc, record
 from ...commands.groups import Pairs
-from ...errors import BadSetting
 from ...groups.pairs import Pair, PairCollector
 from ...groups.shares import ArmShares, DistanceShares
-from ...models import Model
-from ..context import STREAMED, Context, Reading, check_seed, protocol, read
+from ..context import STREAMED, Context, check_seed, protocol, read
+from ..text.held_out import check_range
 from ..text.states import check_head
 from ..text.text import named, quoted, token_table
 from .contents import router_notes
-from .far import (
-    CENTROIDS,
-    LISTED,
-    ROUTER,
-    TOKENS,
-    collect,
-    far,
-    far_shuffled,
-    feed,
-    of_arms,
-)
-from .routers import router_facts, router_for
+from .far import ARMS, CENTROIDS, LISTED, ROUTER, TOKENS, chance_members, collect, far, far_shuffled, routing_vectors
+from .routers import memberships, router_facts, router_for
 
 COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same group"
-SAID = dict(
-    zip(KINDS, (", the same token", ", what came next after an earlier copy", ", the same word", ""), strict=True)
-)
+SAID = {COPY: ", the same token", INDUCTION: ", what came next after an earlier copy", WORD: ", the same word"}
+SAID[GROUP] = ""
 
 
 @record
@@ -69,50 +57,56 @@ def pairs(request: Pairs, *, context: Context) -> FarPairs:
     the controls.
     """
     check_seed(request.seed)
-    lm = context.model(request.model)
-    _check(lm, request.min_distance, request.top, request.layer, request.head)
+    lm, min_distance = context.model(request.model), request.min_distance
+    check_range("The smallest distance", min_distance, 1, lm.max_positions - 1)
+    check_range("The number of pairs", request.top, 1, 5000)
+    check_head(lm, request.layer or 0, request.head or 0)
     reading = read(context, lm, request.text, request.long_text)
-    focus_router, control = router_for(context, lm, request.router)
+    router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
-    if request.content and (request.layer, request.group, request.head) == (None, None, None) and request.top <= LISTED:
+    narrowed = {"layer": request.layer, "group": request.group, "head": request.head}
+    if request.content and not any(chosen is not None for chosen in narrowed.values()) and request.top <= LISTED:
         # The usual list was collected when the text was first read.
-        from_afar = far(context, lm, reading, of_content, focus_router, control, request.min_distance, request.seed)
+        from_afar = far(context, lm, reading, of_content, router, control, min_distance, request.seed)
         shares, listed = from_afar.shares, from_afar.listed.head(request.top)
     else:
-        affinity, arms = of_arms(context, lm, reading, focus_router, control, request.seed)
-        filters: dict[str, Any] = {
-            "content": of_content if request.content else None,
-            "layer": request.layer,
-            "group": request.group,
-            "head": request.head,
-        }
-        collector = PairCollector(arms, affinity, min_distance=request.min_distance, top=request.top, **filters)
-        collect(lm, reading.windows, [feed(collector)], context)
-        shares, listed = collector, collector.table()
+        affinity, members = memberships(router, routing_vectors(context, lm, reading, router))
+        by_control = memberships(control, routing_vectors(context, lm, reading, control))[1]
+        chance = chance_members(lm, len(words), router, request.seed)
+        shares = collector = PairCollector(
+            dict(zip(ARMS, (members, by_control, chance), strict=True)),
+            affinity,
+            min_distance=min_distance,
+            top=request.top,
+            content=of_content if request.content else None,
+            **narrowed,
+        )
+        collect(context, lm, reading.windows, collector)
+        listed = collector.table()
     all_shares = [shares]
     if request.shuffled:
-        all_shares.append(
-            far_shuffled(context, lm, reading, focus_router, request.min_distance, request.seed, request.head)
-        )
+        all_shares.append(far_shuffled(context, lm, reading, router, min_distance, request.seed, request.head))
     listed = described(listed, words, reading.tokens.ids)
     controls = concat([arm.controls() for arm in all_shares], ignore_index=True)
-    settings = {
-        "seed": request.seed,
-        "router": request.router,
-        "min_distance": request.min_distance,
-        "kernel": STREAMED,
-    }
+    notes = [*reading.notes, *router_notes(router, request.text)]
+    longest = max(stop - start for start, stop in reading.tokens.spans)
+    if longest <= min_distance + 1:
+        notes.append(
+            f"The text has {longest} tokens and a far pair needs at least {min_distance + 2}: lower the smallest "
+            "distance, or give a longer text."
+        )
+    settings = {"seed": request.seed, "router": request.router, "min_distance": min_distance}
     return FarPairs(
         **shares.numbers(),
-        router=router_facts(request.router, focus_router),
-        sentence=_sentence(listed, controls, request.min_distance),
-        notes=[*reading.notes, *router_notes(focus_router, request.text), *_short(reading, request.min_distance)],
+        router=router_facts(request.router, router),
+        sentence=_sentence(listed, controls, min_distance),
+        notes=notes,
         tokens=words,
         pairs=listed,
         controls=controls,
         distance=concat([arm.by_distance() for arm in all_shares], ignore_index=True),
-        protocol=protocol("pairs", lm, request.text, len(words), **settings),
+        protocol=protocol("pairs", lm, request.text, len(words), kernel=STREAMED, **settings),
     )
 
 
@@ -123,40 +117,22 @@ def described(listed: DataFrame, words: DataFrame, ids: np.ndarray) -> DataFrame
     The first kind that fits: `copy`, the key is the query's token; `induction`, the key stands right after an earlier
     copy of the query's token (it is what came next); `same word`, another piece of the same word; `same group`.
     """
-    queries, keys = (listed[f"{side}_position"].to_numpy() for side in ("query", "key"))
+    queries, keys = listed["query_position"].to_numpy(), listed["key_position"].to_numpy()
     word = words["word"].to_numpy()
+    folded = np.array([spelled.casefold() for spelled in word], dtype=object)
     fits = {
         COPY: ids[queries] == ids[keys],
         # A window's first token is never a key.
         INDUCTION: (keys > 0) & (ids[keys - 1] == ids[queries]),
-        WORD: [a.casefold() == b.casefold() for a, b in zip(word[queries], word[keys], strict=True)],
+        WORD: (folded[queries] == folded[keys]).astype(bool),
     }
-    called = {
-        f"{side}_named": [named(words, position) for position in to] for side, to in (("query", queries), ("key", keys))
-    }
-    kind = np.select([np.asarray(fit, bool) for fit in fits.values()], list(fits), GROUP)
-    return listed.assign(query=word[queries], key=word[keys], **called, kind=kind)
-
-
-def _check(model: Model, min_distance: int, top: int, layer: int | None, head: int | None) -> None:
-    if not 1 <= min_distance < model.max_positions:
-        raise BadSetting(
-            f"The smallest distance is {min_distance} tokens and must lie between 1 and {model.max_positions - 1}, "
-            "one less than the model reads at once."
-        )
-    if not 1 <= top <= 5000:
-        raise BadSetting(f"{top} pairs were asked for: choose between 1 and 5,000.")
-    check_head(model, layer or 0, head or 0)
-
-
-def _short(reading: Reading, min_distance: int) -> list[str]:
-    longest = max(stop - start for start, stop in reading.tokens.spans)
-    if longest > min_distance + 1:
-        return []
-    return [
-        f"The text has {longest} tokens and a far pair needs at least {min_distance + 2}: lower the smallest distance, "
-        "or give a longer text."
-    ]
+    return listed.assign(
+        query=word[queries],
+        key=word[keys],
+        query_named=[named(words, position) for position in queries],
+        key_named=[named(words, position) for position in keys],
+        kind=np.select(list(fits.values()), list(fits), GROUP),
+    )
 
 
 def _sentence(listed: DataFrame, controls: DataFrame, min_distance: int) -> str:
@@ -165,13 +141,12 @@ def _sentence(listed: DataFrame, controls: DataFrame, min_distance: int) -> str:
             f"No two tokens at least {min_distance} apart share a group and attend to each other under these filters."
         )
     mean = controls.groupby("arm")[["pairs_share", "mass_share"]].mean()
-    lift = (mean["mass_share"] / mean["pairs_share"]).map(
-        lambda times: "no pair" if np.isnan(times) else f"{times:.2f}"
-    )
+    times = {arm: f"{lift:.2f}" for arm, lift in (mean["mass_share"] / mean["pairs_share"]).dropna().items()}
+    router, centroids, tokens = (times.get(arm, "no pair") for arm in (ROUTER, CENTROIDS, TOKENS))
     best = listed.iloc[0]
     return (
-        f"Far pairs of one group draw {lift[ROUTER]} times the attention that chance would give them (random centroids "
-        f"{lift[CENTROIDS]}, random tokens {lift[TOKENS]}); the strongest pair here is "
+        f"Far pairs of one group draw {router} times the attention that chance would give them (random centroids "
+        f"{centroids}, random tokens {tokens}); the strongest pair here is "
         f"{quoted(best['query_named'])} reading {quoted(best['key_named'])}, {int(best['distance']):,} tokens "
         f"back{SAID[best['kind']]}."
     )

@@ -18,14 +18,15 @@ from ...groups.gates import top_groups
 from ...groups.router import FocusRouter, RouterSettings
 from ...groups.sinkhorn import assign
 from ...methods import METHODS
-from ...metrics.quality import perplexity
+from ...methods.base import Method
+from ...metrics.quality import Quality, perplexity
 from ...models import Model
 from ...seam.attention import apply
 from ...statistics import attention_inputs
 from ..context import Context, check_seed, protocol
+from ..text.held_out import storing
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")  # the end: a name of its own, beside others
-MOST_GROUPS = 64  # balancing more of them takes minutes per layer
 FOLDER = "focus"  # of a model's fitted state
 CALIBRATION = 1024  # tokens of each calibration text that a router is fitted on
 
@@ -37,16 +38,9 @@ def router_path(context: Context, model: Model, name: str) -> Path:
     return context.state_dirs(model)[0] / FOLDER / f"{name}.safetensors"
 
 
-def check_settings(groups: int, **settings: Any) -> None:
-    """Refuse a router that cannot be, before a model has to read anything for it."""
-    RouterSettings(groups=groups, **settings)
-    if groups > MOST_GROUPS:
-        raise BadSetting(f"{groups} groups were asked for: choose between 1 and {MOST_GROUPS}.")
-
-
 def stored_routers(context: Context, model: Model) -> list[dict]:
     """The routers stored for a model, as plain data: name, settings, how they were made, or why one is unusable."""
-    by_name = {}
+    by_name: dict[str, dict] = {}
     for path in context.stored(model, f"{FOLDER}/k*-top*.safetensors"):
         if not NAME.fullmatch(path.stem) or path.stem in by_name:
             continue
@@ -72,27 +66,23 @@ def named_top(name: str) -> int | None:
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
     """The stored router of this name and its control (random centroids, balanced on the same calibration text).
 
-    When there is none for this very model, one is fitted without training and stored.
+    When there is none for this very model, one is fitted without training and stored. Errors: BadSetting.
     """
     path = router_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
         if control_path(stored).is_file():
-            both = (stored, control_path(stored))
-            router, control = (FocusRouter.load(file, model.num_layers, model.width) for file in both)
+            router = FocusRouter.load(stored, model.num_layers, model.width)
             if router.about.get("revision") == model.revision:
-                return router, control
+                return router, FocusRouter.load(control_path(stored), model.num_layers, model.width)
     if path.is_file():
         raise BadSetting(
             f"The router {name} in {path.parent} was made for other weights than those of {model.name} now: fit or "
             "train it again, or name another folder for fitted state."
         )
-    match = NAME.fullmatch(name)
-    assert match is not None, "router_path has refused other names"
-    groups, top = map(int, match.groups())
+    groups, top = (int(number) for number in re.findall(r"\d+", name)[:2])
     if name != f"k{groups}-top{top}":
         raise BadSetting(f"{model.name} has no router {name} here: train it first, or choose another one.")
-    settings: dict[str, Any] = {"model": model.name, "groups": groups, "top": top}
-    fit_router(FitRouter(**settings), context=context)
+    fit_router(FitRouter(model=model.name, groups=groups, top=top), context=context)
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
 
 
@@ -118,20 +108,16 @@ def save(
     """Store a router of a model and its control; runs that used an earlier one of this name go to the trash. Returns
     sentences that say so."""
     about = {"model": model.name, "revision": model.revision, **about}
-    try:
+    with storing("router", path):
         router.save(path, **about)
         control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
-    except OSError as error:
-        raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
     return context.forget("router", path.stem, model)
 
 
 def memberships(router: FocusRouter, vectors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal assignment of tokens from their routing vectors L x [T, d_s]: soft and hard, both [L, T, K]."""
-    soft, hard = zip(
-        *(assigned(router, layer, vectors_of_layer) for layer, vectors_of_layer in enumerate(vectors)), strict=True
-    )
-    return torch.stack(soft), torch.stack(hard)
+    pairs = [assigned(router, layer, of_layer) for layer, of_layer in enumerate(vectors)]
+    return torch.stack([soft for soft, _ in pairs]), torch.stack([hard for _, hard in pairs])
 
 
 @torch.no_grad()
@@ -160,49 +146,47 @@ def fit_router(request: FitRouter, *, context: Context) -> FittedRouter:
     saw: three more passes, so only on request.
     """
     check_seed(request.seed)
-    check_settings(groups=request.groups, top=request.top, window=request.window)
+    sizes = {"groups": request.groups, "top": request.top, "window": request.window}
+    # Refuses a router that cannot be before a model reads anything for it.
+    RouterSettings(**sizes)
     lm = context.model(request.model)
     samples = fitting_samples()
     path = router_path(context, lm, f"k{request.groups}-top{request.top}")
-    windows = [ids for text in samples.values() for ids in _first_windows(lm, text)]
+    room = min(lm.max_positions, CALIBRATION)
+    pieces = [tokenize(lm.tokenizer, text, room, -(-CALIBRATION // room)) for text in samples.values()]
+    windows = [tokens.ids[a:b] for tokens in pieces for a, b in tokens.spans]
     inputs = attention_inputs(lm, windows, lambda done: context.progress(done / 2, "reading the calibration texts"))
     fit = context.within(0.5, 0.3 if request.measure else 0.5)
-    router = fit_without_training(
-        inputs, request.groups, request.top, window=request.window, seed=request.seed, progress=fit.progress
-    )
+    router = fit_without_training(inputs, **sizes, seed=request.seed, progress=fit.progress)
     control = random_centroids(router, inputs, request.seed)
     tokens = len(inputs[0])
-    perplexities: dict[str, float] = {}
     about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()], "tokens": tokens}
     read: dict[str, Any] = {"text": None, "tokens": tokens, "window": max(map(len, windows))}
+    perplexities: dict[str, float] = {}
     if request.measure:
-        read, perplexities = _held_out(lm, router, control, context.within(0.8, 0.2))
-        about |= {"evaluated_on": "bundled story", "evaluated_tokens": read["tokens"]}
-        about |= {"evaluated_window": read["window"], **perplexities}
+        text = sample_texts()["story"][1]
+        ids = tokenize(lm.tokenizer, text, lm.max_positions).ids
+        window = min(lm.max_positions, len(ids))
+        read = {"text": text_hash(text), "tokens": len(ids) // window * window, "window": window}
+        focus = METHODS["focus"].build
+        methods = {"dense": METHODS["dense"](), "fitted": focus(router), "random": focus(control)}
+        measured = perplexity_of_arms(lm, methods, ids, window, context.within(0.8, 0.2))
+        perplexities = {f"perplexity_{name}": quality.perplexity for name, quality in measured.items()}
+        about |= {"evaluated_on": "bundled story", "evaluated_tokens": read["tokens"], "evaluated_window": window}
+        about |= perplexities
     command = commandline("fit-router", request.arguments | {"model": lm.name})
     made_with = protocol("fit-router", lm, seed=request.seed, command=command, **read)
     notes = save(context, lm, router, control, path, **about, protocol=made_with)
     return FittedRouter(path=str(path), tokens=tokens, notes=notes, protocol=made_with, **perplexities)
 
 
-def _held_out(lm: Model, router: FocusRouter, control: FocusRouter, context: Context) -> tuple[dict, dict]:
-    """(what was read: `text tokens window`, perplexities of dense attention, of a router and of its control) on the
-    story, in whole windows."""
-    text = sample_texts()["story"][1]
-    tokens = tokenize(lm.tokenizer, text, lm.max_positions)
-    window = min(lm.max_positions, len(tokens))
-    focus = METHODS["focus"].build
-    methods = {"dense": METHODS["dense"](), "fitted": focus(router), "random": focus(control)}
-    perplexities = {}
+def perplexity_of_arms(
+    lm: Model, methods: dict[str, Method], ids: np.ndarray, window: int, context: Context, kernels: bool = False
+) -> dict[str, Quality]:
+    """How a model that reads by each of the methods predicts a text, in whole windows."""
+    measured = {}
     for place, (name, method) in enumerate(methods.items()):
         context.progress(place / len(methods), f"perplexity, {name}")
-        with apply(lm, method):
-            perplexities[f"perplexity_{name}"] = perplexity(lm, tokens.ids, window).perplexity
-    return {"text": text_hash(text), "tokens": len(tokens) // window * window, "window": window}, perplexities
-
-
-def _first_windows(lm: Model, text: str) -> list[np.ndarray]:
-    """The first CALIBRATION tokens of a text, in as many windows as the model needs for them."""
-    room = min(lm.max_positions, CALIBRATION)
-    tokens = tokenize(lm.tokenizer, text, room, -(-CALIBRATION // room))
-    return [tokens.ids[a:b] for a, b in tokens.spans]
+        with apply(lm, method, kernels=kernels):
+            measured[name] = perplexity(lm, ids, window)
+    return measured

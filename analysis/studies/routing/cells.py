@@ -1,7 +1,9 @@
 """The cells of a routing study: a partition of the keys, a minimum distance and what is done with the sinks; and the
 mass that each query's attention puts into the buckets of a cell."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -27,6 +29,11 @@ class Cell:
         """As in `d64 s4`, with the partition where it is not that of the raw keys."""
         return f"d{self.min_distance} s{self.sinks}" + f" {self.partition}" * (self.partition != RAW)
 
+    @property
+    def tokens_needed(self) -> int:
+        """Tokens of the shortest text in which one query has one far key, sinks left out."""
+        return self.min_distance + self.sinks + 1
+
 
 @dataclass
 class Partition:
@@ -34,15 +41,9 @@ class Partition:
     [P, D, D] turn queries and keys first, and P are the chosen query heads, else the key-value heads."""
 
     name: str
-    centroids: dict[int, Tensor]
+    centroids: dict[int, Tensor] = field(default_factory=dict)
     of_queries: dict[int, Tensor] = field(default_factory=dict)
     of_keys: dict[int, Tensor] = field(default_factory=dict)
-
-    def labels(self, layer: int, keys: Tensor, shared: list[int]) -> Tensor:
-        """Bucket int64 [P, T] of keys [G, T, D]; `shared` the key-value head of each chosen query head."""
-        if not self.of_keys:
-            return nearest(keys, self.centroids[layer])
-        return nearest(keys[shared] @ self.of_keys[layer], self.centroids[layer])
 
 
 @dataclass
@@ -52,27 +53,29 @@ class LayerView:
 
     layer: int
     heads: list[int]
-    shared: list[int]
     queries: Tensor
-    labels: dict[str, Tensor]
-    member: dict[str, Tensor]
+    labels: dict[str, Tensor] = field(default_factory=dict)
+    member: dict[str, Tensor] = field(default_factory=dict)
     _counted: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, layer: int, heads: list[int], query_heads: int, queries: Tensor, keys: Tensor, partitions: list[Partition]
+        cls, layer: int, heads: list[int], queries: Tensor, keys: Tensor, partitions: list[Partition]
     ) -> "LayerView":
-        """From queries [H, T, D] and keys [G, T, D] of a layer; `heads` the chosen of `every` query heads."""
-        repeat = query_heads // len(keys)
-        shared = [head // repeat for head in heads]
-        labels, member = {}, {}
+        """From queries [H, T, D] and keys [G, T, D] of a layer; `heads` the chosen of its query heads."""
+        view = cls(layer, heads, queries[heads])
+        # The key-value head of each chosen query head.
+        shared = [head // (len(queries) // len(keys)) for head in heads]
         for partition in partitions:
-            bucket_of_key = partition.labels(layer, keys, shared)
-            if len(heads) < query_heads and not partition.of_keys:
-                bucket_of_key = bucket_of_key[shared]
-            labels[partition.name] = bucket_of_key
-            member[partition.name] = members(bucket_of_key, partition.centroids[layer].shape[1])
-        return cls(layer, heads, shared, queries[heads], labels, member)
+            centroids = partition.centroids[layer]
+            if partition.of_keys:
+                labels = nearest(keys[shared] @ partition.of_keys[layer], centroids)
+            else:
+                labels = nearest(keys, centroids)
+                labels = labels[shared] if len(heads) < len(queries) else labels
+            view.labels[partition.name] = labels
+            view.member[partition.name] = members(labels, centroids.shape[1])
+        return view
 
     def counted(self, partition: str) -> Tensor:
         """Keys in each bucket up to each place, float32 [P, T, C]."""
@@ -90,50 +93,37 @@ def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: lis
     zeros for a query without any far mass. `probabilities` [H, n, Tk] of one text."""
     weights = probabilities[view.heads] if len(view.heads) < len(probabilities) else probabilities
     masses = {}
-    for partition, of_partition in _by_partition(cells).items():
-        sums = _sums(weights, view.member[partition], block.rows, of_partition)
-        for cell in of_partition:
-            total = sums[cell].sum(-1, keepdim=True)
-            masses[cell] = torch.where(total > EMPTY, sums[cell] / total.clamp(min=EMPTY), 0.0)
+    for cell, sums in _sums(view, block, cells, weights):
+        total = sums.sum(-1, keepdim=True)
+        masses[cell] = torch.where(total > EMPTY, sums / total.clamp(min=EMPTY), 0.0)
     return masses
 
 
 def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, Tensor]:
     """Share of the visible far keys that lie in each bucket, [P, n, C] per cell; zeros where there are none."""
-    counts = {}
-    # All keys up to each query: no sliding window.
-    plain = int(block.visible.sum()) == int((block.rows + 1).sum())
-    for partition, of_partition in _by_partition(cells).items():
-        member = view.member[partition]
-        if plain:
-            count = view.counted(partition)
-        else:
-            visible = block.visible[0, 0].expand(len(member), -1, -1).float().contiguous()
-            sums = _sums(visible, member, block.rows, of_partition)
+    pairs: Iterable[tuple[Cell, Tensor]]
+    if int(block.visible.sum()) == int((block.rows + 1).sum()):
+        # All keys up to each query, no sliding window: running counts say it all.
+        pairs = ((cell, _far_keys(view.counted(cell.partition), block.rows, cell)) for cell in cells)
+    else:
+        pairs = _sums(view, block, cells, block.visible[0, :1].float())
+    return {cell: far / far.sum(-1, keepdim=True).clamp(min=1) for cell, far in pairs}
+
+
+def _far_keys(counted: Tensor, rows: Tensor, cell: Cell) -> Tensor:
+    last = rows - cell.min_distance
+    before = counted[:, cell.sinks - 1, None] if cell.sinks else 0.0
+    return (counted[:, last.clamp(min=0)] - before).clamp(min=0) * (last >= cell.sinks)[:, None]  # [P, n, C]
+
+
+def _sums(view: LayerView, block: Block, cells: list[Cell], weights: Tensor) -> Iterator[tuple[Cell, Tensor]]:
+    """Weights [h, n, T], or [1, n, T] alike for all, of each cell's far keys by bucket: one product for all cells of a
+    partition."""
+    for partition, group in groupby(sorted(cells, key=lambda cell: cell.partition), lambda cell: cell.partition):
+        of_partition, member = list(group), view.member[partition]
+        distances = tuple(sorted({cell.min_distance for cell in of_partition}))
+        of_keys = weights.expand(len(member), -1, -1).contiguous() if len(weights) == 1 else weights
+        body, sink = bucket_sums(of_keys, member, block.rows, distances, max(cell.sinks for cell in of_partition))
         for cell in of_partition:
-            if plain:
-                last = block.rows - cell.min_distance
-                far = count[:, last.clamp(min=0)]  # [P, n, C]
-                first = count[:, cell.sinks - 1, None] if cell.sinks else 0.0
-                far = ((far - first).clamp(min=0)) * (last >= cell.sinks)[:, None]
-            else:
-                far = sums[cell]
-            counts[cell] = far / far.sum(-1, keepdim=True).clamp(min=1)
-    return counts
-
-
-def _sums(weights: Tensor, member: Tensor, rows: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
-    distances = tuple(sorted({cell.min_distance for cell in cells}))
-    sinks = max(cell.sinks for cell in cells)
-    body, sink = bucket_sums(weights, member, rows, distances, sinks)
-    index = {distance: number for number, distance in enumerate(distances)}
-    return {
-        cell: body[index[cell.min_distance]] + (0.0 if cell.sinks else sink[index[cell.min_distance]]) for cell in cells
-    }
-
-
-def _by_partition(cells: list[Cell]) -> dict[str, list[Cell]]:
-    grouped: dict[str, list[Cell]] = {}
-    for cell in cells:
-        grouped.setdefault(cell.partition, []).append(cell)
-    return grouped
+            place = distances.index(cell.min_distance)
+            yield cell, body[place] + (0.0 if cell.sinks else sink[place])

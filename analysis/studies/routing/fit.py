@@ -1,23 +1,24 @@
 """Calibrating bucket routers on prompts, all heads in one stream: buckets first, then the routers of every cell."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
+from ... import fitted as fitted_files
 from ...errors import TooLarge
-from ...files import clear, write_whole
+from ...files import clear
 from ...kernels.parts import now
 from ...models import Model
 from ...routers import EPS, ROUTERS
 from ...routers.base import Router
 from ...routers.buckets import SAMPLE, make_buckets
-from ...routers.mlp import LEARNED, MOST, SaapMLP
+from ...routers.mlp import LEARNED, MOST
 from ...routers.moments import Moments
 from ...seam.attention import Block
 from ..context import Context
@@ -40,44 +41,21 @@ class Fitted:
     heads: dict[int, list[int]]
     rotated: list[bool]
     partitions: dict[str, Partition]
-    routers: dict[Cell, dict[int, dict[str, Router]]]
+    routers: dict[Cell, dict[int, dict[str, Router]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: dict[int, Tensor] = field(default_factory=dict)
 
+    @property
+    def raw_cells(self) -> list[Cell]:
+        """Those of the raw keys."""
+        return [cell for cell in self.routers if cell.partition == RAW]
 
-@dataclass(frozen=True)
-class Parts:
-    """One file per setting, layer and learned router in `folder`; `stamp` names model, texts and sizes, so that parts
-    of another run are never taken for these. Without a folder nothing is kept."""
-
-    folder: Path | None = None
-    stamp: str = ""
-
-    def find(self, cell: Cell, layer: int, kind: str) -> tuple[dict[str, Tensor], float] | None:
-        """The weights of a layer's learned router and the seconds it took; None where it is not trained yet."""
-        try:
-            tensors = load(self._path(cell, layer, kind).read_bytes()) if self.folder else None
-            return tensors and ({name: tensors[name] for name in ROUTERS[kind].NAMES}, float(tensors["seconds"]))
-        except (OSError, KeyError, ValueError, SafetensorError):
-            return None
-
-    def keep(self, cell: Cell, layer: int, router: SaapMLP, seconds: float) -> None:
-        """Write a trained router, put in place whole. Errors: BadSetting for a folder that cannot be written."""
-        if self.folder is None:
-            return
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in router.tensors().items()}
-        with storing("routers", self.folder), write_whole(self._path(cell, layer, router.kind)) as place:
-            place.write_bytes(save(tensors | {"seconds": torch.tensor(seconds, dtype=torch.float64)}))
-
-    def clear(self) -> None:
-        """Remove the parts of this run, once it is done."""
-        if self.folder is not None:
-            for path in self.folder.glob(f"routing-{self.stamp}-*.safetensors"):
-                clear(path)
-
-    def _path(self, cell: Cell, layer: int, kind: str) -> Path:
-        where = f"d{cell.min_distance}-s{cell.sinks}-{layer}"
-        return self.folder / f"routing-{self.stamp}-{where}-{kind}.safetensors"
+    @contextmanager
+    def timed(self, kind: str) -> Iterator[None]:
+        """Adds the time of what is done meanwhile to the seconds of a kind."""
+        start = now()
+        yield
+        self.seconds[kind] += now() - start
 
 
 def calibrate(
@@ -90,145 +68,135 @@ def calibrate(
     buckets: int,
     seed: int,
     mlp: bool = True,
-    parts: Parts | None = None,
+    work: Path | None = None,
 ) -> Fitted:
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
     Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step,
     the MLP in every cell and its ablations in the first. Their queries are kept, all of them up to 65,536 of a head,
-    evenly spaced beyond; one that is among `parts` is taken from there. Errors: TooLarge where they would not fit
-    memory.
+    evenly spaced beyond. `work`: how the paths begin under which they are kept until all is done, so that a run that
+    was stopped goes on; it names model, texts and sizes. Errors: TooLarge where the queries would not fit memory.
     """
-    _check_memory(model, prompts, heads, cells, buckets, mlp)
-    seconds: dict[str, float] = defaultdict(float)
-    keys, of_queries, of_keys = _first_pass(context, model, prompts, heads, rotated, buckets)
-    shared = {
-        layer: [head * model.num_kv_heads // model.num_heads for head in layer_heads]
-        for layer, layer_heads in heads.items()
-    }
+    if mlp:
+        _check_memory(model, prompts, heads, cells, buckets)
+    fitted = Fitted(heads, rotated, {RAW: Partition(RAW)})
+    keys, of_queries, of_keys = _first_pass(context, model, prompts, fitted, buckets)
     common: dict[int, dict[str, Router]] = {}
-    centroids = {}
+    shared = {layer: [head * model.num_kv_heads // model.num_heads for head in heads[layer]] for layer in heads}
     for number, layer in enumerate(heads):
         context.progress(0.15 + 0.05 * number / len(heads), f"buckets of layer {layer}")
-        start = now()
-        centroids[layer] = make_buckets(keys[layer], buckets, seed + layer)
-        seconds["buckets"] += now() - start
-        per_head = centroids[layer][shared[layer]]
-        common[layer] = {kind: ROUTERS[kind](per_head, seed + layer) for kind in PLAIN}
+        with fitted.timed("buckets"):
+            centroids = make_buckets(keys[layer], buckets, seed + layer)
+        fitted.partitions[RAW].centroids[layer] = centroids
+        common[layer] = {kind: ROUTERS[kind](centroids[shared[layer]], seed + layer) for kind in (*PLAIN, *OWN)}
         for kind in OWN:
-            start = now()
-            moments = of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]]
-            common[layer][kind] = ROUTERS[kind](per_head, seed + layer).fit(*moments)
-            seconds[kind] += now() - start
-    partitions = {RAW: Partition(RAW, centroids)}
+            with fitted.timed(kind):
+                common[layer][kind].fit(of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]])
     for kind in sorted({cell.partition for cell in cells} - {RAW}):
-        partition = partitions[kind] = Partition(
-            kind, {}
-        )  # of the keys as a router turns them, for each chosen query head
+        # Of the keys as a router turns them, for each chosen query head.
+        partition = fitted.partitions[kind] = Partition(kind)
         for layer, routers in common.items():
-            partition.of_queries[layer], partition.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
-            turned = keys[layer][shared[layer]] @ partition.of_keys[layer]
+            tensors = routers[kind].tensors()
+            partition.of_queries[layer], partition.of_keys[layer] = tensors["of_queries"], tensors["of_keys"]
+            turned = keys[layer][shared[layer]] @ tensors["of_keys"]
             partition.centroids[layer] = make_buckets(turned, buckets, seed + layer)
-    fitted = Fitted(heads, rotated, partitions, {}, seconds)
     for cell in cells:
-        fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
-    parts = parts or Parts()
-    raw = [cell for cell in cells if cell.partition == RAW]
-    to_train = [(cell, layer, kind) for cell in raw for layer in heads for kind in _learned(cell, cells)] if mlp else []
-    trained = {place: parts.find(*place) for place in to_train}
-    pairs = _second_pass(
-        context, model, prompts, fitted, {place[:2] for place, weights in trained.items() if weights is None}
-    )
-    for number, ((cell, layer, kind), weights) in enumerate(trained.items()):
+        partition = fitted.partitions[cell.partition]
+        fitted.routers[cell] = {}
+        for layer in heads:
+            if cell.partition == RAW:
+                streamed = {kind: ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer) for kind in OF_MASS}
+                fitted.routers[cell][layer] = _in_order(common[layer] | streamed)
+            else:
+                named = {"random": "random", cell.partition: "kmeans", "oracle": "oracle"}
+                made = {name: ROUTERS[kind](partition.centroids[layer], seed + layer) for name, kind in named.items()}
+                fitted.routers[cell][layer] = made
+    learned: dict[tuple[Cell, int, str], Path | None] = {}
+    for cell in fitted.raw_cells if mlp else ():
+        for layer in heads:
+            for kind in (MAIN, *ABLATIONS) if cell == cells[0] else (MAIN,):
+                end = f"-d{cell.min_distance}-s{cell.sinks}-{layer}-{kind}.safetensors"
+                learned[cell, layer, kind] = work and work.with_name(work.name + end)
+    trained = {place: fitted_files.read(path, seconds=float) if path else None for place, path in learned.items()}
+    pairs = _second_pass(context, model, prompts, fitted, {p[:2] for p, stored in trained.items() if stored is None})
+    for number, ((cell, layer, kind), stored) in enumerate(trained.items()):
         context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
-        partition, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
-        if weights is None:
-            partition.fit(*(torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True)))
-            parts.keep(cell, layer, partition, now() - start)
+        router, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
+        if stored is None:
+            router.fit(*(torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True)))
+            took, path = now() - start, learned[cell, layer, kind]
+            if path is not None:
+                with storing("routers", path.parent):
+                    fitted_files.write(path, router.tensors(), seconds=took)
         else:
-            partition.restore({name: tensor.to(model.device) for name, tensor in weights[0].items()})
-        seconds[kind] += weights[1] if weights else now() - start
-        fitted_routers = fitted.routers[cell][layer] | {kind: partition}
-        fitted.routers[cell][layer] = {name: fitted_routers[name] for name in ROUTERS if name in fitted_routers}
-        if kind == _learned(cell, cells)[-1]:
-            pairs.pop((cell, layer), None)
+            tensors, took = stored
+            router.restore({name: tensor.to(model.device) for name, tensor in tensors.items()})
+        fitted.seconds[kind] += took
+        fitted.routers[cell][layer] = _in_order(fitted.routers[cell][layer] | {kind: router})
     return fitted
 
 
-def _learned(cell: Cell, cells: list[Cell]) -> list[str]:
-    """The routers that are trained step by step for a cell."""
-    return [MAIN, *(ABLATIONS if cell == cells[0] else ())]
+def clear_work(work: Path | None) -> None:
+    """Remove what `calibrate` kept of a run that is done."""
+    for path in work.parent.glob(f"{work.name}-*") if work else ():
+        clear(path)
+
+
+def _in_order(routers: dict[str, Router]) -> dict[str, Router]:
+    return {kind: routers[kind] for kind in ROUTERS if kind in routers}
 
 
 def queries_of(prompts: list[Prompt], cell: Cell) -> int:
     """How many queries of a head calibrate the routers of a cell: those with keys far enough back."""
-    return sum(max(0, len(prompt.ids) - cell.min_distance - cell.sinks) for prompt in prompts)
+    return sum(max(0, len(prompt.ids) + 1 - cell.tokens_needed) for prompt in prompts)
 
 
 def _first_pass(
-    context: Context, model: Model, prompts: list[Prompt], heads: dict, rotated: list[bool], buckets: int
+    context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, buckets: int
 ) -> tuple[dict[int, Tensor], dict[int, Moments], dict[int, Moments]]:
     """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
     quota = -(-SAMPLE * buckets // len(prompts))
     keys, of_queries, of_keys = defaultdict(list), defaultdict(Moments), defaultdict(Moments)
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
-        if layer in heads:
-            of_queries[layer].add(q[heads[layer]])
+        if layer in fitted.heads:
+            of_queries[layer].add(q[fitted.heads[layer]])
             of_keys[layer].add(k)
             keys[layer].append(k[:, spaced(0, k.shape[1], quota)])
 
     for number, prompt in enumerate(prompts):
         context.progress(0.15 * number / len(prompts), f"keys of prompt {number + 1} of {len(prompts)}")
-        read_prompt(model, prompt.ids, rotated, take)
+        read_prompt(model, prompt.ids, fitted.rotated, take)
     return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
 
 
-def _routers(
-    cell: Cell, partitions: dict[str, Partition], common: dict[str, Router], layer: int, seed: int
-) -> dict[str, Router]:
-    if cell.partition != RAW:
-        centroids = partitions[cell.partition].centroids[layer]
-        named = {"random": "random", cell.partition: "kmeans", "oracle": "oracle"}
-        return {name: ROUTERS[kind](centroids, seed + layer) for name, kind in named.items()}
-    streamed = {kind: ROUTERS[kind](common["kmeans"].centroids, seed + layer) for kind in OF_MASS}
-    return {kind: router for kind in ROUTERS if (router := {**common, **streamed}.get(kind)) is not None}
-
-
 def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set) -> dict:
-    """Stream the masses of all cells; returns what the learned routers of `wanted` (cell, layer) are trained on: pairs
-    in 16 bits for each of them."""
+    """Stream the masses of all cells of the raw keys (own partitions learn nothing from masses); returns what the
+    learned routers of `wanted` (cell, layer) are trained on: pairs in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
-    pairs, view = defaultdict(list), {}
-    # Own partitions learn nothing from masses.
-    cells = [cell for cell in fitted.routers if cell.partition == RAW]
-    raw = fitted.partitions[RAW]
-    chosen = {}
+    cells, raw = fitted.raw_cells, fitted.partitions[RAW]
+    pairs, view, sampled = defaultdict(list), {}, {}
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
-        if layer not in fitted.heads:
-            return
-        view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, [raw])
-        member = view[layer].member[RAW].sum(1)
-        fitted.counts[layer] = fitted.counts.get(layer, 0) + member
+        if layer in fitted.heads:
+            view[layer] = LayerView.of(layer, fitted.heads[layer], q, k, [raw])
+            fitted.counts[layer] = fitted.counts.get(layer, 0) + view[layer].member[RAW].sum(1)
 
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
             return
-        layer_view = view[block.layer]
-        queries = layer_view.queries[:, block.rows]
-        for cell, mass in cell_masses(layer_view, block, probabilities[0], cells).items():
+        queries = view[block.layer].queries[:, block.rows]
+        for cell, mass in cell_masses(view[block.layer], block, probabilities[0], cells).items():
             for kind in OF_MASS:
-                start = now()
-                fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
-                fitted.seconds[kind] += now() - start
+                with fitted.timed(kind):
+                    fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
             if (cell, block.layer) in wanted:
-                sampled = torch.isin(block.rows, chosen[cell].to(block.rows.device))
-                pairs[cell, block.layer].append((queries[:, sampled].half(), mass[:, sampled].half()))
+                rows = torch.isin(block.rows, sampled[cell].to(block.rows.device))
+                pairs[cell, block.layer].append((queries[:, rows].half(), mass[:, rows].half()))
 
     for number, prompt in enumerate(prompts):
         context.progress(0.2 + 0.25 * number / len(prompts), f"masses of prompt {number + 1} of {len(prompts)}")
-        chosen.update({c: spaced(c.min_distance + c.sinks, len(prompt.ids), quota) for c in cells})
+        sampled.update({cell: spaced(cell.tokens_needed - 1, len(prompt.ids), quota) for cell in cells})
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
     return pairs
 
@@ -240,8 +208,9 @@ def spaced(first: int, stop: int, count: int) -> Tensor:
     return torch.linspace(first, stop - 1, min(count, stop - first)).round().long().unique()
 
 
-def _check_memory(model: Model, prompts: list[Prompt], heads: dict, cells: list[Cell], buckets: int, mlp: bool) -> None:
-    queries = sum(min(MOST, queries_of(prompts, cell)) for cell in cells if cell.partition == RAW) * mlp
+def _check_memory(model: Model, prompts: list[Prompt], heads: dict, cells: list[Cell], buckets: int) -> None:
+    queries = sum(min(MOST, queries_of(prompts, cell)) for cell in cells if cell.partition == RAW)
+    # A query and its masses, in 16 bits each.
     needed = 2 * queries * (model.head_dim + buckets) * sum(map(len, heads.values()))
     free = psutil.virtual_memory().available
     if needed > 0.7 * free:

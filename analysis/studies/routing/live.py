@@ -17,17 +17,16 @@ from ...seam.attention import Block
 from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
 from ..text.query import telling_query
-from ..text.states import states_of, window_of
+from ..text.states import check_head, states_of
 from ..text.text import token_table
-from . import rows
 from .cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from .fit import Fitted
 from .passes import read_prompt
-from .results import NamedCell, RoutedAt, VisitedBuckets, VisitedQuery
-from .rows import HeadRow
-from .score import RouterTiming, balance_rows, route_scores, score_routers
-from .states import Beside, Kept, state_near, stored_curves
-from .texts import Prompt, heads_of, tokens_needed, too_short
+from .results import Beside, NamedCell, RoutedAt, VisitedBuckets, VisitedQuery, tables_of
+from .rows import NAMES, CellRows, HeadRow, paper_rows, sentence
+from .score import RouterTiming, route_scores, score_routers
+from .states import Kept, state_near, stored_curves
+from .texts import Prompt, heads_of, too_short
 
 
 def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
@@ -39,84 +38,68 @@ def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
     `made`: the date of the stored curves, so that a request names what answered it; nothing else depends on it.
     Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
     """
-    min_distance, sinks = request.min_distance, request.sinks
     check_seed(request.seed)
     lm = context.model(request.model)
+    min_distance, sinks = request.min_distance, request.sinks
     if min_distance is None or sinks is None:
         main = next(iter(stored_curves(context, lm).curves.recall))
         min_distance = main.min_distance if min_distance is None else min_distance
         sinks = main.sinks if sinks is None else sinks
-    check_range("The minimum distance", min_distance, 1, 1 << 20)
-    check_range("The number of sinks", sinks, 0, 64)
-    cell = Cell(min_distance, sinks, request.partition)
+    cell = _cell(min_distance, sinks, request.partition)
     stored = text_curves(context, lm, request.text, cell) if request.text else stored_curves(context, lm)
     curves = stored.curves
     if cell not in curves.recall:
         names = ", ".join(other.name for other in curves.recall)
         raise BadSetting(f"There are no curves for {cell.name}: choose one of {names}.")
     visited = max(1.0, curves.buckets / 32) if request.visited is None else request.visited
-    if not 1 <= visited <= curves.buckets:
-        raise BadSetting(f"{visited:g} buckets were to be visited: choose 1 to {curves.buckets:,}.")
+    check_range("The number of buckets to visit", visited, 1, curves.buckets)
     documents, unit = len(curves.queries[cell]), stored.about.get("unit", "documents")
-    fewest = DOCUMENTS if unit == "documents" else BLOCKS
-    stamp = (stored.about["date"], stored.key, cell, request.seed)
+    rows = CellRows(curves, cell, DOCUMENTS if unit == "documents" else BLOCKS)
     # Every budget of the paper takes longer than the rest, and a slider of `visited` changes none of them.
-    curve, closures, lines = context.once(
-        "routing budgets",
-        stamp,
-        lambda: (
-            rows.curve_rows(curves, cell, fewest),
-            rows.closure_curve(curves, cell, fewest),
-            rows.lines(curves, cell),
-        ),
-    )
-    means = rows.mean_rows(curves, cell, visited, fewest)
+    stamp = (stored.about["date"], stored.key, cell, request.seed)
+    at_budgets, lines = context.once("routing budgets", stamp, lambda: (rows.at_budgets(), rows.lines()))
+    tables = tables_of(rows, cell, visited, at_budgets)
     unit_words = unit if unit == "documents" else f"{unit} of this text"
     return RoutedAt(
-        sentence=rows.sentence(means, curves.buckets, documents, unit_words),
-        means=means,
-        closure=rows.closure_rows(curves, cell, visited, fewest),
-        heads=rows.head_table(curves, cell, visited),
-        curve=curve,
-        closures=closures,
+        **tables,
+        **vars(stored.beside),
+        **asdict(cell),
+        sentence=sentence(tables["means"], curves.buckets, documents, unit_words),
         lines=lines,
         cells=[NamedCell(name=other.name, **asdict(other)) for other in curves.recall],
-        **asdict(cell),
         buckets=curves.buckets,
-        l=visited,
-        queries=int(curves.queries[cell].sum()),
         documents=documents,
-        paper=rows.paper_rows(),
-        **vars(stored.beside),
-        rows=frame(HeadRow, rows.head_rows(curves, cell, visited, fewest)),
+        paper=paper_rows(),
+        rows=frame(HeadRow, rows.heads(visited)),
         protocol=stored.about | {"verb": "route-at", "measured": stored.about["date"]},
     )
+
+
+def _cell(min_distance: int, sinks: int, partition: str = RAW) -> Cell:
+    check_range("The minimum distance", min_distance, 1, 1 << 20)
+    check_range("The number of sinks", sinks, 0, 64)
+    return Cell(min_distance, sinks, partition)
 
 
 def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
     """Curves of the stored routers on the windows of a text, each window a document; the last ones stay in memory."""
     if cell.partition != RAW:
         raise BadSetting("A text is tested in buckets of raw keys: choose that partition.")
-    state = state_near(context, lm, cell.min_distance, cell.sinks)
-    stamp = (lm.revision, text, cell, id(state))
-    return context.once("routing text", stamp, lambda: _measured(context, lm, text, cell, state))
+    state = state_near(context, lm, cell)
 
+    def measured() -> Kept:
+        reading = read(context, lm, text)
+        windows = [ids for ids in reading.windows if len(ids) >= cell.tokens_needed]
+        if not windows:
+            raise too_short(reading.name, max(map(len, reading.windows)), cell.tokens_needed)
+        fitted, prompts = from_state(lm, state, cell), [Prompt(number, ids) for number, ids in enumerate(windows)]
+        curves, microseconds, balance = score_routers(context, lm, prompts, fitted, 0.0)
+        timings = [RouterTiming(kind, None, route_us) for kind, route_us in microseconds.items()]
+        settings = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
+        about = protocol("route-at", lm, text, sum(map(len, windows)), **settings)
+        return Kept(curves, about, Beside(balance, timings, [*reading.notes, *fitted_for(state, cell)]))
 
-def _measured(context: Context, lm: Model, text: str, cell: Cell, state: RoutingState) -> Kept:
-    reading = read(context, lm, text)
-    needed = tokens_needed(cell.min_distance, cell.sinks)
-    windows = [ids for ids in reading.windows if len(ids) >= needed]
-    if not windows:
-        raise too_short(reading.name, max(map(len, reading.windows)), needed)
-    fitted, prompts = from_state(lm, state, cell), [Prompt(number, ids) for number, ids in enumerate(windows)]
-    curves, micro, counts = score_routers(context, lm, prompts, fitted, 0.0)
-    beside = Beside(
-        balance=balance_rows(fitted, counts),
-        timings=[RouterTiming(kind, None, microseconds) for kind, microseconds in micro.items()],
-        notes=[*reading.notes, *fitted_for(state, cell)],
-    )
-    settings = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
-    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **settings), beside)
+    return context.once("routing text", (lm.revision, text, cell, id(state)), measured)
 
 
 def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
@@ -134,7 +117,7 @@ def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
     """The stored routers of all heads, with the oracle, as what a test pass takes."""
     state.check(lm.num_layers, lm.num_heads, lm.num_kv_heads, lm.head_dim)
     state.to(lm.device)
-    heads = heads_of(lm, "all")
+    heads = heads_of(lm)
     routers = {layer: {kind: state.router(kind, layer, lm.num_heads) for kind in state.kinds} for layer in heads}
     partition = Partition(RAW, {layer: state.centroids(layer) for layer in heads})
     return Fitted(heads, state.settings.rotated, {RAW: partition}, {cell: routers})
@@ -149,77 +132,61 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
     Errors: BadSetting, BadText.
     """
     lm = context.model(request.model)
-    cell, layer, head = Cell(request.min_distance, request.sinks), request.layer, request.head
-    needed = tokens_needed(request.min_distance, request.sinks)
-    check_range("The minimum distance", request.min_distance, 1, 1 << 20)
-    check_range("The number of sinks", request.sinks, 0, 64)
-    state = state_near(context, lm, request.min_distance, request.sinks)
+    cell, layer, head = _cell(request.min_distance, request.sinks), request.layer, request.head
+    check_head(lm, layer, head)
+    state = state_near(context, lm, cell)
     fitted = from_state(lm, state, cell)
-    check_range("The layer", layer, 0, lm.num_layers - 1)
-    check_range("The head", head, 0, lm.num_heads - 1)
     buckets = fitted.partitions[RAW].centroids[layer].shape[1]
     check_range("The number of buckets to visit", request.visited, 1, buckets)
-    if request.router not in fitted.routers[cell][layer]:
-        names = ", ".join(fitted.routers[cell][layer])
-        raise BadSetting(f"There is no router {request.router[:40]!r}: choose one of {names}.")
+    routers = fitted.routers[cell][layer]
+    if request.router not in routers:
+        raise BadSetting(f"There is no router {request.router[:40]!r}: choose one of {', '.join(routers)}.")
     reading = read(context, lm, request.text)
     words = token_table(reading)
     position = request.position
     if position is None:
-        _, ids = window_of(reading, 0)
-        states = states_of(context, lm, ids, layer)[layer]
-        position = telling_query(states, head, words, 0, needed)
+        states = states_of(context, lm, reading.windows[0], layer)[layer]
+        position = telling_query(states, head, words, 0, cell.tokens_needed)
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)
     place = position - start
-    if place + 1 < needed:
-        raise too_short(f"The text before token {position:,}", place + 1, needed)
+    if place + 1 < cell.tokens_needed:
+        raise too_short(f"The text before token {position:,}", place + 1, cell.tokens_needed)
     query = _read_query(lm, reading.tokens.ids[start : position + 1], fitted, cell, layer, head)
-    mass = query.mass
-    all_heads = fitted.routers[cell][layer][request.router]
-    of_head = type(all_heads)(all_heads.centroids[head : head + 1], all_heads.seed)
-    of_head = of_head.restore({name: value[head : head + 1] for name, value in all_heads.tensors().items()})
-    rows_of_query = torch.tensor([place], device=mass.device)
-    scores = route_scores(of_head, query.view, rows_of_query, cell, mass, fitted)[0, 0]
+    all_heads, one = routers[request.router], slice(head, head + 1)
+    router = type(all_heads)(all_heads.centroids[one], all_heads.seed)
+    router = router.restore({name: value[one] for name, value in all_heads.tensors().items()})
+    at_query = torch.tensor([place], device=query.mass.device)
+    scores = route_scores(router, query.view, at_query, cell, query.mass, fitted)[0, 0].cpu()
     order = scores.sort(stable=True, descending=True).indices
-    rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets, device=order.device)).cpu()
-    labels = query.view.labels[RAW][0][: place + 1].cpu()
-    mass, share, scores = mass[0, 0].cpu(), query.share.cpu(), scores.cpu()
-    attention, keys_back = query.attention[: place + 1].cpu(), place - torch.arange(place + 1)
-    far = (
-        query.visible[: place + 1].cpu()
-        & (torch.arange(place + 1) >= request.sinks)
-        & (keys_back >= request.min_distance)
-    )
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets))
+    visited = rank < request.visited
+    labels, mass, attention = query.view.labels[RAW][0][: place + 1].cpu(), query.mass[0, 0].cpu(), query.attention
+    keys = torch.arange(place + 1)
+    far = query.visible & (keys >= request.sinks) & (place - keys >= request.min_distance)
     # Outside of the query's window, and after it, nothing is in reach.
     for name, values, absent in (
         ("bucket", labels, -1),
-        ("visited", rank[labels] < request.visited, False),
+        ("visited", visited[labels], False),
         ("far", far, False),
         ("attention", attention, 0.0),
     ):
         words[name] = absent
         words.loc[start:position, name] = values.numpy()
-    bucket_table = DataFrame(
-        {
-            "bucket": range(buckets),
-            "score": scores.numpy(),
-            "rank": rank.numpy(),
-            "visited": (rank < request.visited).numpy(),
-            "keys": torch.bincount(labels[far], minlength=buckets).numpy(),
-            "mass": mass.numpy(),
-        }
-    )
-    recall, best = float(mass[rank < request.visited].sum()), float(mass.topk(request.visited).values.sum())
+    columns = {"bucket": torch.arange(buckets), "score": scores, "rank": rank, "visited": visited}
+    columns |= {"keys": torch.bincount(labels[far], minlength=buckets), "mass": mass}
+    bucket_table = DataFrame({name: values.numpy() for name, values in columns.items()})
+    recall, best = float(mass[visited].sum()), float(mass.topk(request.visited).values.sum())
     word = words["word"].iloc[position]
     nothing_far = [] if float(mass.sum()) > 0 else ["This query has no attention that far back: nothing can be found."]
+    about = {"kernel": STREAMED, "min_distance": request.min_distance}
     return VisitedBuckets(
         recall=recall,
         best=best,
         far_mass=float(attention[far].sum()),
-        selectivity=float(share[rank < request.visited].sum()),
+        selectivity=float(query.share[visited].sum()),
         query=VisitedQuery(position, word, layer, head, request.router),
-        sentence=f"{rows.NAMES[request.router]} sends {word!r} to {request.visited} of {buckets} buckets and finds "
+        sentence=f"{NAMES[request.router]} sends {word!r} to {request.visited} of {buckets} buckets and finds "
         f"{recall:.0%} of what this head reads at least {request.min_distance} tokens back; the best "
         f"{request.visited} hold {best:.0%}.",
         buckets=buckets,
@@ -227,9 +194,7 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
         notes=[*reading.notes, *nothing_far, *fitted_for(state, cell)],
         tokens=words,
         bucket_table=bucket_table.sort_values("rank", ignore_index=True),
-        protocol=protocol(
-            "route-visit", lm, request.text, len(reading.tokens), kernel=STREAMED, min_distance=request.min_distance
-        ),
+        protocol=protocol("route-visit", lm, request.text, len(reading.tokens), **about),
     )
 
 
@@ -252,14 +217,15 @@ def _read_query(lm: Model, ids: np.ndarray, fitted: Fitted, cell: Cell, layer: i
 
     def take(of_layer: int, q: Tensor, k: Tensor) -> None:
         if of_layer == layer:
-            views.append(LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]]))
+            views.append(LayerView.of(layer, [head], q, k, [fitted.partitions[RAW]]))
 
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer == layer and int(block.rows[-1]) == len(ids) - 1:
             mass = cell_masses(views[0], block, probabilities[0], [cell])[cell][:, -1:]
-            share = cell_counts(views[0], block, [cell])[cell][0, -1]
-            visible = block.visible.expand_as(block.scores)[0, head, -1]
-            queries.append(_Query(views[0], mass, share, probabilities[0, head, -1], visible))
+            share = cell_counts(views[0], block, [cell])[cell][0, -1].cpu()
+            visible = block.visible.expand_as(block.scores)[0, head, -1, : len(ids)].cpu()
+            attention = probabilities[0, head, -1, : len(ids)].cpu()
+            queries.append(_Query(views[0], mass, share, attention, visible))
 
     read_prompt(lm, ids, fitted.rotated, take, watch)
     return queries[0]

@@ -17,6 +17,7 @@ from ...statistics import forward
 
 PROBE = 12  # tokens of the text that tells which layers rotate
 CLOSE = 1e-3  # relative
+Take = Callable[[int, Tensor, Tensor], None]
 
 
 @dataclass
@@ -27,12 +28,12 @@ class Tap(Method):
     # Random buckets are drawn block by block: other blocks, other draws.
     block_bytes: ClassVar[int | None] = 8 << 20
 
-    take: Callable[[int, Tensor, Tensor], None] | None = None
+    take: Take | None = None
     rotated: list[bool] | None = None
 
     def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
-        tables = tables if self.rotated is None or self.rotated[layer] else None
-        assert self.take is not None
+        assert self.take is not None and self.rotated is not None
+        tables = tables if self.rotated[layer] else None
         self.take(layer, *(unrotate(x[:1].float(), module, tables)[0] for x in (query, key)))
 
 
@@ -41,7 +42,7 @@ def read_prompt(
     model: Model,
     ids: np.ndarray,
     rotated: list[bool],
-    take: Callable[[int, Tensor, Tensor], None],
+    take: Take,
     watch: Callable[[Block, Tensor], None] | None = None,
 ) -> None:
     """One pass over a prompt [T]: `take(layer, queries [H, T, D], keys [G, T, D])` before each layer's attention, then
@@ -67,24 +68,21 @@ def rotated_layers(model: Model) -> list[bool]:
             entered[layer] = hidden[0].float()
 
         def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
-            options = [key] if tables is None else [unrotate(key.float(), module, tables), key]
-            spreads_of[layer] = [_spread(rows[0].float()) for rows in options]
+            undone = [] if tables is None else [unrotate(key.float(), module, tables)]
+            spreads_of[layer] = [_spread(rows[0].float()) for rows in (key, *undone)]
 
     with apply(model, Probe()):
         forward(model, np.full(PROBE, int(model.lm.config.get_text_config().vocab_size) // 2))
     rotates = []
-    for layer, spreads in sorted(spreads_of.items()):
+    for layer, (as_it_is, *undone) in sorted(spreads_of.items()):
         # Absolute positions entered here: there is nothing to compare.
-        if _spread(entered[layer]) > CLOSE:
-            rotates.append(len(spreads) == 2)
-            continue
-        best = int(np.argmin(spreads))
-        if spreads[best] > 30 * CLOSE:
+        compared = _spread(entered[layer]) <= CLOSE
+        if compared and min(as_it_is, *undone) > 30 * CLOSE:
             raise BadModel(
                 f"The rotation of layer {layer} of {model.name} cannot be undone: its keys still depend on their place "
                 "in the text, so no buckets can be made of them; choose another model."
             )
-        rotates.append(len(spreads) == 2 and best == 0)
+        rotates.append(bool(undone) and (not compared or undone[0] <= as_it_is))
     return rotates
 
 

@@ -5,48 +5,45 @@ from typing import Any
 from pandas import DataFrame
 
 from ...answer import Answer, doc, record
-from .rows import ClosureRow, HeadRow, Line, MeanRow, PaperRow
+from .cells import Cell
+from .rows import CellRows, ClosureRow, HeadRow, Line, MeanRow, PaperRow
 from .score import BucketBalance, RouterTiming
 
 
 @record
-class RoutedCell:
-    """One setting: its tables at one budget and at every budget."""
+class Tables:
+    """What is told of one setting at one budget and at every budget of the paper."""
 
-    name: str
-    min_distance: int
-    sinks: int = doc("first keys that are left out")
-    partition: str = doc("which vectors the buckets are of")
-    l: float = doc("buckets that a query visits")  # noqa: E741
-    means: list[MeanRow] = doc("one row per router")
+    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets")
     closure: list[ClosureRow] = doc("gap closure, one row per router")
     heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
     curve: list[MeanRow] = doc("`means` at every budget")
     closures: list[ClosureRow] = doc("`closure` at every budget")
+    l: float = doc("buckets that a query visits")  # noqa: E741
     queries: int = doc("queries with any far attention")
+
+
+def tables_of(rows: CellRows, cell: Cell, visited: float, at_budgets: tuple | None = None) -> dict[str, Any]:
+    """The fields of Tables; `at_budgets`: those of all budgets, where they are known already."""
+    curve, closures = at_budgets or rows.at_budgets()
+    return {
+        "means": rows.means(visited),
+        "closure": rows.closure(visited),
+        "heads": rows.head_table(visited),
+        "curve": curve,
+        "closures": closures,
+        "l": visited,
+        "queries": int(rows.curves.queries[cell].sum()),
+    }
 
 
 @record
-class Routed(Answer):
-    """How much of the far attention bucket routers find."""
+class Beside:
+    """What was found beside curves."""
 
-    sentence: str = doc("the result in words")
-    rows: list[HeadRow] = doc("one row per head, router and budget, C/256 to C/8", row=HeadRow)
-    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets", row=MeanRow)
-    curve: list[MeanRow] = doc("`means` at every budget")
-    closures: list[ClosureRow] = doc("`closure` at every budget")
-    closure: list[ClosureRow] = doc("gap closure, one row per router")
-    heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
-    l: float = doc("buckets that a query visits")  # noqa: E741
-    queries: int = doc("queries with any far attention")
-    cells: list[RoutedCell] = doc("every setting with its own tables")
     balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
     timings: list[RouterTiming] = doc("what each router costs")
     notes: list[str] = doc("what a reader must know of texts and routers")
-    paper: list[PaperRow] = doc("what the paper prints")
-    meaning: dict[str, str | None] = doc("router -> what it does")
-    budgets: list[int] = doc("the paper's budgets that C allows")
-    buckets: int = doc("C")
 
 
 @record
@@ -55,33 +52,41 @@ class NamedCell:
 
     name: str
     min_distance: int
-    sinks: int
-    partition: str
+    sinks: int = doc("first keys that are left out")
+    partition: str = doc("which vectors the buckets are of")
 
 
 @record
-class RoutedAt(Answer):
+class RoutedCell(Tables, NamedCell):
+    """One setting: its tables at one budget and at every budget."""
+
+
+@record
+class Routed(Beside, Tables, Answer):
+    """How much of the far attention bucket routers find."""
+
+    sentence: str = doc("the result in words")
+    rows: list[HeadRow] = doc("one row per head, router and budget, C/256 to C/8", row=HeadRow)
+    cells: list[RoutedCell] = doc("every setting with its own tables")
+    paper: list[PaperRow] = doc("what the paper prints")
+    meaning: dict[str, str | None] = doc("router -> what it does")
+    budgets: list[int] = doc("the paper's budgets that C allows")
+    buckets: int = doc("C")
+
+
+@record
+class RoutedAt(Beside, Tables, Answer):
     """Recall of every router at one number of visited buckets, and at every other."""
 
     sentence: str = doc("the result in words")
-    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets")
-    closure: list[ClosureRow] = doc("gap closure, one row per router")
-    heads: list[dict[str, Any]] = doc("the paper's table 2: recalls of every head")
-    curve: list[MeanRow] = doc("`means` at every budget of the paper")
-    closures: list[ClosureRow] = doc("`closure` at every budget of the paper")
     lines: dict[str, Line] = doc("router -> its curve at every kept budget")
     cells: list[NamedCell] = doc("the settings there are")
     min_distance: int = doc("of the setting that is shown")
     sinks: int = doc("first keys that are left out")
     partition: str = doc("which vectors the buckets are of")
     buckets: int = doc("C")
-    l: float = doc("buckets that a query visits")  # noqa: E741
-    queries: int = doc("queries with any far attention")
     documents: int = doc("documents, or windows of the text")
     paper: list[PaperRow] = doc("what the paper prints")
-    timings: list[RouterTiming] = doc("what each router costs")
-    balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
-    notes: list[str] = doc("what a reader must know of texts and routers")
     rows: DataFrame = doc("one row per head and router", row=HeadRow)
 
 

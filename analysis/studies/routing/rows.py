@@ -108,93 +108,101 @@ def without_each(values: np.ndarray) -> np.ndarray:
 
 def edges(estimate: float, without: np.ndarray, fewest: int) -> tuple[float | None, float | None]:
     """The interval of a number, from what it is without each document [documents]; None with fewer than `fewest`."""
-    low, high = jackknife_edges([estimate], without[:, None], fewest)[0]
-    return _number(low), _number(high)
+    low, high = _numbers(jackknife_edges([estimate], without[:, None], fewest)[0])
+    return low, high
 
 
-def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[MeanRow]:
-    """One row per router; fewer than `fewest` documents give no interval."""
-    rows = []
-    for kind in curves.recall[cell]:
-        numbers: dict[str, Any] = {}
-        for key, by_router in (("recall", curves.recall[cell]), ("selectivity", curves.selectivity[cell])):
-            values = at_budget(by_router[kind], curves.points, visited)  # [documents, N]
-            mean = float(_mean(_mean(values, 0), 0))
-            numbers[key] = _number(mean)
-            numbers[f"{key}_low"], numbers[f"{key}_high"] = edges(mean, _mean(without_each(values), 1), fewest)
-            few = len(values) < fewest
-            numbers[f"{key}_points"] = [_number(value) for value in _mean(values, 1)] if few else None
-        rows.append(MeanRow(router=kind, l=visited, share=visited / curves.buckets, **numbers))
-    return rows
+class CellRows:
+    """The rows of one cell of curves at any budget; fewer than `fewest` documents give no interval."""
 
+    def __init__(self, curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> None:
+        self.curves, self.fewest = curves, fewest
+        self.recall, self.selectivity = curves.recall[cell], curves.selectivity[cell]
 
-def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[HeadRow]:
-    """One row per head and router."""
-    rows = []
-    for kind, recall_curves in curves.recall[cell].items():
-        values = at_budget(recall_curves, curves.points, visited)
-        recall = _mean(values, 0)
-        ends = jackknife_edges(recall, without_each(values), fewest)
-        selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
-        for index, (layer, head) in enumerate(curves.heads):
-            numbers = (_number(number) for number in (recall[index], selectivity[index], *ends[index]))
-            rows.append(HeadRow(layer, head, kind, visited, *numbers))
-    return sorted(rows, key=lambda row: (row.layer, row.head))
+    def at(self, by_router: dict[str, np.ndarray], visited: float) -> dict[str, np.ndarray]:
+        """Curves by router at a budget: [documents, N] each."""
+        return {kind: at_budget(values, self.curves.points, visited) for kind, values in by_router.items()}
 
+    def means(self, visited: float) -> list[MeanRow]:
+        """One row per router."""
+        rows = []
+        both = {"recall": self.at(self.recall, visited), "selectivity": self.at(self.selectivity, visited)}
+        for kind in self.recall:
+            numbers: dict[str, Any] = {}
+            for key, by_router in both.items():
+                values = by_router[kind]
+                mean = float(_mean(_mean(values, 0), 0))
+                (numbers[key],) = _numbers([mean])
+                around = edges(mean, _mean(without_each(values), 1), self.fewest)
+                numbers[f"{key}_low"], numbers[f"{key}_high"] = around
+                few = len(values) < self.fewest
+                numbers[f"{key}_points"] = _numbers(_mean(values, 1)) if few else None
+            rows.append(MeanRow(router=kind, l=visited, share=visited / self.curves.buckets, **numbers))
+        return rows
 
-def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[ClosureRow]:
-    """One row per router, where both ends of the gap were fitted."""
-    recall = {kind: at_budget(values, curves.points, visited) for kind, values in curves.recall[cell].items()}
-    if not {LOW, HIGH} <= set(recall):
-        return []
-    means = {kind: _mean(values, 0) for kind, values in recall.items()}
-    without = {kind: without_each(values) for kind, values in recall.items()}
-    rows = []
-    for kind in recall:
-        closure = gap_closure(means[kind], means[LOW], means[HIGH])
-        gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio_of_means = _mean(way, 1) / _mean(gap, 1)
-            mean_of_ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
-        ratios, ratio = closure.mean_of_ratios, closure.ratio_of_means
-        around_ratios = edges(np.nan if ratios is None else ratios, mean_of_ratios, fewest)
-        around_ratio = edges(np.nan if ratio is None else ratio, ratio_of_means, fewest)
-        rows.append(ClosureRow(kind, visited, ratios, *around_ratios, ratio, *around_ratio, closure.heads))
-    return rows
+    def heads(self, visited: float) -> list[HeadRow]:
+        """One row per head and router."""
+        rows = []
+        selectivity = self.at(self.selectivity, visited)
+        for kind, values in self.at(self.recall, visited).items():
+            recall = _mean(values, 0)
+            ends = jackknife_edges(recall, without_each(values), self.fewest)
+            table = np.column_stack([recall, _mean(selectivity[kind], 0), ends])
+            for (layer, head), numbers in zip(self.curves.heads, table, strict=True):
+                rows.append(HeadRow(layer, head, kind, visited, *_numbers(numbers)))
+        return sorted(rows, key=lambda row: (row.layer, row.head))
 
+    def closure(self, visited: float) -> list[ClosureRow]:
+        """One row per router, where both ends of the gap were fitted."""
+        recall = self.at(self.recall, visited)
+        if not {LOW, HIGH} <= set(recall):
+            return []
+        means = {kind: _mean(values, 0) for kind, values in recall.items()}
+        without = {kind: without_each(values) for kind, values in recall.items()}
+        rows = []
+        for kind in recall:
+            closure = gap_closure(means[kind], means[LOW], means[HIGH])
+            gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                mean_of_ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
+                ratio_of_means = _mean(way, 1) / _mean(gap, 1)
+            numbers: list[float | None] = []
+            for value, others in (
+                (closure.mean_of_ratios, mean_of_ratios),
+                (closure.ratio_of_means, ratio_of_means),
+            ):
+                numbers += [value, *edges(np.nan if value is None else value, others, self.fewest)]
+            rows.append(ClosureRow(kind, visited, *numbers, closure.heads))
+        return rows
 
-def head_table(curves: Curves, cell: Cell, visited: float) -> list[dict[str, Any]]:
-    """The paper's table 2 for every head here: layer, head, the recall of each router that was fitted, gap_closure."""
-    kinds = [kind for kind in (LOW, "static_prior", "gwr_linear", HIGH, "oracle") if kind in curves.recall[cell]]
-    means = {kind: _mean(at_budget(curves.recall[cell][kind], curves.points, visited), 0) for kind in kinds}
-    ratios: list[float | None] = [None] * len(curves.heads)
-    if HIGH in kinds:
-        ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH]).heads
-    rows = []
-    for index, (layer, head) in enumerate(curves.heads):
-        recalls = {kind: _number(means[kind][index]) for kind in kinds}
-        rows.append({"layer": layer, "head": head, **recalls, "gap_closure": ratios[index]})
-    return rows
+    def head_table(self, visited: float) -> list[dict[str, Any]]:
+        """The paper's table 2 for every head: layer, head, the recall of each router that was fitted, gap_closure."""
+        kinds = [kind for kind in (LOW, "static_prior", "gwr_linear", HIGH, "oracle") if kind in self.recall]
+        means = {kind: _mean(values, 0) for kind, values in self.at(self.recall, visited).items()}
+        ratios: list[float | None] = [None] * len(self.curves.heads)
+        if HIGH in kinds:
+            ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH]).heads
+        rows = []
+        for index, (layer, head) in enumerate(self.curves.heads):
+            recalls = dict(zip(kinds, _numbers([means[kind][index] for kind in kinds]), strict=True))
+            rows.append({"layer": layer, "head": head, **recalls, "gap_closure": ratios[index]})
+        return rows
 
+    def lines(self) -> dict[str, Line]:
+        """Means over heads and documents at every kept budget, by router."""
+        by_router = {}
+        for kind, recall in self.recall.items():
+            pair = (_numbers(_mean(_mean(values, 0), 0)) for values in (recall, self.selectivity[kind]))
+            by_router[kind] = Line(list(self.curves.points), *pair)
+        return by_router
 
-def lines(curves: Curves, cell: Cell) -> dict[str, Line]:
-    """Means over heads and documents at every kept budget, by router."""
-    by_router = {}
-    for kind, recall in curves.recall[cell].items():
-        pair = (_mean(_mean(values, 0), 0) for values in (recall, curves.selectivity[cell][kind]))
-        by_router[kind] = Line(list(curves.points), *([_number(mean) for mean in means] for means in pair))
-    return by_router
-
-
-def curve_rows(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> list[MeanRow]:
-    """`mean_rows` at each of the paper's budgets that C allows, 1/256 to 1/8 of the buckets (figure 2a)."""
-    return [row for visited in budgets(curves.buckets) for row in mean_rows(curves, cell, visited, fewest)]
-
-
-def closure_curve(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> list[ClosureRow]:
-    """`closure_rows` at each of these budgets, without the heads (figure 2b)."""
-    rows = [row for visited in budgets(curves.buckets) for row in closure_rows(curves, cell, visited, fewest)]
-    return [ClosureRow(**vars(row) | {"heads": None}) for row in rows]
+    def at_budgets(self) -> tuple[list[MeanRow], list[ClosureRow]]:
+        """`means`, and `closure` without the heads, at each of the paper's budgets that C allows (figure 2)."""
+        means, closures = [], []
+        for visited in budgets(self.curves.buckets):
+            means += self.means(visited)
+            closures += [ClosureRow(**vars(row) | {"heads": None}) for row in self.closure(visited)]
+        return means, closures
 
 
 def paper_rows() -> list[PaperRow]:
@@ -216,7 +224,7 @@ def best_of(rows: list[MeanRow]) -> MeanRow:
 
 
 def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "documents") -> str:
-    """What a page says first, from `mean_rows` at one budget over so many `unit`."""
+    """What a page says first, from `means` at one budget over so many `unit`."""
     by_router = {row.router: row for row in rows}
     best = best_of(rows)
     count = sum(row.router != "oracle" for row in rows)
@@ -226,9 +234,7 @@ def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "doc
         for kind in ("gwr_linear", "static_prior", "kmeans", "random")
         if kind in by_router and kind != best.router
     )
-    caveat = ""
-    if best.recall_low is None:
-        caveat = f"; {state(documents, True, False, unit)}"
+    caveat = f"; {state(documents, True, False, unit)}" if best.recall_low is None else ""
     points = [f"{point:.1%}" for point in best.recall_points or () if point is not None]
     if points and unit == "documents":
         caveat += f": in these texts {', '.join(points)}"
@@ -246,6 +252,6 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
         return np.where(defined, values, 0.0).sum(axis) / np.where(defined.any(axis), defined.sum(axis), np.nan)
 
 
-def _number(value: float) -> float | None:
-    """A plain number; None for NaN."""
-    return float(value) if np.isfinite(value) else None
+def _numbers(values: Any) -> list[float | None]:
+    """Plain numbers; None for NaN."""
+    return [float(value) if np.isfinite(value) else None for value in values]

@@ -45,6 +45,9 @@ class RouterTiming:
     route_us: float | None = doc("microseconds to route one query of one head")
 
 
+Kinds = dict[str, np.ndarray]
+
+
 @dataclass
 class Curves:
     """Recall and selectivity of routers, means over the queries of a document: `recall[cell][kind]` and
@@ -54,35 +57,34 @@ class Curves:
     heads: list[tuple[int, int]]
     points: list[int]
     buckets: int
-    recall: dict[Cell, dict[str, np.ndarray]]
-    selectivity: dict[Cell, dict[str, np.ndarray]]
+    recall: dict[Cell, Kinds]
+    selectivity: dict[Cell, Kinds]
     queries: dict[Cell, np.ndarray]
 
 
 def score_routers(
     context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, begin: float = 0.7
-) -> tuple[Curves, dict[str, float], dict[int, Tensor]]:
+) -> tuple[Curves, dict[str, float], list[BucketBalance]]:
     """Every router of every cell on prompts that calibrated nothing; also microseconds to route one query of one head
-    by kind (scores of all buckets and the best C / 32 of them), and the test keys in each bucket [P, C] per layer."""
-    cells = list(fitted.routers)
+    by kind (scores of all buckets and the best C / 32 of them), and the balance of the buckets."""
+    cells, partitions = list(fitted.routers), list(fitted.partitions.values())
     heads = [(layer, head) for layer, layer_heads in fitted.heads.items() for head in layer_heads]
     place = {layer: [index for index, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads}
-    buckets = next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
+    buckets = partitions[0].centroids[heads[0][0]].shape[1]
     points = points_for(buckets, 32 if buckets <= 512 else 64)
     point_tensor = torch.tensor(points)
     documents = 1 + max(prompt.document for prompt in prompts)
-    sums: dict[str, dict[Cell, dict[str, np.ndarray]]] = {name: defaultdict(dict) for name in ("recall", "selectivity")}
+    sums: dict[str, dict[Cell, Kinds]] = {"recall": defaultdict(dict), "selectivity": defaultdict(dict)}
     queries = {cell: np.zeros((documents, len(heads))) for cell in cells}
     counts: dict[int, Tensor] = {}
     view: dict[int, LayerView] = {}
-    timed: dict[int, tuple] = {}
-    partitions = list(fitted.partitions.values())
+    # Of the first layer: the largest block of queries, with its masses.
+    timed: list[tuple[LayerView, Tensor, Tensor]] = []
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer in fitted.heads:
-            view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, partitions)
-            first = next(iter(view[layer].member.values())).sum(1)
-            counts[layer] = counts.get(layer, 0) + first
+            view[layer] = LayerView.of(layer, fitted.heads[layer], q, k, partitions)
+            counts[layer] = counts.get(layer, 0) + view[layer].member[partitions[0].name].sum(1)
 
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
@@ -97,27 +99,31 @@ def score_routers(
             queries[cell][document, rows] += valid.sum((1, 2)).cpu().numpy()
             for kind, router in fitted.routers[cell][block.layer].items():
                 key = (cell.partition, kind, id(router))
+                # Routers that read nothing of the text score alike in every cell that they serve.
                 if router.reads or key not in scores_of:
                     scores_of[key] = route_scores(router, layer_view, block.rows, cell, mass, fitted)
                 captured_sums = captured(scores_of[key], point_tensor.to(mass.device), mass, share * valid)
-                for name, values in zip(sums, captured_sums, strict=True):
-                    sums_of = sums[name][cell].setdefault(kind, np.zeros((documents, len(heads), len(points))))
+                for of_cells, values in zip(sums.values(), captured_sums, strict=True):
+                    sums_of = of_cells[cell].setdefault(kind, np.zeros((documents, len(heads), len(points))))
                     sums_of[document, rows] += values.sum(1).double().cpu().numpy()
-        if block.layer not in timed or len(block.rows) > timed[block.layer][1]:
-            timed[block.layer] = layer_view, len(block.rows), block.rows, masses[cells[0]]
+        if block.layer == heads[0][0] and (not timed or len(block.rows) > len(timed[0][1])):
+            timed[:] = [(layer_view, block.rows, masses[cells[0]])]
 
     for number, prompt in enumerate(prompts):
         context.progress(begin + (0.98 - begin) * number / len(prompts), f"test prompt {number + 1} of {len(prompts)}")
         document = prompt.document
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
     with np.errstate(invalid="ignore"):
-        for captured_sums in sums.values():
-            for cell, kinds in captured_sums.items():
-                captured_sums[cell] = {
-                    kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()
-                }
+        for of_cells in sums.values():
+            for cell, kinds in of_cells.items():
+                for kind, values in kinds.items():
+                    kinds[kind] = (values / queries[cell][:, :, None]).astype(np.float32)
     curves = Curves(heads, points, buckets, dict(sums["recall"]), dict(sums["selectivity"]), queries)
-    return curves, _timed(fitted, cells[0], timed[heads[0][0]], heads[0][0]), counts
+    balance = []
+    for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
+        for layer, parts in counts_by_layer.items():
+            balance += [BucketBalance(layer, part, side, **evenness(keys)) for part, keys in enumerate(parts)]
+    return curves, _timed(fitted, cells[0], *timed[0]), balance
 
 
 def route_scores(
@@ -126,22 +132,19 @@ def route_scores(
     """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
     queries, turned = view.queries[:, rows], fitted.partitions[cell.partition].of_queries
     queries = queries @ turned[view.layer] if turned else queries
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"mass": mass} if "mass" in router.reads else {}
     if "labels" in router.reads:
         labels = view.per_head(view.labels[cell.partition]).clone()
         labels[:, : cell.sinks] = -1
-        extra = {"positions": rows, "labels": labels, "min_distance": cell.min_distance}
-    if "mass" in router.reads:
-        extra["mass"] = mass
+        extra |= {"positions": rows, "labels": labels, "min_distance": cell.min_distance}
     return router.scores(queries, **extra)
 
 
-def _timed(fitted: Fitted, cell: Cell, captured_block: tuple, layer: int) -> dict[str, float]:
-    view, _, rows, mass = captured_block
+def _timed(fitted: Fitted, cell: Cell, view: LayerView, rows: Tensor, mass: Tensor) -> dict[str, float]:
     rows, mass = rows[:TIMED], mass[:, :TIMED]
     wanted = max(1, mass.shape[-1] // 32)
     microseconds = {}
-    for kind, router in fitted.routers[cell][layer].items():
+    for kind, router in fitted.routers[cell][view.layer].items():
         rounds = []
         for _ in range(REPEATS):
             start = now()
@@ -149,13 +152,3 @@ def _timed(fitted: Fitted, cell: Cell, captured_block: tuple, layer: int) -> dic
             rounds.append(now() - start)
         microseconds[kind] = 1e6 * float(np.median(rounds)) / (mass.shape[0] * mass.shape[1])
     return microseconds
-
-
-def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[BucketBalance]:
-    """One row per layer and key-value head (or chosen query head), of the keys that calibrated and of `counts` in a
-    test."""
-    rows = []
-    for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
-        for layer, parts in counts_by_layer.items():
-            rows += [BucketBalance(layer, part, side, **evenness(keys)) for part, keys in enumerate(parts)]
-    return rows

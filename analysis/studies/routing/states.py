@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ...answer import doc, plain, record
+from ...answer import plain
 from ...corpus import FITTED_ON, fitting_samples, text_hash
 from ...errors import AnalysisError, BadSetting, NotFitted
 from ...fitted import pair, put
@@ -25,8 +25,9 @@ from ..text.held_out import storing
 from .cells import RAW, SINKS, Cell
 from .fit import ABLATIONS, Fitted, calibrate
 from .passes import rotated_layers
+from .results import Beside
 from .score import BucketBalance, Curves, RouterTiming
-from .texts import Prompt, heads_of, prompts_of, tokens_needed
+from .texts import Prompt, heads_of, prompts_of
 
 DISTANCE = 64  # of the routers that are fitted on the samples
 NAME = "curves.safetensors"
@@ -43,20 +44,7 @@ def stored_states(context: Context, model: Model) -> list[RoutingState]:
     return sorted(by_file.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
 
 
-def state_at(context: Context, model: Model, min_distance: int, sinks: int) -> RoutingState:
-    """The stored state of a minimum distance and number of sinks. Errors: BadSetting, naming what there is."""
-    states = stored_states(context, model)
-    for state in states:
-        if (state.settings.min_distance, state.settings.sinks) == (min_distance, sinks):
-            return state
-    available = ", ".join(f"{s.settings.min_distance} with {s.settings.sinks} sinks left out" for s in states) or "none"
-    raise BadSetting(
-        f"{model.name} has no stored routers for a minimum distance of {min_distance} with {sinks} sinks left out; "
-        f"there are: {available}."
-    )
-
-
-def state_near(context: Context, model: Model, min_distance: int, sinks: int) -> RoutingState:
+def state_near(context: Context, model: Model, cell: Cell) -> RoutingState:
     """The stored state fitted for this distance and these sinks, else for the same sinks, if there is one, and the
     nearest distance. Errors: NotFitted where nothing is stored."""
     states = stored_states(context, model)
@@ -65,7 +53,7 @@ def state_near(context: Context, model: Model, min_distance: int, sinks: int) ->
 
     def apart(state: RoutingState) -> tuple[bool, float]:
         settings = state.settings
-        return settings.sinks != sinks, abs(math.log(settings.min_distance / min_distance))
+        return settings.sinks != cell.sinks, abs(math.log(settings.min_distance / cell.min_distance))
 
     return min(states, key=apart)
 
@@ -85,9 +73,9 @@ def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingStat
     samples = fitting_samples()
     length = min(model.max_positions, 2048)
     prompts = prompts_of(model, list(samples.values()), length, len(samples), 2)
-    keys = text_hash(" ".join(_keys(samples)))
     tokens = sum(len(prompt.ids) for prompt in prompts)
-    about = protocol("route", model, keys, tokens, window=length, seed=seed, texts=FITTED_ON)
+    texts_hash = text_hash(" ".join(map(text_hash, samples.values())))
+    about = protocol("route", model, texts_hash, tokens, window=length, seed=seed, texts=FITTED_ON)
     state = fit_prompts(context, model, prompts, length, max(4, buckets_for(length)), seed, protocol=about)
     folder = context.state_dirs(model)[0] / FOLDER
     with storing("routers", folder):
@@ -99,12 +87,8 @@ def calibrated_on(state: RoutingState) -> tuple[str, ...]:
     """The hashes of the texts that a state was fitted on, as far as it names them."""
     about = state.about.get("protocol", {})
     if about.get("texts") == FITTED_ON:
-        return tuple(_keys(fitting_samples()))
+        return tuple(map(text_hash, fitting_samples().values()))
     return tuple(about.get("keys", ()))
-
-
-def _keys(samples: dict[str, str]) -> list[str]:
-    return [text_hash(text) for text in samples.values()]
 
 
 def fit_prompts(
@@ -113,30 +97,22 @@ def fit_prompts(
     """Buckets and closed-form routers from prompts of at most `length` tokens, for keys at least DISTANCE tokens back
     and without the sinks where the prompts are long enough; nothing is stored. `about` is kept with them."""
     shortest = min(len(prompt.ids) for prompt in prompts)
-    distance = max(1, min(DISTANCE, shortest // 4))
-    cell = Cell(distance, SINKS if tokens_needed(distance, SINKS) <= shortest // 2 else 0)
-    fitted = calibrate(
-        context, model, prompts, heads_of(model, "all"), rotated_layers(model), [cell], buckets, seed, mlp=False
-    )
+    cell = Cell(max(1, min(DISTANCE, shortest // 4)), SINKS)
+    if cell.tokens_needed > shortest // 2:
+        cell = Cell(cell.min_distance, 0)
+    fitted = calibrate(context, model, prompts, heads_of(model), rotated_layers(model), [cell], buckets, seed, False)
     return state_of(model, fitted, cell, length, seed, **about)
 
 
 def state_of(model: Model, fitted: Fitted, cell: Cell, length: int, seed: int, **about: Any) -> RoutingState:
     """The buckets of the raw keys and the routers of a cell, `about` kept with them."""
-    used = [kind for kind in fitted.routers[cell][next(iter(fitted.heads))] if kind not in ABLATIONS]
-    routers = [{kind: fitted.routers[cell][layer][kind] for kind in used} for layer in fitted.heads]
-    centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
+    routers = [
+        {kind: router for kind, router in of_layer.items() if kind not in ABLATIONS}
+        for of_layer in fitted.routers[cell].values()
+    ]
+    centroids = list(fitted.partitions[RAW].centroids.values())
     settings = RoutingSettings(centroids[0].shape[1], cell.min_distance, cell.sinks, length, seed, fitted.rotated)
     return stack(routers, centroids, settings, model=model.name, revision=model.revision, **about)
-
-
-@record
-class Beside:
-    """What was found beside curves."""
-
-    balance: list[BucketBalance] = doc("how evenly the keys of each head lie in its buckets")
-    timings: list[RouterTiming] = doc("what each router costs")
-    notes: list[str] = doc("what a reader must know of texts and routers")
 
 
 @dataclass(frozen=True)
@@ -171,33 +147,28 @@ def stored_curves(context: Context, lm: Model) -> Kept:
     """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
     for path in context.stored(lm, f"{FOLDER}/{NAME}"):
         stamp = (str(path), path.stat().st_mtime_ns)
-        stored = context.once("routing curves", stamp, partial(_read, path))
+        stored = context.once("routing curves", stamp, partial(read_curves, path))
         if stored.about["revision"] == lm.revision:
             return stored
     raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
 
 
-def _without_sum(path: Path) -> tuple[bytes, dict]:
-    """The data and the note of curves that were stored before notes named their data."""
-    note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    if "sha256" in note:
-        raise ValueError("the data are not those of the note")
-    return path.read_bytes(), note
-
-
-def _read(path: Path) -> Kept:
+def read_curves(path: Path) -> Kept:
+    """What `keep` wrote. Errors: BadSetting."""
     try:
-        data, note = pair(path) or _without_sum(path)
-        tensors = load(data)
-        cells = [Cell(**cell) for cell in note["cells"]]
-        heads = [tuple(head) for head in note["heads"]]
-        curves_of: dict[str, dict[Cell, dict[str, np.ndarray]]] = {"recall": {}, "selectivity": {}}
-        for number, cell in enumerate(cells):
-            for name, kinds in curves_of.items():
-                stored = {kind: tensors.get(f"{number}.{name}.{kind}") for kind in ROUTERS}
-                kinds[cell] = {kind: x.astype(np.float32) for kind, x in stored.items() if x is not None}
-        queries = {cell: tensors[f"{number}.queries"].astype(float) for number, cell in enumerate(cells)}
-        curves = Curves(heads, note["points"], note["buckets"], curves_of["recall"], curves_of["selectivity"], queries)
+        stored = pair(path)
+        if stored is None:
+            # Curves from before notes named their data, such as those that come with the program.
+            stored = path.read_bytes(), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            if "sha256" in stored[1]:
+                raise ValueError("the data are not those of the note")
+        tensors, note = load(stored[0]), stored[1]
+        curves = Curves([tuple(head) for head in note["heads"]], note["points"], note["buckets"], {}, {}, {})
+        for number, cell in enumerate(Cell(**cell) for cell in note["cells"]):
+            curves.queries[cell] = tensors[f"{number}.queries"].astype(float)
+            for name in ("recall", "selectivity"):
+                named = ((kind, tensors.get(f"{number}.{name}.{kind}")) for kind in ROUTERS)
+                getattr(curves, name)[cell] = {kind: x.astype(np.float32) for kind, x in named if x is not None}
         more = note["more"]
         balance = [BucketBalance(**row) for row in more.get("balance", ())]
         timings = [RouterTiming(**row) for row in more.get("timings", ())]

@@ -11,6 +11,7 @@ from ...models import Model
 from ...runs.brought import corpus_folder
 from ..context import Context
 from ..text.held_out import texts_of
+from ..text.states import check_head
 
 LEAST = 3  # documents on either side
 SPARE = 8  # characters that surely hold a token
@@ -30,12 +31,12 @@ def sides_of(context: Context, texts: list[str] | None, corpus: str) -> tuple[li
     if bool(texts) == bool(corpus):
         raise BadSetting("Routing needs several texts or one folder of texts: give either.")
     if texts:
-        calibrate, test = _halves([context.text(key)[1] for key in texts])
+        calibrate, test = [context.text(key)[1] for key in texts], []
     else:
-        folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
-        calibrate, test = texts_of(folder, context)
-        if min(len(calibrate), len(test)) < LEAST:
-            calibrate, test = _halves([*calibrate, *test])
+        calibrate, test = texts_of(corpus_folder(context.store, corpus) if context.browser else Path(corpus), context)
+    if min(len(calibrate), len(test)) < LEAST:
+        documents = list(dict.fromkeys([*calibrate, *test]))
+        calibrate, test = documents[: len(documents) // 2], documents[len(documents) // 2 :]
     if min(len(calibrate), len(test)) < LEAST:
         raise BadText(
             f"Routing needs {LEAST} documents to calibrate and {LEAST} others to test, and "
@@ -44,19 +45,12 @@ def sides_of(context: Context, texts: list[str] | None, corpus: str) -> tuple[li
     return calibrate, test
 
 
-def _halves(documents: list[str]) -> tuple[list[str], list[str]]:
-    documents = list(dict.fromkeys(documents))
-    middle = len(documents) // 2
-    return documents[:middle], documents[middle:]
-
-
 def prompts_of(model: Model, documents: list[str], length: int, count: int, needed: int) -> list[Prompt]:
     """About `count` windows of at most `length` tokens: of evenly spaced documents, and of each evenly spaced ones that
     do not overlap. Errors: BadText for a document that yields no window of `needed` tokens.
     """
     if len(documents) > count:
-        chosen = np.linspace(0, len(documents) - 1, count).round().astype(int)
-        documents = [documents[place] for place in chosen]
+        documents = [documents[place] for place in np.linspace(0, len(documents) - 1, count).round().astype(int)]
     per_document, prompts = -(-count // len(documents)), []
     for number, text in enumerate(documents):
         windows = max(1, min(per_document, len(text) // (SPARE * length)))
@@ -78,25 +72,15 @@ def too_short(name: str, tokens: int, needed: int) -> BadText:
     )
 
 
-def tokens_needed(min_distance: int, sinks: int) -> int:
-    """Tokens of the shortest text in which one query has one key at least `min_distance` back, sinks left out."""
-    return min_distance + sinks + 1
-
-
-def heads_of(model: Model, heads: str) -> dict[int, list[int]]:
+def heads_of(model: Model, heads: str = "all") -> dict[int, list[int]]:
     """Layer -> its query heads, from "all" or "2:0,7:0" (layer:head). Errors: BadSetting for one that is missing."""
-    all_heads = range(model.num_heads)
     if heads == "all":
-        return {layer: list(all_heads) for layer in range(model.num_layers)}
-    chosen: dict[int, list[int]] = {}
+        return {layer: list(range(model.num_heads)) for layer in range(model.num_layers)}
+    pairs = set()
     for word in heads.split(","):
-        layer, colon, head = word.strip().partition(":")
-        if not colon or not layer.isdecimal() or not head.isdecimal():
+        layer, _, head = word.strip().partition(":")
+        if not (layer.isdecimal() and head.isdecimal()):
             raise BadSetting(f"{word[:20]!r} names no head: write all, or layer:head as in 2:0,7:3.")
-        if int(layer) >= model.num_layers or int(head) >= model.num_heads:
-            raise BadSetting(
-                f"{model.name} has no head {head} in layer {layer}: layers run from 0 to {model.num_layers - 1} and "
-                f"heads from 0 to {model.num_heads - 1}."
-            )
-        chosen.setdefault(int(layer), []).append(int(head))
-    return {layer: sorted(set(chosen[layer])) for layer in sorted(chosen)}
+        check_head(model, int(layer), int(head))
+        pairs.add((int(layer), int(head)))
+    return {layer: sorted(h for other, h in pairs if other == layer) for layer in sorted({layer for layer, _ in pairs})}

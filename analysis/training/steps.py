@@ -1,0 +1,60 @@
+"""What the trainings share: the rate of a step, the gradients of its windows, and copies of a model to be trained."""
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from ..models import Model
+
+
+def warmed(step: int, steps: int, warm_up: int, floor: float = 0.05) -> float:
+    """Multiple of a peak rate: linear warm-up, then cosine to `floor`."""
+    if step < warm_up:
+        return (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def window_loss(model: "Model", window: np.ndarray) -> Tensor:
+    """Nats per token of a window of token ids [T]; the first is not predicted."""
+    batch = torch.as_tensor(window, device=model.device)[None].long()
+    logits = model.lm(batch, use_cache=False).logits[0, :-1].float()
+    return F.cross_entropy(logits, batch[0, 1:])
+
+
+def add_gradients(model: "Model", windows: Iterable[np.ndarray], count: int) -> float:
+    """The mean loss of `count` windows, its gradient added window by window, so that memory is that of one."""
+    total = 0.0
+    for window in windows:
+        loss = window_loss(model, window) / count
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def copy_of(model: "Model", name: str | None = None, trained: bool = True) -> "Model":
+    """The model with weights of its own in float32, all of them to be trained or none."""
+    copied = replace(model, lm=copy.deepcopy(model.lm).float(), name=name or model.name)
+    copied.lm.requires_grad_(trained)
+    return copied
+
+
+@contextlib.contextmanager
+def frozen(lm: nn.Module) -> Iterator[None]:
+    """The model's parameters without a gradient; afterwards as they were."""
+    wanted = [p for p in lm.parameters() if p.requires_grad]
+    lm.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in wanted:
+            parameter.requires_grad_(True)
