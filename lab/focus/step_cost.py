@@ -15,9 +15,9 @@ from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import clock, peak_bytes, processor
-from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
+from analysis.training.steps import copy_of
 
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 

@@ -84,7 +84,7 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
 @pytest.mark.parametrize(
     ("verb", "words", "said"),
     [
-        ("pairs", "--min-distance 64", "smallest distance is 64 tokens"),
+        ("pairs", "--min-distance 64", "smallest distance is 64"),
         ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
         ("evaluate", "--methods streaming_llm --set streaming_llm.windw=4", "'windw'"),
         ("groups", "--router k99-top7", "99 groups"),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from analysis.papers.ours import Number, reading
-from analysis.studies.training.finetune import RATES, _about
+from analysis.studies.training.finetune import RATES, about
 from analysis.studies.training.finetune_rows import row_of
 from analysis.studies.training.finetune_ways import READERS, Way
 from lab.focal import limits, scaling, trained as focal_temperatures
@@ -45,14 +45,14 @@ def baselines() -> list[dict]:
     """The base, and every training at every rate."""
     base = {"means": {"python": [1.0] * 16, "novels": [2.0] * 16}, "tasks": {"json": [1.0] * 8}}
     units = dict.fromkeys(base["means"], np.arange(16) // 2)
-    rows = [row_of(_about("base", "dense", None, 0), [base], base, "python", units) | {"rate": None}]
+    rows = [row_of(about("base", "dense", None, 0), [base], base, "python", units) | {"rate": None}]
     rows += [
-        row_of(_about(f"{name}, as pretrained", name, None, 0), [base], base, "python", units) | {"rate": None}
+        row_of(about(f"{name}, as pretrained", name, None, 0), [base], base, "python", units) | {"rate": None}
         for name in READERS.values()
     ]
     lines = [Way("lora", 4, 0).line, Way("lora", 16, 0).line, Way("full", None, 0).line]
     lines += [Way(kind, None, 0).line for kind in READERS]
     lines += [f"{Way('focus', groups, 0).line}, hard groups" for groups in (8, 2)]
     return rows + [
-        row_of(_about(line, "dense", rate, 1), [base], base, "python", units) for line in lines for rate in RATES
+        row_of(about(line, "dense", rate, 1), [base], base, "python", units) for line in lines for rate in RATES
     ]

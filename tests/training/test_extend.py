@@ -9,7 +9,7 @@ from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.training.extend import Extension, extend
 from tests.made.tiny import tiny, token_ids
-from tests.training.test_training import IDS
+from tests.made.tuning import IDS
 
 
 def routing(model):

@@ -21,29 +21,14 @@ from analysis.studies.context import Context
 from analysis.studies.training.finetune_rows import row_of, sentence
 from analysis.studies.training.finetune_ways import READ, READERS
 from analysis.training import run
-from analysis.training.lora import finetune_lora, inject, lora_copy, trainable
+from analysis.training.focus import finetune
+from analysis.training.lora import inject, lora_copy, trainable
 from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
-from tests.studies.training.test_finetune import SECOND, start
-from tests.training.test_training import IDS
+from tests.made.tuning import IDS, SECOND, equal_numbers, same, start, state, stop_at
 
 UNIT = {"K": 1e3, "M": 1e6}
-SIZES = {
-    "length": 32,
-    "windows": 9,
-    "window": 4,
-    "n_sink": 1,
-    "groups": 4,
-    "steps": 3,
-    "tokens_per_step": 64,
-    "seeds": 1,
-}
-
-
-def said(table: str, row: str) -> tuple[float, float]:
-    """A printed count, and half of its last digit."""
-    (cell,) = find("focus", table, row, "Params")
-    return cell.value * UNIT[cell.unit], UNIT[cell.unit] * (0.5 if cell.value >= 100 else 0.05)
+SIZES = {"length": 32, "windows": 9, "window": 4, "n_sink": 1, "groups": 4, "steps": 3, "tokens_per_step": 64}
 
 
 def lora_parameters(config, rank: int) -> int:
@@ -54,23 +39,20 @@ def lora_parameters(config, rank: int) -> int:
     return trainable(lm)
 
 
-def router_parameters(layers: int, width: int, groups: int) -> int:
-    """How many parameters Focus' router trains: a projection and centroids in every layer."""
-    return FocusRouter(layers, width, groups=groups).size
-
-
 def test_parameter_counts_are_the_papers():
     gpt2, mistral = GPT2Config(), MistralConfig()
     counts = {
         ("table 3", "LoRA (r=4)"): lora_parameters(gpt2, 4),
         ("table 3", "LoRA (r=16)"): lora_parameters(gpt2, 16),
-        ("table 3", "Centroids (d_s=16)"): router_parameters(gpt2.n_layer, gpt2.n_embd, 4),
+        ("table 3", "Centroids (d_s=16)"): FocusRouter(gpt2.n_layer, gpt2.n_embd, groups=4).size,
         ("table 4", "+ LoRA (r=4, lr=1e-5)"): lora_parameters(mistral, 4),
-        ("table 4", "+ Centroids (K=2)"): router_parameters(mistral.num_hidden_layers, mistral.hidden_size, 2),
+        ("table 4", "+ Centroids (K=2)"): FocusRouter(mistral.num_hidden_layers, mistral.hidden_size, groups=2).size,
     }
     for place, count in counts.items():
-        printed, half = said(*place)
-        assert abs(count - printed) <= half, place
+        (cell,) = find("focus", *place, "Params")
+        # Half of the last digit that is printed.
+        half = 0.5 if cell.value >= 100 else 0.05
+        assert abs(count / UNIT[cell.unit] - cell.value) <= half, place
     assert counts["table 3", "LoRA (r=4)"] == 12 * 4 * (768 + 3 * 768), "by hand: one projection of 768 to 2,304"
     assert counts["table 4", "+ LoRA (r=4, lr=1e-5)"] == 32 * 4 * (4096 + 4096 + 4096 + 1024)
 
@@ -78,47 +60,30 @@ def test_parameter_counts_are_the_papers():
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
 def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
     model, ids = load_model(tiny(family)), token_ids(1, 24)
-    before = {name: p.clone() for name, p in model.lm.named_parameters()}
-    own = lora_copy(model, 2)
+    before, own = state(model), lora_copy(model, 2)
     with torch.no_grad():
         assert torch.equal(own.lm(ids).logits, model.lm(ids).logits)
     plan = replace(SECOND, reading="alone", steps=20, base_rate=1e-1, check_windows=0)
-    made, *_ = finetune_lora(model, start(), IDS[:33], plan, 2, tmp_path / "c")  # one sequence, to be learned by heart
+    # One sequence, to be learned by heart.
+    adapted, *_ = finetune(model, start(), IDS[:33], plan, tmp_path / "c", rank=2)
     learned = torch.as_tensor(IDS[:32])[None]
-    assert token_losses(made, learned).mean() < token_losses(model, learned).mean() - 0.05
-    before_lora = dict(own.lm.named_parameters())
-    moved = {name for name, p in made.lm.named_parameters() if not torch.equal(p, before_lora[name])}
-    assert moved == {name for name in before_lora if "lora_" in name}, "every addition, and nothing else"
-    assert trainable(own.lm) == sum(p.numel() for name, p in own.lm.named_parameters() if "lora_" in name)
-    assert all(torch.equal(p, before[name]) for name, p in model.lm.named_parameters()), "the model stays as it was"
-    assert not any("lora_" in name for name, _ in model.lm.named_parameters())
+    assert token_losses(adapted, learned).mean() < token_losses(model, learned).mean() - 0.05
+    at_first = dict(own.lm.named_parameters())
+    moved = {name for name, p in adapted.lm.named_parameters() if not torch.equal(p, at_first[name])}
+    assert moved == {name for name in at_first if "lora_" in name}, "every addition, and nothing else"
+    assert trainable(own.lm) == sum(at_first[name].numel() for name in moved) and same(before, model)
+    with pytest.raises(BadSetting, match="none of the projections"):
+        lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
 
 
 def test_a_stopped_lora_ends_as_an_unbroken_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 2)
     model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=4)
-
-    def stop(fraction, stage):
-        if fraction >= 0.5:
-            raise Cancelled("enough")
-
-    whole = finetune_lora(model, start(), IDS, plan, 2, tmp_path / "whole")
+    whole = finetune(model, start(), IDS, plan, tmp_path / "whole", rank=2)
     with pytest.raises(Cancelled):
-        finetune_lora(model, start(), IDS, plan, 2, tmp_path / "stopped", stop)
-    again = finetune_lora(model, start(), IDS, plan, 2, tmp_path / "stopped")
-    assert again[3] == whole[3]
-    assert all(torch.equal(a, b) for a, b in zip(again[0].lm.parameters(), whole[0].lm.parameters(), strict=True))
-
-
-def test_ranks_and_models_that_cannot_be_are_refused():
-    model = load_model(tiny("llama"))
-    with pytest.raises(BadSetting, match="rank is 0"):
-        lora_copy(model, 0)
-    with pytest.raises(BadSetting, match="none of the projections"):
-        lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
-
-
-# --- the study --------------------------------------------------------------------------------------------------------
+        finetune(model, start(), IDS, plan, tmp_path / "stopped", stop_at(0.5), rank=2)
+    again = finetune(model, start(), IDS, plan, tmp_path / "stopped", rank=2)
+    assert again[3] == whole[3] and equal_numbers(again[0].lm, whole[0].lm)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +101,7 @@ def home(tmp_path_factory):
 @pytest.mark.slow
 def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
-    given = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2]}
+    given = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2], "seeds": 1}
     ask = asker(NAMED["baselines"], home, **given, **SIZES)
 
     def stop(fraction, stage):
@@ -167,7 +132,7 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
         assert row["new_domain"] == row["perplexities"]["python"]
         assert row["tasks"] is None or row["tasks"] == pytest.approx(row["task_score"] - base["task_score"])
     assert rows["LoRA r=4", 1e-3]["trained_parameters"] * 4 == rows["LoRA r=16", 1e-3]["trained_parameters"]
-    assert rows["Focus K=2, hard groups", 1e-3]["trained_parameters"] == router_parameters(LAYERS, 32, 2)
+    assert rows["Focus K=2, hard groups", 1e-3]["trained_parameters"] == FocusRouter(LAYERS, 32, groups=2).size
     assert rows["full fine-tuning", 1e-2]["new"] < 0 and len(stored["panels"]) == 4
     assert {c["name"] for c in stored["columns"]} <= set(base)
     assert part_again(NAMED["baselines"], stored, home, corpus=str(home / "two"))
@@ -175,50 +140,45 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     assert list(again) == ["Focus K=4, 0.01", "Focus K=2, 0.01"] and all(now == kept for kept, now in again.values())
 
 
+def row(base: dict, units: dict, *means: list[float], line: str = "LoRA r=4", rate: float = 1e-3, **tasks) -> dict:
+    """A row of an arm whose trainings have these losses on Python."""
+    parts = [{"means": base["means"] | {"python": list(of_seed)}, "tasks": tasks or base["tasks"]} for of_seed in means]
+    return row_of({"line": line, "rate": rate}, parts, base, "python", units)
+
+
 def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
-    base = {"means": {"python": [2.0, 2.0, 2.0, 2.0], "novels": [3.0, 3.0]}, "tasks": {}}
-    told = {1e-4: [1.0, 1.0, 1.9, 1.9], 1e-3: [1.5, 1.5, 1.2, 1.2]}
+    base = {"means": {"python": [2.0] * 4, "novels": [3.0, 3.0]}, "tasks": {}}
+    units = {"python": np.array([0, 0, 1, 1]), "novels": np.arange(2)}
     rows = [
-        row_of(
-            {"line": "LoRA r=4", "rate": rate},
-            [base | {"means": {"python": means, "novels": [3.1, 3.1]}}],
-            base,
-            "python",
-            {"python": np.array([0, 0, 1, 1]), "novels": np.arange(2)},
-        )
-        for rate, means in told.items()
+        row(base, units, losses, rate=rate)
+        for rate, losses in ((1e-4, [1.0, 1.0, 1.9, 1.9]), (1e-3, [1.5, 1.5, 1.2, 1.2]))
     ]
-    assert [row["choosing"] for row in rows] == [1.0, 1.5]
-    assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
-    assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
-    assert (
-        "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000."
-        in sentence(rows, 1)
-    )
+    assert [each["choosing"] for each in rows] == [1.0, 1.5]
+    assert [each["new"] for each in rows] == pytest.approx([-0.1, -0.8])
+    assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == 0
+    assert "not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000." in sentence(rows, 1)
 
 
-def test_an_arm_is_told_with_what_is_sure_of_it():
-    means, units = {"python": [2.0] * 4, "novels": [3.0, 3.0]}, {"python": np.arange(4), "novels": np.arange(2)}
-    base = {"means": means, "tasks": {"needle": [0.0] * 16}}
-    unseen = "no change is significant; the smallest effect this sample could detect is "
-    for right, said in ((0, unseen), (16, "LoRA r=4 (+100.0 points). ")):
-        found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
-        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, [found], base, "python", units)], 1)
-        assert f"Tasks right: {said}" in told
-        assert told.endswith(" All of it is said of this model, one training of every arm, and not of the method.")
+def test_arms_are_told_in_order_with_what_is_sure_of_them():
+    units = dict.fromkeys(("python", "novels"), np.arange(64) // 4)
+    base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {"needle": [0.0] * 16}}
+    lines = {"LoRA r=4": -0.1, "full fine-tuning": -0.2, "Focus K=2, soft gate": 0.1}
+    told = sentence([row(base, units, [2.0 + apart] * 64, line=line) for line, apart in lines.items()], 1)
+    order = "lower: full fine-tuning (rate 0.001) −0.2000, LoRA r=4 (rate 0.001) −0.1000; higher: Focus K=2, soft"
+    assert order in told and "On the old one, in nats against the base, the same: LoRA r=4 (rate 0.001) 0.0000" in told
+    assert "Tasks right: no change is significant; the smallest effect this sample could detect is " in told
+    right = row(base, units, [2.0] * 64, needle=[1.0] * 16)
+    assert "Tasks right: LoRA r=4 (+100.0 points)." in sentence([right], 1)
 
 
-def test_lower_and_higher_are_told_in_order():
-    base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {}}
-    units, rows = dict.fromkeys(("python", "novels"), np.arange(64) // 4), []
-    for line, apart in (("LoRA r=4", -0.1), ("full fine-tuning", -0.2), ("Focus K=2, soft gate", 0.1)):
-        means = {"python": [2.0 + apart] * 64, "novels": [3.0] * 64}
-        rows.append(row_of({"line": line, "rate": 1e-3}, [base | {"means": means}], base, "python", units))
-    told = sentence(rows, 1)
-    assert (
-        "lower: full fine-tuning (rate 0.001) −0.2000, LoRA r=4 (rate 0.001) −0.1000; higher: Focus K=2, soft" in told
-    )
-    assert "On the old one, in nats against the base, the same: LoRA r=4 (rate 0.001) 0.0000" in told
+def test_three_trainings_that_disagree_decide_nothing():
+    """Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure."""
+    base, units = {"means": {"python": [2.0] * 16}, "tasks": {"needle": [0.0] * 16}}, {"python": np.arange(16)}
+    apart = {"agree": (-0.1, -0.11, -0.12), "differ": (-0.3, -0.3, 0.2)}
+    rows = {name: row(base, units, *([2.0 + by] * 16 for by in seeds)) for name, seeds in apart.items()}
+    assert rows["agree"]["new_high"] < 0 < rows["differ"]["new_high"] and rows["differ"]["new"] < 0
+    assert (rows["differ"]["new_lowest"], rows["differ"]["new_highest"]) == pytest.approx((-0.3, 0.2))
+    assert "not of the method" not in sentence([rows["agree"]], 3)
 
 
 def test_the_verb_and_bad_input(home, capsys):
@@ -231,16 +191,3 @@ def test_the_verb_and_bad_input(home, capsys):
         assert main(["finetune", *place, *words, "--length", "32", "--windows-count", "4"]) == 2
         assert about in capsys.readouterr().err
     assert STUDIES["finetune"] is NAMED["baselines"]
-
-
-def test_three_trainings_that_disagree_decide_nothing():
-    """Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure."""
-    base, units = {"means": {"python": [2.0] * 16}, "tasks": {"needle": [0.0] * 16}}, {"python": np.arange(16)}
-    apart = {"agree": (-0.1, -0.11, -0.12), "differ": (-0.3, -0.3, 0.2)}
-    rows = {}
-    for name, seeds in apart.items():
-        found = [base | {"means": {"python": [2.0 + one] * 16}, "tasks": {"needle": [1.0] * 16}} for one in seeds]
-        rows[name] = row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python", units)
-    assert rows["agree"]["new_high"] < 0 < rows["differ"]["new_high"] and rows["differ"]["new"] < 0
-    assert (rows["differ"]["new_lowest"], rows["differ"]["new_highest"]) == pytest.approx((-0.3, 0.2))
-    assert "not of the method" not in sentence([rows["agree"]], 3)

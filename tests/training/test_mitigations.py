@@ -46,56 +46,47 @@ def test_reclustering_finds_the_directions_of_the_tokens():
     router.projection.data[0] = torch.eye(2)
     router.centroids.data[0] = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
     recluster(router, [torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 9.0]])], seed=0)
-    found = sorted([round(value, 5) for value in row] for row in router.centroids[0].tolist())
-    assert found == [[0.0, 4.0], [4.0, 0.0]], "unit directions times the mean length"
+    rows = sorted([round(value, 5) for value in row] for row in router.centroids[0].tolist())
+    assert rows == [[0.0, 4.0], [4.0, 0.0]], "unit directions times the mean length"
 
 
-def learning(**settings) -> tuple[Learning, torch.Tensor]:
-    """Focus in training with a router of two groups, and what enters it."""
+def learning(**settings) -> tuple[Learning, torch.Tensor, list[torch.Tensor]]:
+    """Focus in training with a router of two groups, what enters it, and the groups of two layers."""
     plan = RouterTraining(groups=2, d_s=4, length=8, tokens_per_step=8, balance="softmax", **settings)
     router = FocusRouter(2, 4, plan.router_settings())
     hidden = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    return Learning.build(router, reading="soft", membership="literal", plan=plan), hidden
+    method = Learning.build(router, reading="soft", membership="literal", plan=plan)
+    real = torch.ones(1, 8, dtype=torch.bool)
+    return method, hidden, [method.token_features(layer, hidden, real) for layer in (0, 1)]
 
 
 def test_stop_gradient_cuts_the_inputs_and_nothing_else():
     for detach in (False, True):
-        method, hidden = learning(detach=detach)
-        method.token_features(0, hidden, torch.ones(1, 8, dtype=torch.bool))[..., 0].sum().backward()
+        method, hidden, groups = learning(detach=detach)
+        groups[0][..., 0].sum().backward()
         assert (hidden.grad is None) == detach and method.router.projection.grad[0].abs().sum() > 0
 
 
 def test_the_penalty_is_the_mean_over_layers_of_what_the_plan_weighs():
     assert learning()[0].penalty() == 0.0
-    method, hidden = learning(balance_weight=0.25, entropy_weight=2.0)
-    seen = [method.token_features(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
-    wanted = [0.25 * balance_loss(groups) + 2 * entropy_loss(groups) for groups in seen]
-    assert method.penalty().item() == pytest.approx(sum(one.item() for one in wanted) / 2)
+    method, _, groups = learning(balance_weight=0.25, entropy_weight=2.0)
+    wanted = [0.25 * balance_loss(of_layer) + 2 * entropy_loss(of_layer) for of_layer in groups]
+    assert method.penalty().item() == pytest.approx(sum(loss.item() for loss in wanted) / 2)
 
 
 def test_ema_moves_every_layer_by_its_own_tokens():
-    method, hidden = learning(ema=0.5)
-    seen = [method.token_features(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
+    method, hidden, groups = learning(ema=0.5)
     before = method.router.centroids.detach().clone()
     method.move_centroids()
     for layer in (0, 1):
         vectors = method.router.project(layer, hidden)[0].detach()
-        assert torch.allclose(method.router.centroids[layer], follow(before[layer], vectors, seen[layer][0], 0.5))
+        assert torch.allclose(method.router.centroids[layer], follow(before[layer], vectors, groups[layer][0], 0.5))
 
 
 def test_sinkhorn_on_stored_scores():
     scores = torch.randn(3, 40, 4, generator=torch.Generator().manual_seed(1)) + torch.tensor([1.0, 0, 0, 0])
     plain, balanced = rebalance(scores, 0.5, 0), rebalance(scores, 0.5, 200)
-    assert min(plain.share) > 0.4 and balanced.mass == pytest.approx([0.25] * 3, abs=1e-3)
-    groups = sinkhorn(scores, 0.5, 3)
-    found = rebalance(scores, 0.5, 3)
-    assert found.confidence == pytest.approx(groups.max(-1).values.mean(1).tolist())
-    assert found.share == pytest.approx([float(torch.bincount(g.argmax(-1)).max() / 40) for g in groups])
-
-
-def test_a_router_without_iterations_is_not_balanced():
-    router, sample = FocusRouter(1, 4, groups=3, iterations=0), torch.randn(50, 4)
-    assert not router.fit_potential([sample]).potential.any()
-    assert router.variant(iterations=10).fit_potential([sample]).potential.any()
-    assert torch.equal(router.soft(0, sample, membership="causal"), router.soft(0, sample)), "softmax both ways"
-    assert router.variant(gate="literal").settings.gate == "literal"
+    assert plain["share"].min() > 0.4 and balanced["mass"].tolist() == pytest.approx([0.25] * 3, abs=1e-3)
+    groups, layers = sinkhorn(scores, 0.5, 3), rebalance(scores, 0.5, 3)
+    assert layers["confidence"].tolist() == pytest.approx(groups.max(-1).values.mean(1).tolist())
+    assert layers["share"].tolist() == pytest.approx([float(torch.bincount(g.argmax(-1)).max() / 40) for g in groups])

@@ -66,6 +66,7 @@ class Routed(Beside, Tables, Answer):
     """How much of the far attention bucket routers find."""
 
     sentence: str = doc("the result in words")
+    means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets", row=MeanRow)
     rows: list[HeadRow] = doc("one row per head, router and budget, C/256 to C/8", row=HeadRow)
     cells: list[RoutedCell] = doc("every setting with its own tables")
     paper: list[PaperRow] = doc("what the paper prints")

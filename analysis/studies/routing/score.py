@@ -1,6 +1,5 @@
 """Holding routers against the mass that is really there: recall and selectivity at every budget, streamed."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +73,7 @@ def score_routers(
     points = points_for(buckets, 32 if buckets <= 512 else 64)
     point_tensor = torch.tensor(points)
     documents = 1 + max(prompt.document for prompt in prompts)
-    sums: dict[str, dict[Cell, Kinds]] = {"recall": defaultdict(dict), "selectivity": defaultdict(dict)}
+    sums: dict[str, dict[Cell, Kinds]] = {name: {cell: {} for cell in cells} for name in ("recall", "selectivity")}
     queries = {cell: np.zeros((documents, len(heads))) for cell in cells}
     counts: dict[int, Tensor] = {}
     view: dict[int, LayerView] = {}
@@ -118,7 +117,7 @@ def score_routers(
             for cell, kinds in of_cells.items():
                 for kind, values in kinds.items():
                     kinds[kind] = (values / queries[cell][:, :, None]).astype(np.float32)
-    curves = Curves(heads, points, buckets, dict(sums["recall"]), dict(sums["selectivity"]), queries)
+    curves = Curves(heads, points, buckets, sums["recall"], sums["selectivity"], queries)
     balance = []
     for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
         for layer, parts in counts_by_layer.items():

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ...commands.training import Finetune
+from ...declaration import fields_of
 from ...errors import BadSetting
 from ...models import Model
 from ...training.settings import RouterTraining
@@ -20,7 +23,6 @@ from .finetune_ways import RANKS, READ, READERS, Baselines, Way
 
 METHOD = ("lora", "focus", "full", *READERS)
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)  # the papers' three, and what a small model needs
-GROUPS = 8
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
@@ -32,24 +34,26 @@ APART = (
 )
 
 
+def as_declared(name: str) -> Any:
+    """The option of this name as the command declares it."""
+    (declared,) = (setting for setting in fields_of(Finetune) if setting.name == name)
+    return option(declared.default, declared.declared.help)
+
+
 @dataclass(frozen=True)
 class Baseline(Seeds, Windows):
     """What the study can be asked for."""
 
-    method: str | None = option(
-        None, "lora, focus, full, performer or routing_transformer, one or several (default: all)"
-    )
-    rates: list[float] | None = option(None, "learning rates (default: 1e-5,5e-5,1e-4,1e-3)")
-    groups: int = option(GROUPS, "number of groups K of Focus, beside 2")
-    length: int = option(512, "tokens in a sequence and in a window of text")
-    windows: int = option(64, "number of held-out windows of each domain")
-    window: int = option(16, "number of recent tokens that Focus always reads")
-    n_sink: int = option(4, "number of first tokens that Focus always reads")
-    steps: int = option(600, "steps of each training")
-    tokens_per_step: int = option(512, "tokens in one step of each training")
-    rows: str | None = option(
-        None, "domains, the new one first, separated by commas (default: all, with Python as the new one)"
-    )
+    method: str | None = as_declared("method")
+    rates: list[float] | None = as_declared("rates")
+    groups: int = as_declared("groups")
+    length: int = as_declared("length")
+    windows: int = as_declared("windows")
+    window: int = as_declared("window")
+    n_sink: int = as_declared("n_sink")
+    steps: int = as_declared("steps")
+    tokens_per_step: int = as_declared("tokens_per_step")
+    rows: str | None = as_declared("rows")
 
     def check(self, lm: Model) -> None:
         super().check(lm)
@@ -76,44 +80,45 @@ def measure(setting: Setting) -> dict:
 
 
 def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
-    """As `measure`, with the questions `asked` in the place of the long-context tasks."""
+    """As `measure`, with these questions in the place of the long-context tasks."""
     lm, sizes = setting.lm, setting.sizes
     kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
     texts = domains(sizes.corpus, sizes.rows, setting.context)
     new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
     names = "groups window n_sink steps tokens_per_step length seed".split()
     plan = RouterTraining(**{name: getattr(sizes, name) for name in names}, check_windows=0, calibration_windows=8)
-    both = {name: held_out_windows(lm, out, sizes.length, sizes.windows) for name, (_, out) in texts.items()}
-    windows_of = {name: windows for name, (windows, _) in both.items()}
-    units = {name: documents for name, (_, documents) in both.items()}
+    windows_of, units = {}, {}
+    for name, (_, held_out) in texts.items():
+        windows_of[name], units[name] = held_out_windows(lm, held_out, sizes.length, sizes.windows)
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
-    about = {
-        "documents": texts[new][0],
-        "windows": windows_of[new],
-        "units": units[new],
-        "held": windows_of,
-        "asked": questions_by_task,
-    }
     readers = [kind for kind in kinds if kind in READERS]
-    expected = sizes.seeds * (len(ways) + len(readers)) + 1
-    trainer = Baselines.of(setting, n_sink=plan.n_sink, expected=expected, **about)
+    trainer = Baselines.of(
+        setting,
+        n_sink=plan.n_sink,
+        expected=sizes.seeds * (len(ways) + len(readers)) + 1,
+        documents=texts[new][0],
+        windows=windows_of[new],
+        units=units[new],
+        held=windows_of,
+        asked=questions_by_task,
+    )
     base = trainer.base(plan)
     itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
-    rows = [row_of(_about("base", "dense", None, 0), [base], base, new, units) | itself]
+    rows = [row_of(about("base", "dense", None, 0), [base], base, new, units) | itself]
+    plans_of_seeds = [replace(plan, seed=seed) for seed in sizes.every_seed]
     for kind in readers:
-        read = [trainer.untrained(kind, replace(plan, seed=seed)) for seed in sizes.every_seed]
-        rows.append(row_of(_about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
-    plans = {}
+        read = [trainer.untrained(kind, of_seed) for of_seed in plans_of_seeds]
+        rows.append(row_of(about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
+    plans_to_repeat = {}
     for way in ways:
-        trained = [trainer.way(way, replace(plan, seed=seed), sizes.seeds) for seed in sizes.every_seed]
-        plans[way.name], parts = trained[0]
-        for read in parts["reads"]:
+        trained = [trainer.way(way, of_seed, sizes.seeds) for of_seed in plans_of_seeds]
+        first_plan, first = trained[0]
+        if first_plan and first_plan.phase == 1 and way.rate == rates[-1]:
+            plans_to_repeat[way.name] = first_plan
+        for read in first["reads"]:
             line = f"{way.line}, {READ[read]}" if read in READ else way.line
-            about = _about(line, READ.get(read, READERS.get(read, read)), way.rate, parts["parameters"])
-            rows.append(row_of(about, [part["reads"][read] for _, part in trained], base, new, units))
-    plans_to_repeat = {
-        name: part for name, part in plans.items() if part and part.phase == 1 and part.rate == rates[-1]
-    }
+            facts = about(line, READ.get(read, READERS.get(read, read)), way.rate, first["parameters"])
+            rows.append(row_of(facts, [part["reads"][read] for _, part in trained], base, new, units))
     return {
         "rows": rows,
         "windows": sizes.windows,
@@ -149,7 +154,8 @@ def _sizes(kind: str, groups: int) -> list[int | None]:
     return {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2)))}.get(kind, [None])
 
 
-def _about(line: str, read: str, rate: float | None, parameters: int) -> dict:
+def about(line: str, read: str, rate: float | None, parameters: int) -> dict:
+    """What a row says of itself."""
     label = line if rate is None else f"{line}, {rate:g}"
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
 

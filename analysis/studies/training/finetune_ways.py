@@ -1,6 +1,5 @@
 """The trainings of the baselines, one way each, and what is read of a model afterwards."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from ...metrics.quality import token_losses
 from ...models import Model
 from ...seam.attention import apply
 from ...training.extend import Extension, extend
-from ...training.focus import finetune as finetune_all
-from ...training.lora import finetune_lora, lora_copy, trainable
+from ...training.focus import finetune
+from ...training.lora import lora_copy, trainable
 from ...training.settings import RouterTraining
-from ..context import Context
-from ..stored.measured import DENSE, READINGS, Arm, Bench, trained_arm
+from ..stored.measured import READINGS
 from ..stored.trained import TRAINED, PhaseTrainer, phase_2
 from ..text.held_out import ids_hash
 from .finetune_tasks import answers
@@ -58,35 +56,32 @@ class Baselines(PhaseTrainer):
 
     def base(self, plan: RouterTraining) -> dict:
         """What the base is: `means` and `tasks`."""
-        decides, base = self._decides(self._measured(), plan.seed), self._untrained(plan)
-        return self.part("baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan, 0.0, "base"))
+        decides = self._decides(self._measured(), plan.seed)
+        return self.part("baselines-base", decides, lambda _: self._read(self.lm, METHODS["dense"](), 0.0, "base"))
 
     def untrained(self, kind: str, plan: RouterTraining) -> dict:
         """`means` and `tasks` of the model as it was pretrained, read by another method."""
         decides = self._decides(asdict(plan), kind, self._measured())
         name = f"{READERS[kind]}, as pretrained, seed {plan.seed}"
-
-        def make(_: Path) -> dict:
-            return self._read_by(self.lm, self._reader(kind, plan), 0.0, name)
-
-        return self.part("baselines-read", decides, make)
+        return self.part("baselines-read", decides, lambda _: self._read(self.lm, self._reader(kind, plan), 0.0, name))
 
     def way(self, way: Way, plan: RouterTraining, seeds: int) -> tuple[RouterTraining | None, dict]:
         """(its plan as a router's or a control's training, `parameters` trained and what every reading gives) of one
         training of so many."""
         name = way.name if seeds == 1 else f"{way.name}, seed {plan.seed}"
+        start, decides = None, [way.kind, way.size]
         if way.kind in READERS:
-            run_plan = replace(plan, base_rate=way.rate)
-            decides = self._decides(asdict(run_plan), way.kind, self._measured())
-            return None, self.part("baselines", decides, lambda doing: self._with(way, name, run_plan, doing))
-        if way.kind == "focus":
-            run_plan, start = replace(plan, groups=way.size, rate=way.rate), None
+            run_plan, decides = replace(plan, base_rate=way.rate), [way.kind]
+            train = self._reading_otherwise
+        elif way.kind == "focus":
+            run_plan, train = replace(plan, groups=way.size, rate=way.rate), self._focus
         else:
-            length = self.windows.shape[1]
-            run_plan, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
-        decides = self._decides(asdict(run_plan), way.kind, way.size, self._measured())
-        train = self._focus if way.kind == "focus" else self._copy
-        return run_plan, self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
+            router = FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
+            run_plan, start = phase_2(replace(plan, base_rate=way.rate), router, "alone", self.windows.shape[1])
+            train = self._copy
+        decides = self._decides(asdict(run_plan), *decides, self._measured())
+        made = self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
+        return None if way.kind in READERS else run_plan, made
 
     def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
@@ -94,29 +89,29 @@ class Baselines(PhaseTrainer):
         # The router and its reading are one unit.
         self.done -= 1
         for read, reading_name in READ.items():
-            arm = trained_arm(read, router, plan.window)
-            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {reading_name}")
+            about = {"window": plan.window, "n_sink": self.n_sink, **READINGS[read]}
+            method = METHODS["focus"].build(router, **about)
+            reads[read] = self._read(self.lm, method, TRAINED, f"{name}, {reading_name}", kernels=True)
         return {"parameters": router.size, "reads": reads}
 
     def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA or whole."""
-        checkpoint, report = doing / "training.checkpoint", self.told(name, TRAINED)
-        if way.kind == "lora":
-            tuned = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, report)[0]
-            parameters = trainable(lora_copy(self.lm, way.size).lm)
-        else:
-            tuned = finetune_all(self.lm, start, self.ids, plan, checkpoint, report)[0]
-            parameters = sum(p.numel() for p in tuned.lm.parameters())
-        return {"parameters": parameters, "reads": {"dense": self._read(tuned, DENSE, start, plan, TRAINED, name)}}
+        rank = way.size if way.kind == "lora" else None
+        place, report = doing / "training.checkpoint", self.told(name, TRAINED)
+        tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank)[0]
+        parameters = sum(p.numel() for p in tuned.lm.parameters())
+        if rank is not None:
+            parameters = trainable(lora_copy(self.lm, rank).lm)
+        return {"parameters": parameters, "reads": {"dense": self._read(tuned, METHODS["dense"](), TRAINED, name)}}
 
-    def _with(self, way: Way, name: str, plan: RouterTraining, doing: Path) -> dict:
+    def _reading_otherwise(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """A copy of the model, all of it trained while it reads by another method."""
         names, method = "length steps tokens_per_step warm_up clip seed".split(), self._reader(way.kind, plan)
         extension = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
         report, place = self.told(name, TRAINED), doing / "training.checkpoint"
         tuned, _ = extend(self.lm, self.ids, extension, place, report, self.texts, method)
         parameters = sum(p.numel() for p in tuned.lm.parameters())
-        return {"parameters": parameters, "reads": {way.kind: self._read_by(tuned, method, TRAINED, name)}}
+        return {"parameters": parameters, "reads": {way.kind: self._read(tuned, method, TRAINED, name)}}
 
     def _reader(self, kind: str, plan: RouterTraining) -> Method:
         """Performer with random features of its own for each seed; Routing Transformer with as many clusters as Focus
@@ -130,39 +125,17 @@ class Baselines(PhaseTrainer):
         items = {name: len(questions) for name, questions in self.asked.items()}
         return [{name: ids_hash(ids) for name, ids in self.held.items()}, items]
 
-    def _untrained(self, plan: RouterTraining) -> FocusRouter:
-        return FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
-
-    def _read(self, lm: Model, arm: Arm, router: FocusRouter, plan: RouterTraining, began: float, name: str) -> dict:
-        """What an arm of Focus reads, or dense attention."""
-        method = METHODS["dense"]()
-        if arm is not DENSE:
-            method = METHODS["focus"].build(router, window=plan.window, n_sink=self.n_sink, **READINGS[arm.name])
-
-        def means(ids: np.ndarray, context: Context) -> np.ndarray:
-            return Bench(lm, router, ids, self.n_sink, None, context, expected=1).measure(arm).means
-
-        return self._found(lm, method, means, began, name)
-
-    def _read_by(self, lm: Model, method: Method, began: float, name: str) -> dict:
-        """What any method reads."""
-
-        def means(ids: np.ndarray, context: Context) -> np.ndarray:
-            losses = []
-            for number, window in enumerate(ids):
-                context.progress(number / len(ids), f"window {number + 1} of {len(ids)}")
-                with apply(lm, method):
-                    losses.append(token_losses(lm, torch.as_tensor(window)[None])[0].astype(np.float64).mean())
-            return np.array(losses)
-
-        return self._found(lm, method, means, began, name)
-
-    def _found(self, lm: Model, method: Method, means: Callable, began: float, name: str) -> dict:
-        """`means` domain -> nats per token of each window, `tasks` task -> scores of its items. `began`: the share of
-        the unit of work that is done."""
+    def _read(self, lm: Model, method: Method, began: float, name: str, kernels: bool = False) -> dict:
+        """What a model reads by a method: `means` domain -> nats per token of each window, `tasks` task -> scores of
+        its items. `began`: the share of the unit of work that is done."""
         share, means_of = (1 - began) / (len(self.held) + 1), {}
         for number, (domain, ids) in enumerate(self.held.items()):
-            context = self.within(f"{name}, {domain}", share, began + number * share)
-            means_of[domain] = [round(float(value), 6) for value in means(ids, context)]
+            report = self.told(f"{name}, {domain}", share, began + number * share)
+            means_of[domain] = []
+            for place, window in enumerate(ids):
+                report(place / len(ids), f"window {place + 1} of {len(ids)}")
+                with apply(lm, method, kernels=kernels):
+                    losses = token_losses(lm, torch.as_tensor(window)[None])[0]
+                means_of[domain].append(round(float(losses.astype(np.float64).mean()), 6))
         report = self.told(name, 0.0, 0.99)
         return {"means": means_of, "tasks": answers(lm, method, self.asked, lambda stage: report(0.0, stage))}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from ...answer import Answer, doc, record
 from ...commands.training import Pretrain
@@ -17,7 +18,7 @@ from ...seam.attention import apply
 from ...training.bundle import card, export
 from ...training.checkpoints import LOG, lines, one_training, read_log
 from ...training.mixture import build, read_shards
-from ...training.pretrain import Recipe, train, training_method
+from ...training.pretrain import Recipe, train
 from ...training.yardsticks import bits_by_domain, context_gain
 from ..context import Context, made_on
 
@@ -49,66 +50,40 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
     """
     if request.family not in SIZES:
         raise BadSetting(f"The family is {' or '.join(SIZES)}, not {request.family!r}.")
-    recipe = Recipe(
-        family=request.family,
-        attention=request.attention,
-        steps=request.steps,
-        context=request.length,
-        tokens_per_step=request.tokens_per_step,
-        matrix_rate=request.matrix_rate,
-        other_rate=request.other_rate,
-        warm_up=min(100, request.steps // 4),
-        seed=request.seed,
-        **SIZES[request.family],
-    )
-    device = context.torch_device()
-    # An unknown method is refused before minutes of tokenising.
-    training_method(recipe, device)
-    path = Path(request.output)
+    same = ("family", "attention", "steps", "tokens_per_step", "matrix_rate", "other_rate", "seed")
+    settings: dict[str, Any] = {name: getattr(request, name) for name in same} | SIZES[request.family]
+    recipe = Recipe(context=request.length, warm_up=min(100, request.steps // 4), **settings)
+    device, path = context.torch_device(), Path(request.output)
     work = Path(request.work or f"{path}.work")
     with one_training(path, work):
-        numbers = _made(Path(request.corpus), path, work, recipe, device, request.vocabulary, context)
-    return Pretrained(
-        **numbers, protocol=made_on(verb="pretrain", device=device, seed=request.seed, window=request.length)
-    )
+        context.progress(0.0, "tokenising the corpus")
+        about = build(Path(request.corpus), work / "tokens", vocabulary=request.vocabulary, seed=request.seed)
+        if about["vocabulary"] > request.vocabulary or about["seed"] != request.seed:
+            raise BadSetting(f"{work} holds shards of another vocabulary or seed; choose another work folder.")
+        shards = {split: read_shards(work / "tokens", about, split) for split in ("train", "valid")}
+        model, method = train(recipe, shards["train"], shards["valid"], about, work, device, report=context.progress)
+        log = read_log(work)
+        tokens = recipe.steps * recipe.tokens_per_step
+        read = {name: tokens * part["share"] / part["train"]["tokens"] for name, part in about["domains"].items()}
+        numbers: dict[str, Any] = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "tokens": tokens,
+            "seconds": log[-1]["seconds"],
+            "epochs": {name: round(times, 2) for name, times in read.items()},
+        }
+        context.progress(1.0, "measuring on the whole valid texts")
+        numbers |= measure(model, method, shards["valid"], about, recipe)
+        with folder_whole(path) as place:
+            numbers["weight_bytes"] = export(model, method, work, place, recipe)
+            write_text(place / LOG, lines(log))
+            write_text(place / "README.md", card(recipe, about, log, numbers))
+            description = {"recipe": asdict(recipe), "mixture": about} | numbers
+            write_text(place / "pretrain.json", json.dumps(description, indent=1) + "\n")
+    made_with = made_on(verb="pretrain", device=device, seed=request.seed, window=request.length)
+    return Pretrained(**numbers, path=str(path), protocol=made_with)
 
 
-def _made(
-    corpus: Path, path: Path, work: Path, recipe: Recipe, device: str, vocabulary: int, context: Context
-) -> dict[str, Any]:
-    """Train, measure and write the folder; the numbers of `pretrain`."""
-    seed = recipe.seed
-    context.progress(0.0, "tokenising the corpus")
-    about = build(corpus, work / "tokens", vocabulary=vocabulary, seed=seed)
-    if about["vocabulary"] > vocabulary or about["seed"] != seed:
-        raise BadSetting(f"{work} holds shards of another vocabulary or seed; choose another work folder.")
-    shards = {split: read_shards(work / "tokens", about, split) for split in ("train", "valid")}
-    model, method = train(recipe, shards["train"], shards["valid"], about, work, device, report=context.progress)
-    log = read_log(work)
-    numbers = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "tokens": recipe.steps * recipe.tokens_per_step,
-        "seconds": log[-1]["seconds"],
-        "epochs": epochs(recipe, about),
-    }
-    context.progress(1.0, "measuring on the whole valid texts")
-    numbers |= measure(model, method, shards["valid"], about, recipe)
-    with folder_whole(path) as place:
-        numbers |= {"weight_bytes": export(model, method, work, place, recipe)}
-        write_text(place / LOG, lines(log))
-        write_text(place / "README.md", card(recipe, about, log, numbers))
-        description = {"recipe": asdict(recipe), "mixture": about} | numbers
-        write_text(place / "pretrain.json", json.dumps(description, indent=1) + "\n")
-    return numbers | {"path": str(path)}
-
-
-def epochs(recipe: Any, about: dict) -> dict[str, float]:
-    """How often the training read each domain's texts."""
-    tokens = recipe.steps * recipe.tokens_per_step
-    return {name: round(tokens * part["share"] / part["train"]["tokens"], 2) for name, part in about["domains"].items()}
-
-
-def measure(model: Any, method: Method | None, valid: dict, about: dict, recipe: Any) -> dict:
+def measure(model: PreTrainedModel, method: Method | None, valid: dict, about: dict, recipe: Recipe) -> dict:
     """Bits per byte on each whole valid split and the gain of context on the first domain, with weights as shipped."""
     with torch.no_grad():
         for p in model.parameters():

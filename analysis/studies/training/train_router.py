@@ -1,7 +1,6 @@
 """Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
 
-from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,14 @@ from ...metrics.intervals import over_units
 from ...metrics.quality import perplexity
 from ...models import CACHE, Model, load_model
 from ...runs.brought import corpus_folder
-from ...seam.attention import apply
 from ...statistics import attention_inputs
 from ...training.checkpoints import one_training
 from ...training.focus import finetune, train_router
-from ...training.run import team
 from ...training.settings import RouterTraining
 from ..context import Context, check_seed, protocol
-from ..groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
+from ..groups.routers import FOLDER, memberships, perplexity_of_arms, router_path, save, trained_router
 from ..stored.runner import table
-from ..text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, texts_of
+from ..text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, storing, texts_of
 
 SHOWN = 300  # points of a curve that is drawn while it grows
 
@@ -94,77 +91,49 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     model folder with the router in its `focus/`, and the numbers are the copy's.
     """
     check_seed(request.seed)
-    check_settings(groups=request.groups, top=request.top, window=request.window, n_sink=request.n_sink)
-    plan = RouterTraining(
-        groups=request.groups,
-        top=request.top,
-        window=request.window,
-        n_sink=request.n_sink,
-        steps=request.steps,
-        tokens_per_step=request.tokens_per_step,
-        rate=request.rate,
-        seed=request.seed,
-        phase=request.phase,
-        base_rate=request.base_rate,
-        d_s=request.d_s,
-        temperature=request.temperature,
-        iterations=request.iterations,
-        balance=request.balance,
-        gate=request.gate,
-        reading=request.reading,
-        similarity=request.similarity,
-    )
+    settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)
+    plan = RouterTraining(**{name: getattr(request, name) for name in settings})
     if not request.corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
     if context.browser and request.output:
         raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
     source = corpus_folder(context.store, request.corpus) if context.browser else Path(request.corpus)
-    # Before a model is loaded, so that each process has a GPU of its own.
-    processes = team(context.device)
     lm = context.model(request.model)
     name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
     # Refuses a name that cannot be.
     path = router_path(context, lm, name)
-    start = None
-    if request.phase == 2:
-        start = trained_router(context, lm, name)
+    start = trained_router(context, lm, name) if request.phase == 2 else None
+    if start is None:
+        place = path = Path(request.output) / path.name if request.output else path
+    else:
         plan = plan.after(start)
         place = _model_folder(context, lm, name, request.output)
         path = place / FOLDER / f"{name}.safetensors"
-    else:
-        path = Path(request.output) / path.name if request.output else path
-        place = path
     # Two pages may ask for one name with other settings, and each goes on with its own checkpoint.
     own_end = f".{text_hash(f'{request.corpus} {plan}')}" if context.browser else ""
     checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
-    with one_training(place) if processes.is_main_process else nullcontext():
+    with one_training(place):
         train, held_out = texts_of(source, context)
         context.progress(0.0, "reading the corpus")
         length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
         windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, fewest=1)
-
-        def progress(done: float, stage: str) -> None:
-            if processes.is_main_process:
-                context.progress(0.9 * done, stage)
-
-        def watch(log: list[dict]) -> None:
-            context.show(curve(log))
-
+        options: dict[str, Any] = {
+            "progress": context.within(0.0, 0.9).progress,
+            "watch": lambda log: context.show(curve(log)),
+        }
         earlier: dict[str, Any] = {}
         if start is None:
-            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress=progress, watch=watch)
+            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **options)
         else:
             earlier["perplexity_before"] = perplexity(lm, windows.reshape(-1), length).perplexity
-            tuned, router, inputs, log = finetune(
-                lm, start, train_ids, plan, checkpoint, progress=progress, watch=watch
-            )
-        if not processes.is_main_process:
-            # The first process measures and stores.
-            raise SystemExit(0)
-        if start is not None:
+            tuned, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **options)
             earlier["before"] = {"model": lm.name, "router": name}
-            lm = _store(tuned, place, context)
+            with storing("model", place), folder_whole(place) as draft:
+                tuned.lm.save_pretrained(draft)
+                tuned.tokenizer.save_pretrained(draft)
+            # What is measured is what is kept.
+            lm = load_model(str(place), context.device)
         control = random_centroids(router, inputs, request.seed)
         measures = measure(lm, router, control, windows, documents, context)
         about = {
@@ -182,17 +151,32 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
             **plain(measures),
             **earlier,
         }
-        trained = {name: getattr(plan, name) for name in request.arguments if hasattr(plan, name)}
-        again = request.arguments | {"corpus": "DIR", "output": None} | trained
-        settings = {"window": length, "seed": request.seed, "steps": request.steps}
-        settings["command"] = commandline("train-router", again)
-        made_with = protocol("train-router", lm, about["corpus_hash"], windows.size, **settings)
+        again = {"corpus": "DIR", "output": None} | {name: getattr(plan, name) for name in settings}
+        made_with = protocol(
+            "train-router",
+            lm,
+            about["corpus_hash"],
+            windows.size,
+            window=length,
+            seed=request.seed,
+            steps=request.steps,
+            command=commandline("train-router", request.arguments | again),
+        )
         notes = save(context, lm, router, control, path, **about, protocol=made_with)
         for finished in path.parent.glob(f"{path.stem}.*checkpoint"):
             # It would stand in the way of a run with other settings.
             clear(finished)
-    tables = log_tables(log)
-    return TrainedRouter(**vars(measures), **earlier, **tables, path=str(place), notes=notes, protocol=made_with)
+    looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
+    shares = [(step, layer, share) for step, look in looks for layer, share in enumerate(look["shares"])]
+    return TrainedRouter(
+        **vars(measures),
+        **earlier,
+        log=table(log),
+        shares=DataFrame(shares, columns=["step", "layer", "share"]),
+        path=str(place),
+        notes=notes,
+        protocol=made_with,
+    )
 
 
 def _model_folder(context: Context, lm: Model, router: str, output: str | None) -> Path:
@@ -211,49 +195,20 @@ def curve(log: list[dict]) -> dict[str, list]:
     return {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
 
 
-def log_tables(log: list[dict]) -> dict[str, DataFrame]:
-    """The rows of a training run as tables: `log`, and `shares` with one row per look and layer."""
-    looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
-    shares = [(step, layer, share) for step, look in looks for layer, share in enumerate(look["shares"])]
-    return {"log": table(log), "shares": DataFrame(shares, columns=["step", "layer", "share"])}
-
-
-def _store(tuned: Model, folder: Path, context: Context) -> Model:
-    """Write a fine-tuned copy as a model folder and load it from there, so that what is measured is what is kept."""
-    try:
-        with folder_whole(folder) as place:
-            tuned.lm.save_pretrained(place)
-            tuned.tokenizer.save_pretrained(place)
-    except OSError as error:
-        raise BadSetting(f"The model cannot be stored in {folder} ({error.strerror}): name another folder.") from error
-    return load_model(str(folder), context.device)
-
-
 def measure(
     model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, documents: np.ndarray, context: Context
 ) -> RouterMeasures:
     """A router and its control on held-out windows [n, T] of `documents` [n]."""
     focus = METHODS["focus"].build
-    arms = {
-        "dense": METHODS["dense"](),
-        "literal": focus(router, membership="literal"),
-        "causal": focus(router),
-        "random": focus(control),
-    }
-    quality = {}
-    for arm, method in arms.items():
-        context.progress(0.95, f"perplexity, {arm}")
-        with apply(model, method, kernels=True):
-            quality[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
+    arms = {"dense": METHODS["dense"](), "literal": focus(router, membership="literal")}
+    arms |= {"causal": focus(router), "random": focus(control)}
+    part = context.within(0.95, 0.05)
+    quality = perplexity_of_arms(model, arms, ids.reshape(-1), ids.shape[1], part, kernels=True)
     gain, points = over_units(quality["random"].losses.mean(1) - quality["causal"].losses.mean(1), documents)
     soft, _ = memberships(router, attention_inputs(model, list(ids), make=router.project))  # [L, T, K]
+    few = points.tolist() if gain.low is None else None
     return RouterMeasures(
         **{f"perplexity_{arm}": measured.perplexity for arm, measured in quality.items()},
-        gain_over_random=Gain(
-            **gain._asdict(),
-            unit="documents",
-            state=gain.state,
-            points=points.tolist() if gain.low is None else None,
-        ),
+        gain_over_random=Gain(**gain._asdict(), unit="documents", state=gain.state, points=few),
         dominance=[largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
     )

@@ -13,8 +13,7 @@ from analysis.training import run
 from analysis.training.focus import finetune
 from analysis.training.mitigations import Control, method_of
 from tests.made.tiny import LAYERS, tiny, token_ids
-from tests.studies.training.test_finetune import SECOND, start
-from tests.training.test_training import IDS
+from tests.made.tuning import IDS, SECOND, start
 
 
 @pytest.mark.parametrize("reading", ["drawn", "alone"])

@@ -12,8 +12,8 @@ from analysis.runs import RunStore
 from analysis.runs.brought import corpora, corpus_folder
 from analysis.runs.stored import read_study, study_files, study_folders
 from analysis.studies import STUDIES
-from analysis.studies.context import Context
-from analysis.studies.groups.compare import ARMS, chance, matched_table
+from analysis.studies.groups.compare import chance, matched_table
+from analysis.studies.groups.contents import ARMS
 from tests.made.evaluating import TEXT, watched_context
 from tests.made.studied import studied_home
 
@@ -127,14 +127,6 @@ def test_a_corpus_is_stored_texts_or_a_folder_below_the_root(tmp_path):
             corpus_folder(store, name, root)
     assert corpora(tmp_path / "nowhere") == []
     store.close()
-
-
-def test_in_a_browser_training_names_no_folder(home):
-    context = Context(state=home / "state")
-    with pytest.raises(BadSetting, match="no folder can be named"):
-        STUDIES["train-router"](model="demo", corpus="x", output="/tmp/x", context=context)
-    with pytest.raises(BadSetting, match="is no corpus here"):
-        STUDIES["train-router"](model="demo", corpus="/etc", context=context)
 
 
 def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):

@@ -152,7 +152,7 @@ def test_bins_double_from_the_smallest_distance_on():
     members, g = [torch.ones(400, 1).bool()], [torch.ones(400, 1)]
     collector = PairCollector({"all": members}, g, min_distance=100, top=3)
     collector.add(0, torch.arange(400), torch.full((1, 400, 400), 1 / 400).tril())
-    bins = collector.by_distance(layer=0)
+    bins = collector.by_distance()
     assert bins[["low", "high"]].values.tolist() == [[100, 128], [128, 256], [256, 512]]
     assert bins[["pairs_share", "mass_share", "lift"]].values == pytest.approx(1.0)
     # Equal attention: ordered by query, then key; the sink at 0 is skipped.
@@ -176,24 +176,10 @@ def test_half_precision_and_nothing_listed_when_top_is_0():
     assert np.allclose(exact.controls()["mass_share"], rough.controls()["mass_share"], atol=5e-3)
 
 
-def test_refusals():
-    attention, arms, g = world()
-    block = attention[0][0]
-    for call in (
-        lambda: PairCollector({}, g),
-        lambda: PairCollector(arms, g, min_distance=0),
-        lambda: PairCollector(arms, g, top=-1),
-        lambda: PairCollector(arms, g[:1]),
-        lambda: PairCollector(arms, g, content=torch.ones(3).bool()),
-        lambda: PairCollector(arms, g, layer=2),
-        lambda: PairCollector(arms, g, group=4),
-        lambda: PairCollector(arms, g, head=3).add(0, torch.arange(20), block),
-        lambda: PairCollector(arms, g).add(0, torch.arange(19), block),
-        lambda: PairCollector(arms, g).add(0, torch.arange(20), block, start=40),
-        lambda: PairCollector(arms, g).add(0, torch.tensor([20]), block[:, :1]),
-    ):
-        with pytest.raises(BadSetting):
-            call()
+def test_a_group_that_the_router_has_not_is_refused():
+    _, arms, g = world()
+    with pytest.raises(BadSetting, match="0 to 3"):
+        PairCollector(arms, g, group=4)
 
 
 def test_kinds_and_names_of_pairs_by_hand():

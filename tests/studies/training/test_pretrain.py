@@ -83,15 +83,6 @@ def test_train_and_valid_files_are_disjoint(corpus):
         assert there["train"] and there["valid"] and not there["train"] & there["valid"]
 
 
-def test_large_streams_are_cut_into_shards_and_come_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(mixture, "SHARD_TOKENS", 10)
-    ids = np.arange(25, dtype=np.uint16)
-    names = mixture.write_shards(tmp_path, "x-train", ids)
-    assert [(tmp_path / name).stat().st_size for name in names] == [20, 20, 10]
-    about = {"domains": {"x": {"train": {"shards": names}}}}
-    assert (mixture.read_shards(tmp_path, about, "train")["x"] == ids).all()
-
-
 def test_the_plan_keeps_the_shares_and_reads_nothing_twice_within_an_epoch():
     recipe = Recipe(steps=100, warm_up=5, context=64, tokens_per_step=128)
     tokens, shares = {"a": 200 * 64 + 1, "b": 15 * 64 + 1}, {"a": 0.8, "b": 0.2}
@@ -228,13 +219,3 @@ def test_bad_input_is_one_sentence(corpus, data, tmp_path):
     (work / "checkpoint.safetensors").write_bytes(b"torn")
     with pytest.raises(BadSetting, match="damaged"):
         train(TINY, train_tokens, valid_tokens, about, work)
-
-
-def test_a_method_that_this_version_lacks_is_refused(corpus, tmp_path, monkeypatch):
-    from analysis import methods
-
-    others = {name: method for name, method in methods.METHODS.items() if name != "focus"}
-    monkeypatch.setattr(methods, "METHODS", others)
-    with pytest.raises(BadSetting, match="no attention method 'focus'"):
-        STUDIES["pretrain"](corpus=str(corpus), output=str(tmp_path / "out"), attention="focus", context=Context())
-    assert not (tmp_path / "out.work").exists()
