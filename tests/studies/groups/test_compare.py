@@ -1,4 +1,4 @@
-"""Two routers side by side, groups beside their controls, and what a browser may name as a corpus, on a tiny model."""
+"""Two routers side by side, groups beside their controls, and Sinkhorn by hand, on a tiny model."""
 
 import json
 
@@ -31,13 +31,16 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(home):
-    context = watched_context(home)
+def context(home):
+    return watched_context(home)
 
+
+@pytest.fixture
+def ask(home, context):
     def ask(verb, words=TEXT, **arguments):
         text = context.add_text("a text", words)
-        given = {"model": str(home / "tiny"), "text": text, "router": "k4-top1"}
-        return STUDIES[verb](**given | arguments, context=context)
+        usual = {"model": str(home / "tiny"), "text": text, "router": "k4-top1"}
+        return STUDIES[verb](**usual | arguments, context=context)
 
     return ask
 
@@ -51,65 +54,63 @@ def test_the_matching_by_hand():
     agreement, matched, table = matched_table(np.array([0, 0, 1, 1]), np.array([1, 1, 2, 0]), 2, 3)
     assert agreement == 0.75 and matched[0] == 1 and matched[1] in (0, 2) and table.shape == (2, 3)
     assert matched_table(np.array([0, 1, 2, 2]), np.array([0, 0, 1, 1]), 3, 2)[1].max() >= 2, "one group stays alone"
-
-
-def test_chance_is_what_shuffles_agree_on():
     first = np.repeat(np.arange(4), 500)
-    assert 0.25 <= chance(first, np.random.default_rng(0).permutation(first), 4) < 0.32
+    assert 0.25 <= chance(first, np.random.default_rng(0).permutation(first), 4) < 0.32, "what shuffles agree on"
     assert chance(np.zeros(10, int), np.zeros(10, int), 4) == 1, "one group on both sides always agrees"
 
 
-def test_a_router_agrees_with_itself_and_less_with_another(ask):
-    itself = ask("compare", other="k4-top1")
+def test_a_router_agrees_with_itself_and_less_with_another(ask, home):
+    itself = ask("compare", other="k4-top1", other_model=str(home / "tiny"))
     assert itself.numbers["mean"] == 1 and all(row["agreement"] == 1 for row in itself.numbers["layers"])
     assert (itself.tables["matching"]["group"] == itself.tables["matching"]["other"]).all()
     other = ask("compare", other="k4-top1-again")
     assert 0.25 <= other.numbers["chance"] <= other.numbers["mean"] < 1
-    rows, cells = other.numbers["layers"], other.tables["confusion"]
-    tokens = other.numbers["protocol"]["tokens"]
-    for row in rows:
-        mine = cells[cells["layer"] == row["layer"]]
-        assert len(mine) == 16 and mine["tokens"].sum() == tokens
-        on = mine[mine["group"] == mine["place"]]["tokens"].sum()
-        assert on / tokens == pytest.approx(row["agreement"]), "matched groups stand on the diagonal"
+    cells, tokens = other.tables["confusion"], other.numbers["protocol"]["tokens"]
+    for row in other.numbers["layers"]:
+        of_layer = cells[cells["layer"] == row["layer"]]
+        assert len(of_layer) == 16 and of_layer["tokens"].sum() == tokens
+        diagonal = of_layer[of_layer["group"] == of_layer["place"]]["tokens"].sum()
+        assert diagonal / tokens == pytest.approx(row["agreement"]), "matched groups stand on the diagonal"
         assert 0.25 <= row["share"] <= 1 and 0 < row["chance"] <= 1
-    assert "k4-top1 and k4-top1-again put" in other.numbers["sentence"]
-
-
-def test_groups_of_another_number_are_matched_too(ask):
-    found = ask("compare", other="k6-top1")
-    assert (found.numbers["K"], found.numbers["K_other"]) == (4, 6) and len(found.tables["confusion"]) == 3 * 24
+    six = ask("compare", other="k6-top1")
+    assert (six.numbers["K"], six.numbers["K_other"]) == (4, 6) and len(six.tables["confusion"]) == 3 * 24
     back = ask("compare", router="k6-top1", other="k4-top1").tables["matching"]
     assert back["other"].isna().sum() == 3 * 2 and back[back["other"].isna()]["shared"].fillna(0).eq(0).all()
 
 
-def test_persistence_reads_the_same_text_with_two_models(ask, home):
-    same = ask("compare", other="k4-top1", other_model=str(home / "tiny"))
-    assert same.numbers["mean"] == 1
+def test_a_router_that_is_not_there_is_refused_and_never_fitted(ask, home):
+    for wrong in ({"other": "k9-top1"}, {"other": "../x"}, {"router": "nothing", "other": "k4-top1"}):
+        with pytest.raises(BadSetting, match="has no router"):
+            ask("compare", **wrong)
+    assert not list((home / "state" / "focus").glob("k9*"))
     with pytest.raises(BadSetting, match="made for other weights"):
         ask("compare", other="k4-top1", other_model=str(home / "begins"))
 
 
-@pytest.mark.parametrize("bad", [{"other": "k9-top1"}, {"other": "../x"}, {"router": "nothing", "other": "k4-top1"}])
-def test_a_router_that_is_not_there_is_refused_and_never_fitted(ask, bad, home):
-    with pytest.raises(BadSetting, match="has no router"):
-        ask("compare", **bad)
-    assert not list((home / "state" / "focus").glob("k9*"))
-
-
 def test_section_five_by_layer_beside_its_controls(ask):
-    found = ask("group-controls").numbers
-    assert [(row["layer"], row["arm"]) for row in found["rows"]] == [(n, arm) for n in range(3) for arm in ARMS]
-    for row in found["rows"]:
+    numbers = ask("group-controls").numbers
+    assert [(row["layer"], row["arm"]) for row in numbers["rows"]] == [(n, arm) for n in range(3) for arm in ARMS]
+    for row in numbers["rows"]:
         assert 0.25 <= row["share"] <= 1 and 0 <= row["smallest"] <= 0.25 and row["labels"]
         assert 0 < row["purity_random"] <= 1 and 0 < row["purity"] <= 1
         assert (row["confidence"] is None) == (row["arm"] == "k-means")
-    assert "with random centroids and" in found["sentence"] and found["labels_by"]
+    assert numbers["sentence"] and numbers["labels_by"]
     with pytest.raises(BadSetting, match="tokens and 4 groups are compared"):
         ask("group-controls", words="ab")
 
 
-# --- what a browser may name, and what it may read --------------------------------------------------------------------
+def test_sinkhorn_live_on_kept_scores(ask, context):
+    first = ask("balance")
+    scores = context.kept["scores"][1]
+    assert scores.shape == (3, 64, 4) and first.tables["layers"]["layer"].tolist() == [0, 1, 2]
+    softly = ask("balance", temperature=0.2, iterations=0)
+    assert context.kept["scores"][1] is scores, "nothing is read again"
+    assert softly.numbers["worst"] == softly.tables["iterations"]["worst"][0]
+    at_ten = first.tables["iterations"].set_index("iterations").loc[10]
+    assert (at_ten["mean"], at_ten["worst"]) == (first.numbers["mean"], first.numbers["worst"])
+    for wrong in ({"temperature": 0.0}, {"iterations": -1}):
+        with pytest.raises(BadSetting):
+            ask("balance", **wrong)
 
 
 def test_a_corpus_is_stored_texts_or_a_folder_below_the_root(tmp_path):
@@ -134,20 +135,17 @@ def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):
     (folder,) = study_folders(store, "owner/tiny", "abc")
     folder.mkdir(parents=True)
     good = {"sentence": "It holds.", "protocol": {"command": "x"}}
+    whole = good | {"rows": [], "columns": [], "panels": []}
     files = {
         "groups-k8-top1": json.dumps(good),
-        "grid": json.dumps(good | {"rows": [], "columns": [], "panels": []}),
+        "grid": json.dumps(whole),
         "dominance": json.dumps(good | {"rows": []}),
-        "broken": "{",
-        "list": "[]",
-        "nan": '{"sentence": NaN}',
-        "half": json.dumps(good | {"panels": []}),
     }
+    files |= {"broken": "{", "list": "[]", "nan": '{"sentence": NaN}', "half": json.dumps(good | {"panels": []})}
     for name, words in files.items():
         (folder / f"{name}.json").write_text(words)
     read = {path.stem: read_study(path) for path in study_files([folder, tmp_path / "absent"])}
-    said = [sentence for _, sentence in read.values() if sentence]
-    assert {name for name, (numbers, _) in read.items() if numbers} == {"groups-k8-top1", "grid"} and len(said) == 5
-    assert any("dominance is left out (it has no curves)" in sentence for sentence in said)
-    assert any("half is left out (it has no rows)" in sentence for sentence in said)
+    said = " ".join(sentence for _, sentence in read.values() if sentence)
+    assert {name for name, (numbers, _) in read.items() if numbers} == {"groups-k8-top1", "grid"}
+    assert said.count("is left out") == 5 and "dominance is left out (it has no curves)" in said
     store.close()

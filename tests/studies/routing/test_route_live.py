@@ -20,151 +20,101 @@ from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
+from analysis.studies.routing.passes import read_prompt
 from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import fit_on_samples, state_near
 from analysis.studies.routing.texts import Prompt
-from tests.made.routed import BUCKETS, DISTANCE, everything, routed_home, routing_context
+from analysis.studies.speed.method import route_time
+from tests.made.routed import BUCKETS, DISTANCE
 
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with a tiny model and a corpus."""
-    return routed_home(tmp_path_factory.mktemp("route"))
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    """One context for the module."""
-    return routing_context(home)
-
-
-@pytest.fixture(scope="module")
-def stored(home, context):
-    """The result of a run with everything, stored."""
-    return everything(home, context)
+pytestmark = pytest.mark.usefixtures("stored")
 
 
 @pytest.fixture
-def ask(home, context):
-    """`ask(study, **arguments)` -> Result on the tiny model."""
-
-    def ask(study, **arguments):
-        return study(**{"model": str(home / "tiny")} | arguments, context=context)
-
-    return ask
+def own_text(context):
+    return context.add_text("mine", sample_texts()["story"][1][3000:3500])
 
 
-def test_recall_equals_a_loop_over_the_whole_attention(home, context, stored):
+def test_recall_equals_a_loop_over_the_whole_attention(home, context):
     """One prompt, one layer: dense attention in full, masses added key by key, against what was streamed."""
-    model = context.model(str(home / "tiny"))
-    ids = np.arange(3, 51)
-    state = state_near(context, model, Cell(DISTANCE, 0))
-    fitted = from_state(model, state, Cell(DISTANCE, 0))
-    curves, _, _ = score_routers(context, model, [Prompt(0, ids)], fitted)
-    seen, vectors = {}, {}
-
-    def take(layer, q, k):
-        vectors[layer] = q, k
-
-    from analysis.studies.routing.passes import read_prompt
-
-    read_prompt(model, ids, state.settings.rotated, take)
-    with apply(model, METHODS["dense"](), watch=lambda b, p: seen.setdefault(b.layer, p[0])), torch.no_grad():
+    model, cell, ids = context.model(str(home / "tiny")), Cell(DISTANCE, 0), np.arange(3, 51)
+    state = state_near(context, model, cell)
+    curves, _, _ = score_routers(context, model, [Prompt(0, ids)], from_state(model, state, cell))
+    attention, vectors = {}, {}
+    read_prompt(model, ids, state.settings.rotated, lambda layer, q, k: vectors.update({layer: (q, k)}))
+    with apply(model, METHODS["dense"](), watch=lambda b, p: attention.setdefault(b.layer, p[0])), torch.no_grad():
         forward(model, ids)
     for layer, head in ((0, 0), (2, 3)):
-        labels = (vectors[layer][1][head // 2] @ state.centroids(layer)[head // 2].T).argmax(-1)
-        mass, keys = torch.zeros(48 - DISTANCE, BUCKETS), torch.zeros(48 - DISTANCE, BUCKETS)
+        queries, keys = vectors[layer]
+        labels = (keys[head // 2] @ state.centroids(layer)[head // 2].T).argmax(-1)
+        mass, counts = torch.zeros(48 - DISTANCE, BUCKETS), torch.zeros(48 - DISTANCE, BUCKETS)
         for row, i in enumerate(range(DISTANCE, 48)):
             for j in range(i - DISTANCE + 1):
-                mass[row, labels[j]] += seen[layer][head, i, j]
-                keys[row, labels[j]] += 1
-        mass, keys = mass / mass.sum(1, keepdim=True), keys / keys.sum(1, keepdim=True)
-        queries = vectors[layer][0][head, DISTANCE:]
-        chosen = state.router("gwr_linear", layer, 4).scores(vectors[layer][0])[head, DISTANCE:].topk(2).indices
-        at = curves.heads.index((layer, head))
-        cell = Cell(DISTANCE, 0)
-        found = at_budget(curves.recall[cell]["gwr_linear"][0, at], curves.points, 2)
-        assert found == pytest.approx(bucket_recall(mass, chosen), abs=1e-4) and len(queries) == 40
-        share = at_budget(curves.selectivity[cell]["gwr_linear"][0, at], curves.points, 2)
-        assert share == pytest.approx(bucket_recall(keys, chosen), abs=1e-4)
+                mass[row, labels[j]] += attention[layer][head, i, j]
+                counts[row, labels[j]] += 1
+        chosen = state.router("gwr_linear", layer, 4).scores(queries)[head, DISTANCE:].topk(2).indices
+        place = curves.heads.index((layer, head))
+        for streamed, amounts in ((curves.recall, mass), (curves.selectivity, counts)):
+            wanted = bucket_recall(amounts / amounts.sum(1, keepdim=True), chosen)
+            assert at_budget(streamed[cell]["gwr_linear"][0, place], curves.points, 2) == pytest.approx(
+                wanted, abs=1e-4
+            )
 
 
 def test_a_slider_reads_the_stored_curves(ask, stored):
-    found = ask(STUDIES["route-at"], visited=1.0, min_distance=DISTANCE).numbers
-    for mine, row in zip(found["means"], stored.numbers["means"], strict=True):
-        assert mine["router"] == row["router"] and mine["recall"] == pytest.approx(row["recall"], abs=1e-3)
-    between = ask(STUDIES["route-at"], visited=1.5, min_distance=DISTANCE)
-    two = ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE).numbers["means"][6]["recall"]
-    one, half = found["means"][6]["recall"], between.numbers["means"][6]["recall"]
-    assert half == pytest.approx((one + two) / 2) and len(between.tables["rows"]) == 12 * len(ROUTERS)
-    assert found["lines"]["oracle"]["l"] == list(range(1, BUCKETS + 1)) and found["buckets"] == BUCKETS
-    assert (
-        ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE, partition="whitening").numbers["means"][1][
-            "recall"
-        ]
-        > 0
-    )
-    with pytest.raises(BadSetting, match="no curves for d9 s0: choose one of d8 s0"):
-        ask(STUDIES["route-at"], min_distance=9)
-    with pytest.raises(BadSetting, match="between 1 and 6"):
-        ask(STUDIES["route-at"], visited=7, min_distance=DISTANCE)
+    def recalls(visited, **more):
+        return [row["recall"] for row in ask(STUDIES["route-at"], visited=visited, **more).numbers["means"]]
+
+    one, half, two = (recalls(visited, min_distance=DISTANCE) for visited in (1.0, 1.5, 2.0))
+    assert one == pytest.approx([row["recall"] for row in stored[0].numbers["means"]], abs=1e-3)
+    assert half == pytest.approx([(a + b) / 2 for a, b in zip(one, two, strict=True)])
+    assert recalls(2.0, min_distance=DISTANCE, partition="whitening")[1] > 0
+    for wrong, said in (({"min_distance": 9}, "no curves for d9 s0: choose one of d8 s0"), ({"visited": 7}, "1 and 6")):
+        with pytest.raises(BadSetting, match=said):
+            ask(STUDIES["route-at"], **wrong)
+    result = ask(STUDIES["route-at"])
+    numbers = result.numbers
+    assert len(result.tables["rows"]) == 12 * len(ROUTERS) and numbers["buckets"] == BUCKETS
+    shown = [numbers[name] for name in ("min_distance", "sinks", "partition", "l")]
+    assert shown == [DISTANCE, 0, "raw keys", 1.0] and numbers["lines"]["oracle"]["l"] == list(range(1, BUCKETS + 1))
+    budgets = stored[0].numbers["budgets"]
+    assert budgets == sorted({row["l"] for row in numbers["curve"]}) == sorted({r["l"] for r in numbers["closures"]})
+    assert {row["router"] for row in numbers["timings"]} == {*ROUTERS, "buckets"} and numbers["paper"]
+    assert {row["side"] for row in numbers["balance"]} == {"calibration", "test"} and numbers["notes"]
 
 
-def test_a_readers_text_is_the_test(ask, stored, context, monkeypatch):
-    key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    first = ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE, text=key).numbers
-    assert first["documents"] > 1 and first["protocol"]["unit"] == "windows"
-    monkeypatch.setattr("analysis.studies.routing.live.score_routers", None)
-    again = ask(STUDIES["route-at"], visited=3.0, min_distance=DISTANCE, text=key).numbers
-    assert again["means"][6]["recall"] > first["means"][6]["recall"], "and another budget needs no pass"
-    short = context.add_text("short", "the cat")
-    with pytest.raises(BadText, match="short has . tokens .* must be at least 9 tokens long"):
-        ask(STUDIES["route-at"], min_distance=DISTANCE, text=short)
-    with pytest.raises(BadSetting, match="tested in buckets of raw keys"):
-        ask(STUDIES["route-at"], min_distance=DISTANCE, partition="whitening", text=key)
-
-
-def test_routers_are_tried_where_they_were_not_fitted_and_it_is_said(ask, stored, context):
-    key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    far = ask(STUDIES["route-at"], visited=2.0, min_distance=16, sinks=2, text=key).numbers
+def test_a_readers_text_is_the_test(ask, context, own_text, monkeypatch):
+    far = ask(STUDIES["route-at"], visited=2.0, min_distance=16, sinks=2, text=own_text).numbers
     assert any("fitted for keys at least 8 back, the first 0 left out" in note for note in far["notes"])
-    assert "fitted" not in " ".join(ask(STUDIES["route-at"], min_distance=DISTANCE, sinks=0, text=key).numbers["notes"])
     means = {row["router"]: row["recall"] for row in far["means"]}
     assert max(means.values()) == means["oracle"] and {row["side"] for row in far["balance"]} == {"test"}
-    assert any(
-        "are tried here at 16" in note
-        for note in ask(STUDIES["route-visit"], text=key, min_distance=16).numbers["notes"]
+    visit = ask(STUDIES["route-visit"], text=own_text, min_distance=16).numbers
+    assert any("are tried here at 16" in note for note in visit["notes"])
+    first = ask(STUDIES["route-at"], visited=2.0, min_distance=DISTANCE, text=own_text).numbers
+    assert (
+        first["documents"] > 1 and first["protocol"]["unit"] == "windows" and "fitted" not in " ".join(first["notes"])
     )
-    with pytest.raises(BadText, match="must be at least 61 tokens long"):
-        ask(STUDIES["route-at"], min_distance=60, text=context.add_text("short", "the cat sat on the mat"))
+    monkeypatch.setattr("analysis.studies.routing.live.score_routers", None)
+    again = ask(STUDIES["route-at"], visited=3.0, min_distance=DISTANCE, text=own_text).numbers
+    assert again["means"][6]["recall"] > first["means"][6]["recall"], "and another budget needs no pass"
+    with pytest.raises(BadText, match="short has . tokens .* must be at least 9 tokens long"):
+        ask(STUDIES["route-at"], min_distance=DISTANCE, text=context.add_text("short", "the cat"))
+    with pytest.raises(BadSetting, match="tested in buckets of raw keys"):
+        ask(STUDIES["route-at"], min_distance=DISTANCE, partition="whitening", text=own_text)
 
 
-def test_what_a_page_needs_comes_with_every_budget(ask, stored):
-    found = ask(STUDIES["route-at"]).numbers
-    assert (found["min_distance"], found["sinks"], found["partition"], found["l"]) == (DISTANCE, 0, "raw keys", 1.0)
-    budgets = sorted({row["l"] for row in found["curve"]})
-    assert budgets == stored.numbers["budgets"] == sorted({row["l"] for row in found["closures"]})
-    for row in found["closures"]:
-        assert row["router"] != "kmeans" or row["mean_of_ratios"] in (0.0, None)
-        assert row["router"] != "mlp" or row["ratio_of_means"] in (1.0, None)
-    assert {row["router"] for row in found["timings"]} == {*ROUTERS, "buckets"}
-    assert {row["side"] for row in found["balance"]} == {"calibration", "test"} and found["notes"] and found["paper"]
-
-
-def test_a_step_of_generation_is_timed_against_dense(ask, stored, context):
-    key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
-    numbers = ask(STUDIES["route-time"], text=key, visited=3, length=40, new_tokens=3, repeats=1).numbers
+def test_a_step_of_generation_is_timed_against_dense(ask, own_text):
+    numbers = ask(route_time, text=own_text, visited=3, length=40, new_tokens=3, repeats=1).numbers
     assert [row["side"] for row in numbers["rows"]] == ["dense", "bucket routing"] and numbers["length"] == 40
     assert all(row["ms_per_token"] > 0 for row in numbers["rows"]) and numbers["step_parts"]["router"] > 0
     assert "gathered buckets" in numbers["rows"][1]["kernel"] and "3 of 6 buckets" in numbers["sentence"]
-    with pytest.raises(BadSetting, match="7 buckets were to be visited: choose 1 to 6"):
-        ask(STUDIES["route-time"], text=key, visited=7)
-    with pytest.raises(BadSetting, match="The length of the prompt is 64"):
-        ask(STUDIES["route-time"], text=key, length=64)
+    for wrong, said in (({"visited": 7}, "7 buckets were to be visited"), ({"length": 64}, "prompt is 64")):
+        with pytest.raises(BadSetting, match=said):
+            ask(route_time, text=own_text, **wrong)
 
 
-def test_the_buckets_of_one_query(ask, stored, context):
+def test_the_buckets_of_one_query(ask, context):
     key = context.add_text("mine", "the cat sat on the mat and the cat saw a dog " * 5)
     result = ask(STUDIES["route-visit"], text=key, position=45, layer=1, head=2, visited=2, min_distance=DISTANCE)
     tokens, buckets, numbers = result.tables["tokens"], result.tables["buckets"], result.numbers
@@ -172,13 +122,13 @@ def test_the_buckets_of_one_query(ask, stored, context):
     assert (tokens["bucket"][46:] == -1).all() and tokens["far"].sum() == 46 - DISTANCE
     assert buckets["rank"].tolist() == list(range(BUCKETS)) and buckets["visited"].sum() == 2
     assert buckets["keys"].sum() == 46 - DISTANCE and buckets["mass"].sum() == pytest.approx(1, abs=1e-5)
-    mine = tokens[tokens["far"]]
-    share = mine[mine["visited"]]["attention"].sum() / mine["attention"].sum()
+    far = tokens[tokens["far"]]
+    share = far[far["visited"]]["attention"].sum() / far["attention"].sum()
     assert numbers["recall"] == pytest.approx(share, abs=1e-4) and numbers["recall"] <= numbers["best"] + 1e-6
     assert set(tokens[tokens["visited"]]["bucket"]) <= set(buckets[buckets["visited"]]["bucket"])
     for router in ("oracle", "recency", "random", "mlp", "static_prior"):
-        found = ask(STUDIES["route-visit"], text=key, position=45, router=router, min_distance=DISTANCE).numbers
-        assert router != "oracle" or found["recall"] == pytest.approx(found["best"])
+        numbers = ask(STUDIES["route-visit"], text=key, position=45, router=router, min_distance=DISTANCE).numbers
+        assert router != "oracle" or numbers["recall"] == pytest.approx(numbers["best"])
     for wrong, error, said in (
         ({"position": 4}, BadText, "must be at least 9 tokens long"),
         ({"layer": 3}, BadSetting, "Layers run from 0 to 2"),
@@ -189,34 +139,29 @@ def test_the_buckets_of_one_query(ask, stored, context):
             ask(STUDIES["route-visit"], text=key, min_distance=DISTANCE, **wrong)
 
 
-def test_no_curves_and_no_routers(home, tmp_path):
-    context = Context(state=tmp_path, browser=False)
-    with pytest.raises(NotFitted, match="no stored routing curves"):
-        STUDIES["route-at"](model=str(home / "tiny"), context=context)
-
-
-def test_the_method_finds_its_routers_or_makes_some(home, tmp_path, context, stored):
-    (one,) = candidates(context, context.model(str(home / "tiny")), [{"name": "bucket_routing"}])
-    assert one.method.fitted.settings.name == "c6-d8-s0" and one.settings["window"] == DISTANCE
+def test_the_method_finds_its_routers_or_makes_some(home, tmp_path, context):
+    (near,) = candidates(context, context.model(str(home / "tiny")), [{"name": "bucket_routing"}])
+    assert near.method.fitted.settings.name == "c6-d8-s0" and near.settings["window"] == DISTANCE
     fresh = Context(state=tmp_path, browser=False)
+    with pytest.raises(NotFitted, match="no stored routing curves"):
+        STUDIES["route-at"](model=str(home / "tiny"), context=fresh)
     model = fresh.model(str(home / "tiny"))
-    (two,) = candidates(fresh, model, [{"name": "bucket_routing", "settings": {"visited": 2}}])
-    assert two.method.fitted.about["revision"] == model.revision and "visited 2" in two.label
+    (fitted,) = candidates(fresh, model, [{"name": "bucket_routing", "settings": {"visited": 2}}])
+    settings = fitted.method.fitted.settings
+    assert fitted.method.fitted.about["revision"] == model.revision and "visited 2" in fitted.label
     path = next((tmp_path / "routing").glob("*.safetensors"))
-    assert RoutingState.load(path).settings == two.method.fitted.settings
-    assert "mlp" not in two.method.fitted.kinds and fit_on_samples(fresh, model).settings == two.method.fitted.settings
+    assert RoutingState.load(path).settings == settings and "mlp" not in fitted.method.fitted.kinds
+    assert fit_on_samples(fresh, model).settings == settings
 
 
-def test_from_the_command_line(home, stored, capsys):
+def test_from_the_command_line(home, capsys):
     files = sorted(str(path) for path in (home / "corpus").rglob("*.txt"))
     place = ["--model", str(home / "tiny"), "--state", str(home / "state")]
     sizes = ["--min-distance", "8", "--buckets", "6", "--prompts", "3", "--no-mlp", "--heads", "0:0", "--json"]
     assert main(["route", *files, *place, *sizes]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert list(told["rows"][0])[:6] == ["layer", "head", "router", "l", "recall", "selectivity"] and told["protocol"]
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"][0]
+    assert list(row)[:6] == ["layer", "head", "router", "l", "recall", "selectivity"]
     assert main(["route-at", *place, "--visited", "1.5", "--min-distance", "8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["l"] == 1.5
     assert main(["route-visit", "story", *place, "--min-distance", "8", "--position", "30"]) == 0
     assert "sends" in capsys.readouterr().out
-    assert main(["route", *files, *place, *sizes, "--heads", "7:7"]) == 2
-    assert "Layers run from 0 to 2" in capsys.readouterr().err
