@@ -51,13 +51,13 @@ def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:
     return words
 
 
-def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> tuple[list[str], str]:
+def categories(text: str, starts: Offsets, ends: Offsets) -> tuple[list[str], str]:
     """Category of each token, and one phrase that says what decided it.
 
-    A token that continues a word is a "word piece". language: "auto", "english", "python" or "other", of which there
-    are no word lists: every word counts as a content word.
+    A token that continues a word is a "word piece". In languages other than English and Python every word counts as a
+    content word.
     """
-    by_word, source = word_categories(text, language)
+    by_word, source = word_categories(text)
     labels = []
     for a, b, span in _spans(text, starts, ends):
         visible = text[a:b].lstrip()
@@ -72,20 +72,21 @@ def categories(text: str, starts: Offsets, ends: Offsets, language: str = "auto"
     return labels, source
 
 
-def content_tokens(text: str, starts: Offsets, ends: Offsets, language: str = "auto") -> list[bool]:
+def content_tokens(text: str, starts: Offsets, ends: Offsets) -> list[bool]:
     """Whether each token belongs to a content word (CONTENT_CATEGORIES), all pieces of the word included."""
-    by_word, _ = word_categories(text, language)
+    by_word, _ = word_categories(text)
     return [span is not None and by_word[span] in CONTENT_CATEGORIES for _, _, span in _spans(text, starts, ends)]
 
 
 @lru_cache(maxsize=8)
-def word_categories(text: str, language: str = "auto") -> tuple[dict[Span, str], str]:
+def word_categories(text: str) -> tuple[dict[Span, str], str]:
     """Category of every word by its character span, and what decided it; the last eight texts are remembered."""
     words = _word_spans(text)
-    language = _language(text, words) if language == "auto" else language
-    if language == "python":
+    lines = [line.strip() for line in text.splitlines()[:400] if line.strip()]
+    if sum(CODE_LINE.fullmatch(line) is not None for line in lines) >= max(2, CODE_SHARE * len(lines)):
         return _python(text, words), "Python keywords, and English word lists inside comments and strings"
-    if language == "english":
+    first = words[:4000]
+    if sum(text[a:b].lower() in CATEGORY_OF for a, b in first) >= ENGLISH_SHARE * max(1, len(first)):
         return _english(text, words), "English word lists"
     return {(a, b): _plain(text[a:b]) for a, b in words}, "character classes only: no word lists for this language"
 
@@ -105,16 +106,6 @@ def _spans(text: str, starts: Offsets, ends: Offsets) -> list[tuple[int, int, Sp
         touched = a < b and index < len(words) and words[index][0] < b
         spans.append((a, b, words[index] if touched else None))
     return spans
-
-
-def _language(text: str, words: list[Span]) -> str:
-    lines = [line.strip() for line in text.splitlines()[:400] if line.strip()]
-    code = sum(CODE_LINE.fullmatch(line) is not None for line in lines)
-    if code >= max(2, CODE_SHARE * len(lines)):
-        return "python"
-    words = words[:4000]
-    closed = sum(text[a:b].lower() in CATEGORY_OF for a, b in words)
-    return "english" if closed >= ENGLISH_SHARE * max(1, len(words)) else "other"
 
 
 def _plain(word: str) -> str:

@@ -4,7 +4,7 @@ another base of its rotary positions, or by a method in the place of dense atten
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +66,7 @@ def extend(
         raise BadSetting(
             f"The corpus has {len(ids):,} tokens and two sequences need {2 * plan.length:,}: give more text."
         )
-    tuned = copy_of(model, f"{model.name}, fine-tuned")
+    tuned = replace(copy_of(model), name=f"{model.name}, fine-tuned")
     parameters = dict(tuned.lm.named_parameters())
     optimiser = torch.optim.AdamW(parameters.values(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     recipe = asdict(plan) | {"model": model.revision, "corpus": corpus}

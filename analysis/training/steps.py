@@ -41,11 +41,9 @@ def add_gradients(model: "Model", windows: Iterable[np.ndarray], count: int) -> 
     return total
 
 
-def copy_of(model: "Model", name: str | None = None, trained: bool = True) -> "Model":
-    """The model with weights of its own in float32, all of them to be trained or none."""
-    copied = replace(model, lm=copy.deepcopy(model.lm).float(), name=name or model.name)
-    copied.lm.requires_grad_(trained)
-    return copied
+def copy_of(model: "Model") -> "Model":
+    """The model with weights of its own in float32, all of them to be trained."""
+    return replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True))
 
 
 @contextlib.contextmanager

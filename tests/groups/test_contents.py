@@ -29,8 +29,8 @@ def offsets(text, pieces):
     return starts, ends
 
 
-def labels(text, pieces, language="auto"):
-    return categories(text, *offsets(text, pieces), language)
+def labels(text, pieces):
+    return categories(text, *offsets(text, pieces))
 
 
 def test_words_and_categories_by_hand():
@@ -38,8 +38,8 @@ def test_words_and_categories_by_hand():
     pieces = [piece for piece, _, _ in rows]
     spans = offsets(TEXT, pieces)
     assert word_of_tokens(TEXT, *spans) == [word or piece for piece, word, _ in rows]
-    assert labels(TEXT, pieces, "english") == ([category for _, _, category in rows], "English word lists")
-    content = content_tokens(TEXT, *spans, "english")
+    assert labels(TEXT, pieces) == ([category for _, _, category in rows], "English word lists")
+    content = content_tokens(TEXT, *spans)
     of_content = [piece for piece, wanted in zip(pieces, content, strict=True) if wanted]
     assert of_content == [" old", " man", " Hen", "ry", " sing", " Henry", " saw", "cats"]
     assert sum(len(words.split()) for words in ENGLISH.values()) == len(CATEGORY_OF), "word lists are disjoint"
@@ -48,12 +48,12 @@ def test_words_and_categories_by_hand():
 def test_offsets_without_the_leading_space_and_tokens_without_text():
     starts, ends = offsets("the red fox", ["the", "red", "fox"])
     assert word_of_tokens("the red fox", [*starts, 0], [*ends, 0]) == ["the", "red", "fox", "∅"]
-    assert categories("the red fox", [*starts, 0], [*ends, 0], "english")[0][-1] == "no text"
+    assert categories("the red fox", [*starts, 0], [*ends, 0])[0][-1] == "no text"
 
 
 def test_a_capital_at_the_start_of_a_sentence_is_a_name_only_if_it_is_one_elsewhere():
     text = "Walker came. Dogs barked at Walker. “Rain,” he said. CHAPTER two"
-    kinds, _ = labels(text, ["Walker", "Dogs", "Walker", "Rain", "CHAPTER"], "english")
+    kinds, _ = labels(text, ["Walker", "Dogs", "Walker", "Rain", "CHAPTER"])
     assert [kind == "name" for kind in kinds] == [True, False, True, False, False]
 
 

@@ -21,8 +21,7 @@ from analysis.studies.context import Context
 from analysis.studies.training.finetune_rows import row_of, sentence
 from analysis.studies.training.finetune_ways import READ, READERS
 from analysis.training import run
-from analysis.training.focus import finetune
-from analysis.training.lora import inject, lora_copy, trainable
+from analysis.training.focus import finetune, inject, lora_copy, trainable
 from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.made.tuning import IDS, SECOND, equal_numbers, same, start, state, stop_at

@@ -10,9 +10,8 @@ import pandas as pd
 import torch
 
 from ...groups.controls import random_tokens
-from ...groups.pairs import PAIR_COLUMNS, PairCollector
+from ...groups.pairs import PAIR_COLUMNS, FarShares, PairCollector
 from ...groups.router import FocusRouter
-from ...groups.shares import FarShares
 from ...methods import METHODS
 from ...models import Model
 from ...seam.attention import apply

@@ -8,8 +8,7 @@ from pandas import DataFrame, concat
 
 from ...answer import Answer, doc, record
 from ...commands.groups import Pairs
-from ...groups.pairs import Pair, PairCollector
-from ...groups.shares import ArmShares, DistanceShares
+from ...groups.pairs import ArmShares, DistanceShares, Pair, PairCollector
 from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head

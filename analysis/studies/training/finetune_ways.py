@@ -13,8 +13,7 @@ from ...metrics.quality import token_losses
 from ...models import Model
 from ...seam.attention import apply
 from ...training.extend import Extension, extend
-from ...training.focus import finetune
-from ...training.lora import lora_copy, trainable
+from ...training.focus import finetune, lora_copy, trainable
 from ...training.settings import RouterTraining
 from ..stored.measured import READINGS
 from ..stored.trained import TRAINED, PhaseTrainer, phase_2
