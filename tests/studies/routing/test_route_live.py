@@ -25,7 +25,6 @@ from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import fit_on_samples, state_near
 from analysis.studies.routing.texts import Prompt
-from analysis.studies.speed.method import route_time
 from tests.made.routed import BUCKETS, DISTANCE
 
 pytestmark = pytest.mark.usefixtures("stored")
@@ -105,13 +104,13 @@ def test_a_readers_text_is_the_test(ask, context, own_text, monkeypatch):
 
 
 def test_a_step_of_generation_is_timed_against_dense(ask, own_text):
-    numbers = ask(route_time, text=own_text, visited=3, length=40, new_tokens=3, repeats=1).numbers
+    numbers = ask(STUDIES["route-time"], text=own_text, visited=3, length=40, new_tokens=3, repeats=1).numbers
     assert [row["side"] for row in numbers["rows"]] == ["dense", "bucket routing"] and numbers["length"] == 40
     assert all(row["ms_per_token"] > 0 for row in numbers["rows"]) and numbers["step_parts"]["router"] > 0
     assert "gathered buckets" in numbers["rows"][1]["kernel"] and "3 of 6 buckets" in numbers["sentence"]
     for wrong, said in (({"visited": 7}, "7 buckets were to be visited"), ({"length": 64}, "prompt is 64")):
         with pytest.raises(BadSetting, match=said):
-            ask(route_time, text=own_text, **wrong)
+            ask(STUDIES["route-time"], text=own_text, **wrong)
 
 
 def test_the_buckets_of_one_query(ask, context):
