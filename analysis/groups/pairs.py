@@ -172,11 +172,8 @@ class PairCollector(FarShares):
 
     @torch.no_grad()
     def add(self, layer: int, rows: Tensor, probabilities: Tensor, start: int = 0) -> None:
-        """One block of queries of one window.
-
-        rows int [n]: query positions inside the window, any order; probabilities [H, n, Tk]: attention to the window's
-        keys 0..Tk-1 (0 after the query), H the query heads; start: position of the window in the text.
-        """
+        """One block of queries of the window that begins at token `start`: rows int [n] of positions inside the window,
+        any order; probabilities [H, n, Tk] of attention to the window's keys 0..Tk-1 (0 after the query)."""
         self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
         rows = rows.to(probabilities.device)
         # Keys past the last far one can belong to no far pair, so they are not even looked at.

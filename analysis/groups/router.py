@@ -56,8 +56,7 @@ class RouterSettings:
 class FocusRouter(nn.Module):
     """Router of a model with `layers` layers of width `width`: layers * (width * d_s + groups * d_s) parameters.
 
-    projection [L, width, d_s] ~ N(0, 1/width); centroids [L, K, d_s], scaled so that scores spread by 0.35 for
-    inputs of unit mean square (`scale_to` sets it on real ones); potential [L, K], a buffer, zero until
+    projection [L, width, d_s] ~ N(0, 1/width); centroids [L, K, d_s]; potential [L, K], a buffer, zero until
     `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
     """
 
@@ -136,8 +135,8 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:
-        """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once; the softmax
-        would leave the order as it is. A step of generation consists of small calls: this takes a third of theirs."""
+        """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once."""
+        # A step of generation consists of small calls: this takes a third of theirs. A softmax keeps the order.
         if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
@@ -157,11 +156,8 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def scale_to(self, hidden: Sequence[Tensor], spread: float = SCORE_SPREAD) -> "FocusRouter":
-        """Scale centroids so that scores spread by `spread` around each group's mean on hidden [L][N, width].
-
-        A group's own mean is left out: it is the same for every token and the potential absorbs it. Cosine scores have
-        no scale and stay.
-        """
+        """Scale centroids so that scores spread by `spread` around each group's mean, which the potential absorbs, on
+        hidden [L][N, width]. Cosine scores have no scale and stay."""
         self.check(len(hidden))
         if self.settings.similarity == "dot":
             for layer, sample in enumerate(hidden):
@@ -170,10 +166,8 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def fit_potential(self, hidden: Sequence[Tensor], iterations: int = 50) -> "FocusRouter":
-        """Freeze the balance on pooled calibration tokens, hidden [L][N, width]: one long Sinkhorn run per layer.
-
-        A router without Sinkhorn iterations is not balanced (softmax) and keeps its potential.
-        """
+        """Freeze the balance on pooled calibration tokens, hidden [L][N, width]: one long Sinkhorn run per layer. A
+        router without Sinkhorn iterations is not balanced (softmax) and keeps its potential."""
         self.check(len(hidden))
         if self.iterations:
             for layer, sample in enumerate(hidden):
@@ -206,10 +200,8 @@ class FocusRouter(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path, layers: int | None = None, width: int | None = None) -> "FocusRouter":
-        """Read a stored router; `layers` and `width` are the model's, checked when given.
-
-        Errors: NotFitted when there is none, BadSetting when it is damaged or made for another shape of model.
-        """
+        """Read a stored router; `layers` and `width` are the model's, checked when given. Errors: NotFitted when there
+        is none, BadSetting when it is damaged or made for another shape of model."""
         path = _file(path)
         if not path.is_file():
             raise NotFitted(f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit or train one.")

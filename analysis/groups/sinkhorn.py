@@ -2,8 +2,7 @@
 
 Source: Focus, section 2 and appendix B (temperature 0.1, 10 iterations). N iterations equal one softmax with a bias per
 group, `softmax(scores / temperature + v)`: the bias v is all that a token learns of the text, future included. Frozen
-on calibration text it gives a rule of the same form that reads no future and works for one token. Balanced over the
-tokens so far, anew for each token, it reads no future either, at a cost that grows with the square of the text.
+on calibration text it gives a rule of the same form that reads no future and works for one token.
 """
 
 import math
@@ -46,11 +45,8 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
 def prefix_sinkhorn(
     scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None
 ) -> Tensor:
-    """Balanced assignment without the future: row t is that of `sinkhorn` over the tokens up to t (definitions 2.1).
-
-    The first token gets 1/K everywhere, and the balance settles as the text grows. Every token balances its own prefix
-    from the start, so the work grows with T^2 K N. Shapes, mask and errors as `sinkhorn`.
-    """
+    """Balanced assignment without the future: row t is that of `sinkhorn` over the tokens up to t (definitions 2.1),
+    so the work grows with T^2 K N. Shapes, mask and errors as `sinkhorn`."""
     logits, mask = _logits(scores, temperature, iterations, mask)
     if logits.shape[-2] == 0 or not iterations:
         groups = torch.softmax(logits, -1)

@@ -18,10 +18,8 @@ def buckets_for(tokens: int) -> int:
 
 @torch.no_grad()
 def make_buckets(keys: Tensor, buckets: int, seed: int = 0, iterations: int = 25) -> Tensor:
-    """Centroids [P, C, D], unit rows, of calibration keys [P, m, D], each head by itself; none is empty there.
-
-    At most 256 keys per bucket are used. Errors: BadSetting for fewer keys than buckets.
-    """
+    """Centroids [P, C, D], unit rows, of calibration keys [P, m, D], at most 256 per bucket, each head by itself; none
+    is empty there. Errors: BadSetting for fewer keys than buckets."""
     if not 2 <= buckets <= keys.shape[1]:
         raise BadSetting(
             f"{buckets:,} buckets were asked for and there are {keys.shape[1]:,} calibration keys per head: choose 2 "

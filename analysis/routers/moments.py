@@ -39,11 +39,9 @@ def power(matrix: Tensor, exponent: float) -> Tensor:
 
 
 def gauge(queries: Tensor, keys: Tensor, eps: float = 1e-4) -> tuple[Tensor, Tensor]:
-    """(S, R), float64 [..., D, D]: S is symmetric and positive with S M_q S = M_k, and R its square root.
-
-    M_q and M_k are the second moments of queries [..., n, D] and keys [..., m, D] plus eps I. q R and k R^-T have all
-    products of q and k and equal second moments (GWR, section 3.2).
-    """
+    """(S, R), float64 [..., D, D]: S is symmetric and positive with S M_q S = M_k, and R its square root, so that q R
+    and k R^-T have all products of q and k and equal second moments (GWR, section 3.2). M_q and M_k are the second
+    moments of queries [..., n, D] and keys [..., m, D] plus eps I."""
     return gauge_of(Moments().add(queries).mean(eps), Moments().add(keys).mean(eps))
 
 

@@ -32,16 +32,15 @@ def train_router(
 ) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
     """Train a router on `train_ids` (one long run of tokens), the base model frozen; resumes from `checkpoint`.
 
-    The groups are balanced by Sinkhorn over each window (literal), unless `plan` says otherwise. Inference is hard and
-    causal, so the *hard* loss, with the balance frozen on pooled training windows, is measured every 100 steps on the
-    last `check_windows` windows of the text, which are not trained on; the router of the lowest one is returned.
-    Returns it, the attention inputs it was balanced on (L tensors [N, d]) and one row per step: `step loss`; every 20
-    steps `shares` (the largest group's of each layer, over 4 training windows), `largest_share` (the worst layer's),
-    `stability` (share of these tokens whose best group is the one it was at the last look; groups keep their numbers in
-    a run) and what `also(router, inputs of the 4 windows, router of the start, inputs then)` adds; `hard` where it was
-    measured; the first row holds the look before it as `start`. `watch` is shown the rows so far before every step.
-    When `progress` raises Cancelled, the steps that were done are kept first. Raises BadSetting for a corpus that is
-    too short or a checkpoint of another plan, AnalysisError when the loss is no number; the last checkpoint stays.
+    Inference is hard and causal, so the *hard* loss, with the balance frozen on pooled training windows, is measured
+    every 100 steps on the last `check_windows` windows of the text, which are not trained on; the router of the lowest
+    one is returned. Returns it, the attention inputs it was balanced on (L tensors [N, d]) and one row per step: `step
+    loss`; every 20 steps `shares` (the largest group's of each layer, over 4 training windows), `largest_share` (the
+    worst layer's), `stability` (share of these tokens whose best group is the one it was at the last look) and what
+    `also(router, inputs of the 4 windows, router of the start, inputs then)` adds; `hard` where it was measured; the
+    first row holds the look before it as `start`. `watch` is shown the rows so far before every step. When `progress`
+    raises Cancelled, the steps that were done are kept first. Errors: BadSetting for a corpus that is too short or a
+    checkpoint of another plan, AnalysisError when the loss is no number; the last checkpoint stays.
     """
     with frozen(model.lm):
         return Run(model, None, train_ids, plan, checkpoint, also).train(progress, watch)

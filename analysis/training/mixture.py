@@ -28,10 +28,8 @@ def keep_lines(text: str) -> str:
 
 
 def detokenise(text: str) -> str:
-    """WikiText's word-level text as it was written: no space before punctuation, `@-@` joined, headings `== x ==`.
-
-    `<unk>`, which stands for rare words in this corpus, stays visible: it is part of the published text.
-    """
+    """WikiText's word-level text as it was written: no space before punctuation, `@-@` joined, headings `== x ==`;
+    `<unk>` stays, which is part of the published text."""
     text = re.sub(r" @([-,.])@ ", r"\1", text)
     text = re.sub(r"= (?==)|(?<==) =(?= *$)", "=", text, flags=re.M)
     text = re.sub(r'" ([^"\n]*?) "', r'"\1"', text)
@@ -136,13 +134,10 @@ def build(
     seed: int = 0,
     tokenizer: Path | None = None,
 ) -> dict:
-    """Make (or reuse) `tokenizer.json`, the shards and `mixture.json` in `folder`; returns what mixture.json holds.
-
-    `tokenizer`: a tokenizer.json to keep instead of training one, so that texts keep their tokens.
-
-    Per domain and split: shards (raw little-endian uint16), documents, tokens (with one `<|endoftext|>` before each
-    document) and UTF-8 bytes of the prepared text (without it). Training documents are shuffled with `seed`.
-    """
+    """Make (or reuse) `tokenizer.json`, the shards and `mixture.json` in `folder`; returns what mixture.json holds: per
+    domain and split shards (raw little-endian uint16), documents, tokens (one `<|endoftext|>` before each document)
+    and UTF-8 bytes of the prepared text (without it). Training documents are shuffled with `seed`. `tokenizer`: a
+    tokenizer.json to keep instead of training one, so that texts keep their tokens."""
     described = folder / "mixture.json"
     if described.exists():
         return json.loads(described.read_text())

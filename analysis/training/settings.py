@@ -13,19 +13,15 @@ CONTROLS = ("drawn", "alone")  # phase 2 under a hard mask that no router decide
 
 @dataclass(frozen=True)
 class RouterTraining:
-    """What a training run is; with the corpus and the model it decides every number of the result.
+    """What a training run is; with the corpus and the model it decides every number of the result. Errors: BadSetting.
 
-    Phase 1 trains the router with the base frozen, phase 2 the base as well. `length` tokens make one sequence. `rate`
-    is the projection's peak learning rate (cosine after `warm_up` steps), `centroids_faster` times that the
-    centroids', `base_rate` the base model's. The gate's sharpness rises to `sharpest` times its own over the steps
-    after `sharpen_from` of them. `reading`: through the soft gate, or hard, where the router gets no gradient and only
-    phase 2 has something to learn; `drawn` and `alone` are its controls: groups drawn by chance, and the window and
-    sinks alone. The last ones are what Focus' table 8 tries in place of balance: weights of a balance and an entropy
-    loss, no gradient from the router to its inputs (`detach`), centroids that follow the mean of their tokens with this
-    decay (`ema`), new centroids from k-means every so many steps (`recluster_every`). Errors: BadSetting.
+    Phase 1 trains the router with the base frozen, phase 2 the base as well. `rate` is the projection's peak learning
+    rate (cosine after `warm_up` steps), `centroids_faster` times that the centroids'. The gate's sharpness rises to
+    `sharpest` times its own over the steps after `sharpen_from` of them. `reading`: through the soft gate, or hard,
+    where the router gets no gradient and only phase 2 has something to learn; `drawn` and `alone` are its controls:
+    groups drawn by chance, and the window and sinks alone. Defaults are those of the command, where it has the field.
     """
 
-    # Defaults are those of the command, where it has the field.
     groups: int = TrainRouter.groups
     top: int = TrainRouter.top
     window: int = TrainRouter.window
@@ -52,6 +48,8 @@ class RouterTraining:
     sharpen_from: float = 0.7
     sharpest: float = 3.0
     reading: str = field(TrainRouter.reading, "", options=("soft", "straight_through", "hard", *CONTROLS))
+    # What Focus' table 8 tries in place of balance: losses, no gradient from the router to its inputs, centroids that
+    # follow the mean of their tokens with this decay, new centroids from k-means every so many steps.
     balance_weight: float = 0.0
     entropy_weight: float = 0.0
     detach: bool = False

@@ -1,7 +1,6 @@
 """What a pretrained model is measured by: bits per byte, and what it gains from context."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,11 +10,8 @@ from ..errors import BadText
 from ..metrics.intervals import BLOCKS, interval
 from ..models.arithmetic import quick
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
-
-def token_losses(model: "PreTrainedModel", ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
+def token_losses(model: torch.nn.Module, ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
     """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32; `products` as in `quick`."""
     with quick(ids.device, products):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
@@ -30,9 +26,7 @@ def bits_per_byte(nats_per_token: float, tokens: int, size: int) -> float:
 
 
 @torch.no_grad()
-def evaluate(
-    model: "PreTrainedModel", tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4
-) -> float:
+def evaluate(model: torch.nn.Module, tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4) -> float:
     """Mean nats per token over non-overlapping windows of `length` tokens (the first of each is not predicted).
 
     `limit` windows, evenly spaced, instead of all of them. A text shorter than a window is one shorter window.
@@ -49,7 +43,7 @@ def evaluate(
 
 
 def bits_by_domain(
-    model: "PreTrainedModel", valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4
+    model: torch.nn.Module, valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4
 ) -> dict[str, float]:
     """Bits per byte of each domain's valid tokens {name: uint16[T]}; `about` is what `mixture.build` returned."""
     bits = {}
@@ -62,7 +56,7 @@ def bits_by_domain(
 
 @torch.no_grad()
 def context_gain(
-    model: "PreTrainedModel",
+    model: torch.nn.Module,
     tokens: np.ndarray,
     context: int = 2048,
     short: int = 128,

@@ -64,10 +64,7 @@ class RouterComparison(Answer):
 
 def compare(request: Compare, *, context: Context) -> RouterComparison:
     """How far two routers put the same tokens of a text together, layer by layer, by the best causal group of each.
-
-    `other_model`: the model `other` belongs to when it is not `model`, such as the one before fine-tuning; both must
-    cut the text into the same tokens. Errors: BadSetting.
-    """
+    `other_model`, such as the one before fine-tuning, must cut the text into the same tokens. Errors: BadSetting."""
     check_seed(request.seed)
     second_model = request.other_model or request.model
     reading, labels, K = _labels(context, request, request.model, request.router)
@@ -89,9 +86,7 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
             f"{request.model} and {second_model[:80]} cut this text into different tokens or differ in layers "
             f"({len(labels)} and {len(other_labels)}): compare models with one tokenizer and equal depths."
         )
-    layers: list[LayerAgreement] = []
-    matching: list[GroupMatch] = []
-    confusion: list[Confusion] = []
+    layers, matching, confusion = [], [], []
     for layer, (first, second) in enumerate(zip(labels, other_labels, strict=True)):
         agreement, matched, table = matched_table(first, second, K, K_other)
         drawn = chance(first, second, max(K, K_other), request.seed)
@@ -104,8 +99,7 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
             tokens = int(table[group].sum())
             shared = 0 if partner is None else int(table[group, partner])
             matching.append(GroupMatch(layer, group, partner, tokens, shared / tokens if tokens else None))
-            for place, column in enumerate(order):
-                confusion.append(Confusion(layer, group, place, column, int(table[group, column])))
+            confusion += [Confusion(layer, group, place, at, int(table[group, at])) for place, at in enumerate(order)]
     agreements = [row.agreement for row in layers]
     mean, by_chance = float(np.mean(agreements)), float(np.mean([row.chance for row in layers]))
     names = f"{request.router} and {request.other}"

@@ -139,10 +139,7 @@ class RoutedText:
 
 
 def groups(request: Groups, *, context: Context) -> TextGroups:
-    """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale.
-
-    `shuffled`: whether the text is read once more with its tokens shuffled, as one of the controls.
-    """
+    """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale."""
     lm = context.model(request.model)
     text = RoutedText(context, lm, request)
     K, soft = text.router.K, text.soft[ROUTER]

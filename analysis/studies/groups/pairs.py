@@ -49,12 +49,7 @@ class FarPairs(Answer):
 
 
 def pairs(request: Pairs, *, context: Context) -> FarPairs:
-    """The strongest far pairs of one group (Focus, section 5), and three null controls beside them.
-
-    `min_distance` tokens lie at least between query and key; `content` lists pairs of content words only; `layer`,
-    `group`, `head` narrow the list. `shuffled`: whether the text is read once more with its tokens shuffled, as one of
-    the controls.
-    """
+    """The strongest far pairs of one group (Focus, section 5), and three null controls beside them."""
     check_seed(request.seed)
     lm, min_distance = context.model(request.model), request.min_distance
     check_range("The smallest distance", min_distance, 1, lm.max_positions - 1)

@@ -141,10 +141,7 @@ class FittedRouter(Answer):
 
 def fit_router(request: FitRouter, *, context: Context) -> FittedRouter:
     """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
-
-    `measure` compares it with random groups and dense attention by perplexity on the third sample, which the fit never
-    saw: three more passes, so only on request.
-    """
+    `measure`: compare it with random groups and dense attention on the third sample, which the fit never saw."""
     check_seed(request.seed)
     sizes = {"groups": request.groups, "top": request.top, "window": request.window}
     # Refuses a router that cannot be before a model reads anything for it.

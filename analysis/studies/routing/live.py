@@ -30,12 +30,11 @@ from .texts import Prompt, heads_of, too_short
 
 
 def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
-    """Recall of every router at `visited` buckets, any number from 1 to C (default: C / 32), from the stored curves: no
-    pass. Distance and sinks are those of the stored study unless given.
+    """Recall of every router at any number of buckets, from the stored curves: no pass. Distance and sinks are those of
+    the stored study unless given.
 
     With a `text` (hash) its own windows are the test: the first time one dense pass each, with the stored routers of
     this distance and these sinks (or the nearest there are, which is noted), after which any budget is at once.
-    `made`: the date of the stored curves, so that a request names what answered it; nothing else depends on it.
     Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
     """
     check_seed(request.seed)
@@ -125,12 +124,8 @@ def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
 
 @torch.no_grad()
 def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
-    """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
-
-    `position` of the query among the text's tokens (default: a whole word of the first window with the head's
-    strongest far read), in `layer` and `head`. `made` as in `route-at`: it only names what answered.
-    Errors: BadSetting, BadText.
-    """
+    """The buckets that one query of a text visits, with the attention it really has, to paint on the text. The query is
+    by default a whole word of the first window with the head's strongest far read. Errors: BadSetting, BadText."""
     lm = context.model(request.model)
     cell, layer, head = _cell(request.min_distance, request.sinks), request.layer, request.head
     check_head(lm, layer, head)

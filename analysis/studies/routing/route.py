@@ -33,14 +33,10 @@ GRID = (16, 64, 256, 1024)  # minimum distances
 def route(request: Route, *, context: Context) -> Routed:
     """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
 
-    `texts` (hashes) or the folder `corpus`, at least three documents on either side; of each side about `prompts`
-    windows of `length` tokens (default: 2,048 or the model's context). `heads` "all" or "2:0,7:0". A query's mass is
-    that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds up to 1.
-    `buckets` C (default: length / 32). `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and
-    without the first 4 keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their
-    own oracle. `mlp`: train the learned router, and in the first setting its ablations: squared error, and a linear
-    map with its cross-entropy. `visited` l of the tables (default: C / 32). `store`: keep buckets,
-    routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
+    A query's mass is that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds
+    up to 1. `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and without the first 4 keys. `own`:
+    also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train the learned
+    router, and in the first setting its ablations. `store`: keep buckets, routers and curves in the fitted state.
     Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(request.seed)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from ...answer import Answer, doc, record
 from ...commands.training import Pretrain
@@ -83,7 +82,7 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
     return Pretrained(**numbers, path=str(path), protocol=made_with)
 
 
-def measure(model: PreTrainedModel, method: Method | None, valid: dict, about: dict, recipe: Recipe) -> dict:
+def measure(model: torch.nn.Module, method: Method | None, valid: dict, about: dict, recipe: Recipe) -> dict:
     """Bits per byte on each whole valid split and the gain of context on the first domain, with weights as shipped."""
     with torch.no_grad():
         for p in model.parameters():
