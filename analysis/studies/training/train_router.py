@@ -84,10 +84,10 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
     Resumes from its checkpoint when stopped. Asked for in a browser, `corpus` is what `runs.brought` allows and there
-    is no `output`: phase 2 leaves its copy in `models_cache/finetuned`. `phase` 2 starts from the trained router of this
-    name, whose settings count, and trains a copy of the model with it (`reading` soft) or under its mask (hard); the
-    copy goes to `output` (default `finetuned/ROUTER` in the state) as a model folder with the router in its `focus/`,
-    and the numbers are the copy's.
+    is no `output`: phase 2 leaves its copy in `models_cache/finetuned`. `phase` 2 starts from the trained router of
+    this name, whose settings count, and trains a copy of the model with it (`reading` soft) or under its mask (hard);
+    the copy goes to `output` (default `finetuned/ROUTER` in the state) as a model folder with the router in its
+    `focus/`, and the numbers are the copy's.
     """
     check_seed(request.seed)
     settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)
