@@ -10,6 +10,13 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.gates import gate_logits, group_affinity, straight_through, top_groups
 from analysis.groups.sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
+# exp(S) = [[3, 1], [1, 1]].
+BY_HAND = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
+
+
+def random(*shape, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
 
 def plain(scores, temperature, iterations):
     """The paper's two steps as printed, in float64."""
@@ -21,75 +28,75 @@ def plain(scores, temperature, iterations):
 
 
 def test_two_by_two_by_hand():
-    # exp(S / 1) = [[3, 1], [1, 1]]; columns sum to 4 and 2: [[.75, .5], [.25, .5]]; rows sum to 1.25 and .75.
-    scores = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
-    expected = torch.tensor([[0.6, 0.4], [1 / 3, 2 / 3]])
-    assert torch.allclose(sinkhorn(scores, temperature=1.0, iterations=1), expected, atol=1e-6)
+    # Columns sum to 4 and 2: [[.75, .5], [.25, .5]]; then rows to 1.25 and .75.
+    once = torch.tensor([[0.6, 0.4], [1 / 3, 2 / 3]])
+    assert torch.allclose(sinkhorn(BY_HAND, temperature=1.0, iterations=1), once, atol=1e-6)
     # Converged: a doubly stochastic [[p, 1-p], [1-p, p]] keeps the start's cross ratio 3: p / (1-p) = sqrt 3.
     p = math.sqrt(3) / (1 + math.sqrt(3))
     balanced = torch.tensor([[p, 1 - p], [1 - p, p]])
-    assert torch.allclose(sinkhorn(scores, temperature=1.0, iterations=60), balanced, atol=1e-6)
+    assert torch.allclose(sinkhorn(BY_HAND, temperature=1.0, iterations=60), balanced, atol=1e-6)
+    # Prefixes: the first token alone is 1/2, 1/2; the second's own row is that of both.
+    prefix = torch.tensor([[0.5, 0.5], [1 / 3, 2 / 3]])
+    assert torch.allclose(prefix_sinkhorn(BY_HAND, temperature=1.0, iterations=1), prefix, atol=1e-6)
+    token = torch.tensor([[2.0, 0.0, -1.0, 0.5]])
+    assert torch.allclose(sinkhorn(token), torch.full((1, 4), 0.25)), "one token is uniform in the literal form"
+    assert float(assign(token, 0.1, torch.zeros(4)).max()) > 0.99, "and not in the causal one"
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
 def test_equals_the_printed_steps_and_rows_sum_to_one(batch, tokens, groups, iterations, seed):
-    scores = torch.randn(batch, tokens, groups, generator=torch.Generator().manual_seed(seed)) * 0.4
-    found = sinkhorn(scores, 0.1, iterations)
-    assert found.dtype == torch.float32 and found.shape == scores.shape
-    assert torch.allclose(found.double(), plain(scores, 0.1, iterations), atol=2e-6)
-    assert torch.allclose(found.sum(-1), torch.ones(batch, tokens), atol=1e-6)
+    scores = random(batch, tokens, groups, seed=seed) * 0.4
+    assignment = sinkhorn(scores, 0.1, iterations)
+    assert assignment.dtype == torch.float32 and assignment.shape == scores.shape
+    assert torch.allclose(assignment.double(), plain(scores, 0.1, iterations), atol=2e-6)
+    assert torch.allclose(assignment.sum(-1), torch.ones(batch, tokens), atol=1e-6)
 
 
 def test_balances_the_groups_and_stands_scores_that_overflow_exp():
-    scores = torch.randn(400, 8, generator=torch.Generator().manual_seed(0)) * 0.4 + torch.tensor([60.0] + [0.0] * 7)
+    scores = random(400, 8, seed=0) * 0.4 + torch.tensor([60.0] + [0.0] * 7)
     share = sinkhorn(scores.half(), 0.1, 50).mean(0)
     assert torch.allclose(share, torch.full((8,), 1 / 8), atol=2e-3)
 
 
 @pytest.mark.parametrize("iterations", [1, 10, 50])
 def test_rank_one_identity(iterations):
-    scores = torch.randn(300, 8, generator=torch.Generator().manual_seed(1)) * 0.35
+    scores = random(300, 8, seed=1) * 0.35
     potential = frozen_potential(scores, 0.1, iterations)
     assert abs(float(potential.mean())) < 1e-6
     assert (sinkhorn(scores, 0.1, iterations) - assign(scores, 0.1, potential)).abs().max() < 1e-6
 
 
-def test_potential_of_a_pool_is_that_of_its_blocks(monkeypatch):
-    scores = torch.randn(4, 50, 5, generator=torch.Generator().manual_seed(2))
-    whole = frozen_potential(scores)
-    monkeypatch.setattr("analysis.groups.sinkhorn.CHUNK", 30)
-    assert torch.allclose(frozen_potential(scores), whole, atol=1e-6)
-
-
-def test_the_potential_of_scores_too_wide_for_products_is_that_of_logarithms():
+def test_the_potential_is_that_of_its_blocks_and_of_logarithms(monkeypatch):
     """Scores of up to 60 at temperature 0.1 spread by 600, where e^-600 squared is 0."""
-    scores = torch.randn(200, 4, generator=torch.Generator().manual_seed(4))
+    scores = random(4, 50, 4, seed=2)
     for wide in (scores, scores * 10):
-        logits = (wide / 0.1).double()
-        potential = -torch.logsumexp(logits, 0)
+        logits = (wide / 0.1).double().flatten(0, 1)
+        exact = -torch.logsumexp(logits, 0)
         for _ in range(19):
-            potential = potential - torch.logsumexp(torch.log_softmax(logits + potential, -1), 0)
-        assert torch.allclose(frozen_potential(wide, 0.1, 20).double(), potential - potential.mean(), atol=1e-4)
+            exact = exact - torch.logsumexp(torch.log_softmax(logits + exact, -1), 0)
+        for chunk in (1 << 18, 30):
+            monkeypatch.setattr("analysis.groups.sinkhorn.CHUNK", chunk)
+            assert torch.allclose(frozen_potential(wide, 0.1, 20).double(), exact - exact.mean(), atol=1e-4)
 
 
 def test_masked_tokens_are_left_out_and_come_back_as_zeros():
-    scores = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(3))
+    scores = random(2, 9, 4, seed=3)
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, :4] = False
     hostile = scores.clone()
     hostile[0, :4] = float("nan")
-    found = sinkhorn(hostile, mask=mask)
-    assert torch.equal(found[0, :4], torch.zeros(4, 4))
-    assert torch.allclose(found[0, 4:], sinkhorn(scores[0, 4:]), atol=1e-6)
-    assert torch.allclose(found[1], sinkhorn(scores[1]), atol=1e-6)
+    groups = sinkhorn(hostile, mask=mask)
+    assert torch.equal(groups[0, :4], torch.zeros(4, 4))
+    assert torch.allclose(groups[0, 4:], sinkhorn(scores[0, 4:]), atol=1e-6)
+    assert torch.allclose(groups[1], sinkhorn(scores[1]), atol=1e-6)
     assert torch.equal(sinkhorn(scores, mask=mask.long() * 0), torch.zeros(2, 9, 4))
 
 
 def test_gradient_is_finite_with_a_mask_and_agrees_with_numbers():
     scores = torch.randn(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4), requires_grad=True)
     mask = torch.tensor([[True] * 5, [False] * 5])
-    weights = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(5))
+    weights = random(2, 5, 3, seed=5)
     (sinkhorn(scores, 0.5, 4, mask) * weights).sum().backward()
     assert bool(scores.grad.isfinite().all()) and float(scores.grad[1].abs().max()) == 0
     step = torch.zeros_like(scores)
@@ -99,14 +106,8 @@ def test_gradient_is_finite_with_a_mask_and_agrees_with_numbers():
     assert float(scores.grad[0, 2, 1]) == pytest.approx(float(both[0] - both[1]) / 2e-4, rel=1e-4)
 
 
-def test_one_token_is_uniform_in_the_literal_form_but_not_in_the_causal_one():
-    token = torch.tensor([[2.0, 0.0, -1.0, 0.5]])
-    assert torch.allclose(sinkhorn(token), torch.full((1, 4), 0.25))
-    assert float(assign(token, 0.1, torch.zeros(4)).max()) > 0.99
-
-
 def test_the_literal_form_leaks_the_future_and_the_causal_one_never():
-    scores = torch.randn(64, 8, generator=torch.Generator().manual_seed(6)) * 0.35
+    scores = random(64, 8, seed=6) * 0.35
     changed = scores.clone()
     changed[40:] += torch.tensor([1.0, -1.0] * 4)
     early = [sinkhorn(s)[:40].argmax(-1) for s in (scores, changed)]
@@ -115,41 +116,34 @@ def test_the_literal_form_leaks_the_future_and_the_causal_one_never():
     assert torch.equal(assign(scores, 0.1, potential)[:40], assign(changed, 0.1, potential)[:40])
 
 
-def test_a_prefix_is_balanced_by_hand():
-    # The first token alone is 1/2, 1/2. Then exp(S) = [[3, 1], [1, 1]] as above, of which its own row is [1/3, 2/3].
-    scores = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
-    expected = torch.tensor([[0.5, 0.5], [1 / 3, 2 / 3]])
-    assert torch.allclose(prefix_sinkhorn(scores, temperature=1.0, iterations=1), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize(("spread", "entries"), [(0.35, 1), (0.35, 300), (0.35, 1 << 22), (20.0, 1 << 22)])
 def test_every_prefix_is_balanced_by_itself_and_reads_no_future(spread, entries, monkeypatch):
     monkeypatch.setattr("analysis.groups.sinkhorn.ENTRIES", entries)
-    scores = torch.randn(2, 33, 4, generator=torch.Generator().manual_seed(7)) * spread
-    found = prefix_sinkhorn(scores)
+    scores = random(2, 33, 4, seed=7) * spread
+    groups = prefix_sinkhorn(scores)
     for end in range(33):
-        assert torch.allclose(found[:, end], sinkhorn(scores[:, : end + 1])[:, end], atol=1e-6)
+        assert torch.allclose(groups[:, end], sinkhorn(scores[:, : end + 1])[:, end], atol=1e-6)
     changed = scores.clone()
     changed[:, 20:] += torch.tensor([1.0, -1.0, 1.0, -1.0])
-    assert torch.allclose(prefix_sinkhorn(changed)[:, :20], found[:, :20], atol=1e-6)
-    assert torch.allclose(found[:, -1], sinkhorn(scores)[:, -1], atol=1e-6), "the last one sees the whole text"
+    assert torch.allclose(prefix_sinkhorn(changed)[:, :20], groups[:, :20], atol=1e-6)
     mask = torch.arange(33) >= torch.tensor([[5], [0]])
     padded = prefix_sinkhorn(scores, mask=mask)
-    assert torch.equal(padded[0, :5], torch.zeros(5, 4)) and torch.allclose(padded[1], found[1], atol=1e-6)
+    assert torch.equal(padded[0, :5], torch.zeros(5, 4)) and torch.allclose(padded[1], groups[1], atol=1e-6)
     assert torch.allclose(padded[0, 5:], prefix_sinkhorn(scores[0, 5:]), atol=1e-6)
     assert prefix_sinkhorn(scores[:, :0]).shape == (2, 0, 4)
     assert torch.equal(prefix_sinkhorn(scores, iterations=0), sinkhorn(scores, iterations=0))
 
 
 def test_a_prefix_is_balanced_however_far_apart_its_scores_are_and_passes_gradients_on():
-    scores = (torch.randn(9, 4, generator=torch.Generator().manual_seed(7)) * 1e4).requires_grad_()
-    groups = prefix_sinkhorn(scores)
+    scores = random(9, 4, seed=7)
+    groups = prefix_sinkhorn(scores * 1e4)
     assert torch.isfinite(groups).all() and torch.allclose(groups.sum(-1), torch.ones(9))
-    mild = (scores.detach() / 1e5).requires_grad_()
-    prefix_sinkhorn(mild, mask=torch.arange(9) > 1)[-1, 0].backward()
-    again = (scores.detach() / 1e5).requires_grad_()
-    sinkhorn(again, mask=torch.arange(9) > 1)[-1, 0].backward()
-    assert torch.allclose(mild.grad, again.grad, atol=1e-6) and mild.grad.abs().max() > 1e-3
+    gradients = []
+    for balance in (prefix_sinkhorn, sinkhorn):
+        mild = (scores * 0.1).requires_grad_()
+        balance(mild, mask=torch.arange(9) > 1)[-1, 0].backward()
+        gradients.append(mild.grad)
+    assert torch.allclose(*gradients, atol=1e-6) and gradients[0].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -176,17 +170,21 @@ def test_no_token_gives_no_row_and_no_iteration_only_normalises_rows():
     assert torch.allclose(sinkhorn(scores, 0.5, 0), torch.softmax(scores / 0.5, -1))
 
 
-def test_gates_by_hand():
-    score, one, half = torch.tensor(-2.0), torch.tensor(1.0), torch.tensor(0.25)
-    assert float(gate_logits(score, torch.tensor(0.0), "literal", 20.0)) == -1.0  # half, never 0
-    assert float(gate_logits(score, one, "literal", 20.0)) == pytest.approx(-2.0)
-    assert float(gate_logits(score, half, "centred", 20.0, 0.25)) == -1.0
-    assert float(gate_logits(score, torch.tensor(0.0), "centred", 20.0, 0.25)) == pytest.approx(-2 / (1 + math.exp(5)))
-    assert float(gate_logits(score, half, "log", 20.0, 0.25)) == pytest.approx(-2 + math.log(0.5))
-    assert float(gate_logits(score, torch.tensor(0.0), "log", 20.0, 0.25)) == pytest.approx(
-        -2 - math.log(1 + math.exp(5))
-    )
-    assert float(gate_logits(score, torch.tensor(0.0), "log", 1e4, 0.25)) < -2000  # the hard mask in the limit
+@pytest.mark.parametrize(
+    ("form", "affinity", "gated"),
+    [
+        ("literal", 0.0, -1.0),  # half, never 0
+        ("literal", 1.0, -2.0),
+        ("centred", 0.25, -1.0),
+        ("centred", 0.0, -2 / (1 + math.exp(5))),
+        ("log", 0.25, -2 + math.log(0.5)),
+        ("log", 0.0, -2 - math.log(1 + math.exp(5))),
+    ],
+)
+def test_gates_by_hand(form, affinity, gated):
+    score, affinity = torch.tensor(-2.0), torch.tensor(affinity)
+    assert float(gate_logits(score, affinity, form, 20.0, 0.25)) == pytest.approx(gated)
+    assert float(gate_logits(score, torch.tensor(0.0), "log", 1e4, 0.25)) < -2000, "the hard mask in the limit"
 
 
 def test_affinity_membership_and_straight_through():
