@@ -97,9 +97,9 @@ class FitRouter(OfModel):
     version = 2
     changes = True
 
-    groups: int = field(8, "number of groups K")
-    top: int = field(1, "number of groups each token belongs to")
-    window: int = field(128, "number of recent tokens that are always read")
+    groups: int = field(8, "number of groups K", low=1, high=64)
+    top: int = field(1, "number of groups each token belongs to", low=1, high=64)
+    window: int = field(128, "number of recent tokens that are always read", low=1, high=1 << 20)
     seed: int = seed()
     measure: bool = field(
         False, "also measure perplexity on the bundled story: dense attention, this router, random centroids"

@@ -72,8 +72,9 @@ def group_contents(
             continue
         label, purity = label_of(counts[k], total)
         chance = label_of(random.multivariate_hypergeometric(total, size, size=draws), total)[1]  # [draws]
-        around = chance.mean(), *np.quantile(chance, [0.025, 0.975])
-        rows.append(GroupContent(k, size, size / len(group), certain[k] / size, names[label], purity, *around))
+        low, high = np.quantile(chance, [0.025, 0.975])
+        measured = size / len(group), certain[k] / size, names[label], float(purity), chance.mean(), low, high
+        rows.append(GroupContent(k, size, *measured))
     return DataFrame(rows), _words(group, words, sizes, top)
 
 

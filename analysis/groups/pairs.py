@@ -107,7 +107,7 @@ class FarShares:
     def by_distance(self) -> pd.DataFrame:
         """Rows of DistanceShares, over all layers."""
         wide = max((sums.shape[-1] for sums in self.sums.values()), default=0)
-        total = sum(pad(sums, (0, wide - sums.shape[-1])) for sums in self.sums.values())
+        total = sum((pad(sums, (0, wide - sums.shape[-1])) for sums in self.sums.values()), torch.zeros(()))
         edges, rows = self.edges(wide), []
         for a, arm in enumerate(self.arms):
             for b in range(wide):

@@ -210,7 +210,8 @@ class FocusRouter(nn.Module):
             assert stored is not None
             tensors, settings, about = stored
             assert {name: tensor.dim() for name, tensor in tensors.items()} == TENSORS
-            router = cls(*tensors["projection"].shape[:2], settings)
+            depth, of_width, _ = tensors["projection"].shape
+            router = cls(depth, of_width, settings)
             router.load_state_dict(tensors)
         except (AssertionError, RuntimeError):
             raise BadSetting(

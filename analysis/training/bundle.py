@@ -1,6 +1,7 @@
 """A pretrained model as a Hugging Face folder: weights, tokenizer, and the card made from its log and measurements."""
 
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -28,7 +29,7 @@ def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path,
         eos_token=END_OF_TEXT,
         model_max_length=recipe.context,
     ).save_pretrained(out)
-    addon = method and method.addon()
+    addon: Any = method and method.addon()
     if hasattr(addon, "save"):
         addon.save(out / getattr(addon, "place", "focus/pretrained.safetensors"), kind="trained", steps=recipe.steps)
     return (out / "model.safetensors").stat().st_size

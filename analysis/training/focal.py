@@ -102,7 +102,8 @@ def watched(model: "Model", method: FocalLearned, ids: np.ndarray, length: int) 
     plain = method.tau
 
     class Watching(FocalLearned):
-        def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
+        def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor | None) -> Tensor:
+            assert of_tokens is not None, "temperatures are made of tokens"
             dim = query.shape[-1]
             temperatures[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
             return super().scale_queries(layer, query, of_tokens)

@@ -86,7 +86,7 @@ def inject(lm: nn.Module, rank: int, **more: Any) -> None:
         listed = ", ".join(name for wanted in PROJECTIONS for name in wanted)
         raise BadSetting(f"This model's attention has none of the projections {listed}: LoRA cannot be added to it.")
     one_for_all = projections == ("c_attn",)
-    about = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "fan_in_fan_out": one_for_all}
+    about: dict[str, Any] = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "fan_in_fan_out": one_for_all}
     inject_adapter_in_model(LoraConfig(**about, target_modules=list(projections)), lm, **more)
 
 

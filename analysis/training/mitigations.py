@@ -5,6 +5,7 @@ cites for routing collapse; the others are the plainest readings. Shapes: N toke
 """
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
@@ -84,6 +85,7 @@ class Learning(Focus):
     @torch.no_grad()
     def move_centroids(self) -> None:
         """After a step with `ema`: every layer's centroids follow the tokens of the last text."""
+        assert self.router is not None
         for layer, (hidden, groups) in enumerate(self.seen):
             vectors = self.router.project(layer, hidden).flatten(0, -2)
             moved = follow(self.router.centroids[layer], vectors, groups.detach().flatten(0, -2), self.plan.ema)
@@ -97,6 +99,7 @@ class Control(Learning):
     attention). Deterministic: the seed of the plan, the turn and the layer decide."""
 
     def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+        assert self.router is not None
         batch, length = hidden.shape[:2]
         if self.plan.reading == "alone":
             return torch.zeros(batch, length, 1, dtype=torch.bool, device=hidden.device)
@@ -107,6 +110,5 @@ class Control(Learning):
 
 def method_of(plan: RouterTraining, router: FocusRouter) -> Learning:
     """How the attention is read in training: Focus with this router, or the control that the plan names."""
-    if plan.reading in CONTROLS:
-        return Control.build(router, reading="hard", membership="literal", plan=plan)
-    return Learning.build(router, reading=plan.reading, membership="literal", plan=plan)
+    kind, reading = (Control, "hard") if plan.reading in CONTROLS else (Learning, plan.reading)
+    return cast(Learning, kind.build(router, reading=reading, membership="literal", plan=plan))

@@ -20,7 +20,7 @@ class Muon(torch.optim.Muon):
         self.products = quick_type(matrices[0].device)
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """One update of every matrix that has a gradient."""
         for group in self.param_groups:
             shapes = defaultdict(list)

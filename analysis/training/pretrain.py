@@ -173,7 +173,8 @@ def train(
     `evaluate_every` steps on evenly spaced windows of the phase's length. `seconds` leaves pauses out: a step that
     took over five times the usual counts as the usual.
     """
-    model = build_model(recipe, about["vocabulary"]).to(device)
+    model = build_model(recipe, about["vocabulary"])
+    torch.nn.Module.to(model, device)
     method = made_with(recipe, device)
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)

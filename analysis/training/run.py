@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,7 +123,7 @@ class Run:
                 watch(self.log)
                 border(step)
                 try:
-                    loss = self.step(step, lambda done, step=step: border(step, done))
+                    loss = self.step(step, partial(border, step))
                     self.log.append({"step": step, "loss": loss} | (start if step == 0 else {}))
                     self._after(step)
                 except BadSetting as error:  # scores that are no numbers, because the weights are none
@@ -270,7 +271,7 @@ class Run:
         return [self.ids[s : s + self.length] for s in starts]
 
     def _recipe(self) -> dict:
-        read = zlib.crc32(np.ascontiguousarray(self.ids, dtype="<i8"))
+        read = zlib.crc32(np.ascontiguousarray(self.ids, dtype="<i8").tobytes())
         return asdict(self.plan) | {"model": self.model.revision, "corpus": read}
 
     def _keep(self) -> None:

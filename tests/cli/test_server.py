@@ -87,7 +87,7 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
         ("pairs", "--min-distance 64", "smallest distance is 64"),
         ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
         ("evaluate", "--methods streaming_llm --set streaming_llm.windw=4", "'windw'"),
-        ("groups", "--router k99-top7", "99 groups"),
+        ("groups", "--router k99-top7", "groups of fit-router is 99"),
         ("statistics", "--model nobody/nothing", "nobody/nothing"),
     ],
 )

@@ -154,12 +154,11 @@ def groups(request: Groups, *, context: Context) -> TextGroups:
         contents, marks = text.contents(of_layer.argmax(-1), of_layer.max(-1))
         row = {"layer": layer, "dominance": largest_share(of_layer.argmax(-1), K), "confidence": _sure(of_layer)}
         for name, assignment in controls.items():
-            share, row[f"dominance_{name}"], row[f"confidence_{name}"] = np.nan, np.nan, np.nan
+            contents[f"share_{name}"] = row[f"dominance_{name}"] = row[f"confidence_{name}"] = np.nan
             if assignment is not None:
                 best = assignment[layer].argmax(-1)
-                share = np.bincount(best, minlength=K) / len(best)
+                contents[f"share_{name}"] = np.bincount(best, minlength=K) / len(best)
                 row |= {f"dominance_{name}": largest_share(best, K), f"confidence_{name}": _sure(assignment[layer])}
-            contents[f"share_{name}"] = share
         contents_of_layers.append(contents.assign(layer=layer))
         words_of_layers.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced})

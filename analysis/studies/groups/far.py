@@ -4,6 +4,7 @@ vectors, and on the way the statistics of all heads."""
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -87,7 +88,8 @@ def far(
         vectors = {router: torch.zeros(*shape, router.d_s) for router in (router, control)}
         affinity = torch.zeros(*shape, router.K)
         members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (router, control)}
-        arms = dict(zip(ARMS, [*members.values(), chance_members(model, tokens, router, seed)], strict=True))
+        chance = chance_members(model, tokens, router, seed)
+        arms: dict[str, Any] = dict(zip(ARMS, (*members.values(), chance), strict=True))
         collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
         read = FarReading(tokens, min_distance)
 

@@ -59,7 +59,7 @@ def pairs(request: Pairs, *, context: Context) -> FarPairs:
     router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
-    narrowed = {"layer": request.layer, "group": request.group, "head": request.head}
+    narrowed: dict[str, Any] = {"layer": request.layer, "group": request.group, "head": request.head}
     if request.content and not any(chosen is not None for chosen in narrowed.values()) and request.top <= LISTED:
         # The usual list was collected when the text was first read.
         from_afar = far(context, lm, reading, of_content, router, control, min_distance, request.seed)

@@ -82,7 +82,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     groups, top = (int(number) for number in re.findall(r"\d+", name)[:2])
     if name != f"k{groups}-top{top}":
         raise BadSetting(f"{model.name} has no router {name} here: train it first, or choose another one.")
-    fit_router(FitRouter(model=model.name, groups=groups, top=top), context=context)
+    sizes: dict[str, Any] = {"model": model.name, "groups": groups, "top": top}
+    fit_router(FitRouter(**sizes), context=context)
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
 
 
@@ -143,7 +144,7 @@ def fit_router(request: FitRouter, *, context: Context) -> FittedRouter:
     """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
     `measure`: compare it with random groups and dense attention on the third sample, which the fit never saw."""
     check_seed(request.seed)
-    sizes = {"groups": request.groups, "top": request.top, "window": request.window}
+    sizes: dict[str, Any] = {"groups": request.groups, "top": request.top, "window": request.window}
     # Refuses a router that cannot be before a model reads anything for it.
     RouterSettings(**sizes)
     lm = context.model(request.model)

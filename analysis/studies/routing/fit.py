@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import psutil
 import torch
@@ -18,8 +19,9 @@ from ...models import Model
 from ...routers import EPS, ROUTERS
 from ...routers.base import Router
 from ...routers.buckets import SAMPLE, make_buckets
-from ...routers.mlp import LEARNED, MOST
-from ...routers.moments import Moments
+from ...routers.linear import GWRLinear, StaticPrior
+from ...routers.mlp import LEARNED, MOST, SaapMLP
+from ...routers.moments import Moments, Turned
 from ...seam.attention import Block
 from ..context import Context
 from ..text.held_out import storing
@@ -31,6 +33,9 @@ OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, on
 PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted
 OWN = ("whitening", "gwr_geometric")  # can have a partition of their own
 MAIN, *ABLATIONS = (kind.kind for kind in LEARNED)  # trained step by step; ablations in the first setting alone
+
+
+Streamed = GWRLinear | StaticPrior
 
 
 @dataclass
@@ -91,7 +96,8 @@ def calibrate(
         common[layer] = {kind: ROUTERS[kind](centroids[shared[layer]], seed + layer) for kind in (*PLAIN, *OWN)}
         for kind in OWN:
             with fitted.timed(kind):
-                common[layer][kind].fit(of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]])
+                moments = of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]]
+                cast(Turned, common[layer][kind]).fit(*moments)
     for kind in sorted({cell.partition for cell in cells} - {RAW}):
         # Of the keys as a router turns them, for each chosen query head.
         partition = fitted.partitions[kind] = Partition(kind)
@@ -123,7 +129,8 @@ def calibrate(
         context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
         router, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
         if stored is None:
-            router.fit(*(torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True)))
+            queries, masses = (torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True))
+            cast(SaapMLP, router).fit(queries, masses)
             took, path = now() - start, learned[cell, layer, kind]
             if path is not None:
                 with storing("routers", path.parent):
@@ -156,7 +163,9 @@ def _first_pass(
 ) -> tuple[dict[int, Tensor], dict[int, Moments], dict[int, Moments]]:
     """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
     quota = -(-SAMPLE * buckets // len(prompts))
-    keys, of_queries, of_keys = defaultdict(list), defaultdict(Moments), defaultdict(Moments)
+    of_queries: dict[int, Moments] = defaultdict(Moments)
+    of_keys: dict[int, Moments] = defaultdict(Moments)
+    keys = defaultdict(list)
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer in fitted.heads:
@@ -175,7 +184,8 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
     learned routers of `wanted` (cell, layer) are trained on: pairs in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
     cells, raw = fitted.raw_cells, fitted.partitions[RAW]
-    pairs, view, sampled = defaultdict(list), {}, {}
+    pairs, view = defaultdict(list), {}
+    sampled: dict[Cell, Tensor] = {}
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer in fitted.heads:
@@ -189,7 +199,7 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
         for cell, mass in cell_masses(view[block.layer], block, probabilities[0], cells).items():
             for kind in OF_MASS:
                 with fitted.timed(kind):
-                    fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
+                    cast(Streamed, fitted.routers[cell][block.layer][kind]).partial_fit(queries, mass)
             if (cell, block.layer) in wanted:
                 rows = torch.isin(block.rows, sampled[cell].to(block.rows.device))
                 pairs[cell, block.layer].append((queries[:, rows].half(), mass[:, rows].half()))

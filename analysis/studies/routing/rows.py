@@ -166,13 +166,12 @@ class CellRows:
             with np.errstate(invalid="ignore", divide="ignore"):
                 mean_of_ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
                 ratio_of_means = _mean(way, 1) / _mean(gap, 1)
-            numbers: list[float | None] = []
-            for value, others in (
-                (closure.mean_of_ratios, mean_of_ratios),
-                (closure.ratio_of_means, ratio_of_means),
-            ):
-                numbers += [value, *edges(np.nan if value is None else value, others, self.fewest)]
-            rows.append(ClosureRow(kind, visited, *numbers, closure.heads))
+            numbers: dict[str, Any] = {}
+            for key, others in (("mean_of_ratios", mean_of_ratios), ("ratio_of_means", ratio_of_means)):
+                numbers[key] = value = getattr(closure, key)
+                around = edges(np.nan if value is None else value, others, self.fewest)
+                numbers[f"{key}_low"], numbers[f"{key}_high"] = around
+            rows.append(ClosureRow(router=kind, l=visited, **numbers, heads=closure.heads))
         return rows
 
     def head_table(self, visited: float) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def sides_of(context: Context, texts: list[str] | None, corpus: str) -> tuple[li
     if bool(texts) == bool(corpus):
         raise BadSetting("Routing needs several texts or one folder of texts: give either.")
     if texts:
-        calibrate, test = [context.text(key)[1] for key in texts], []
+        calibrate, test = [context.text(key)[1] for key in texts], list[str]()
     else:
         calibrate, test = texts_of(corpus_folder(context.store, corpus) if context.browser else Path(corpus), context)
     if min(len(calibrate), len(test)) < LEAST:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def measure(setting: Setting) -> dict:
 
 def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
     """As `measure`, with these questions in the place of the long-context tasks."""
-    lm, sizes = setting.lm, setting.sizes
+    lm, sizes = setting.lm, cast(Baseline, setting.sizes)
     kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
     texts = domains(sizes.corpus, sizes.rows, setting.context)
     new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
@@ -151,7 +151,8 @@ def shown(numbers: dict) -> dict:
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
-    return {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2)))}.get(kind, [None])
+    sizes: dict[str, list] = {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2)))}
+    return sizes.get(kind, [None])
 
 
 def about(line: str, read: str, rate: float | None, parameters: int) -> dict:
@@ -162,10 +163,10 @@ def about(line: str, read: str, rate: float | None, parameters: int) -> dict:
 
 def part(setting: Setting, numbers: dict) -> dict:
     """The model as it is on the held-out windows of the other domains; what is trained is not kept."""
-    new, perplexities = numbers["protocol"]["new_domain"], {}
-    for name, (_, held_out) in domains(setting.sizes.corpus, setting.sizes.rows, setting.context).items():
-        if name != new:
-            ids, _ = held_out_windows(setting.lm, held_out, setting.sizes.length, setting.sizes.windows)
+    sizes, perplexities = cast(Baseline, setting.sizes), {}
+    for name, (_, held_out) in domains(sizes.corpus, sizes.rows, setting.context).items():
+        if name != numbers["protocol"]["new_domain"]:
+            ids, _ = held_out_windows(setting.lm, held_out, sizes.length, sizes.windows)
             perplexities[name] = float(np.exp(dense_of(setting.lm, ids, setting.context).means.mean()))
     return {"rows": [{"label": "base", "perplexities": perplexities}]}
 

@@ -60,9 +60,9 @@ def apart(right: np.ndarray, control: np.ndarray) -> Interval:
     if len(right) < SEEDS or not control.size:
         return over_items
     crossed = over_seeds(right - control, np.arange(right.shape[1]))[0]
-    if crossed.low is None:
-        return over_items
-    return over_items._replace(low=min(over_items.low, crossed.low), high=max(over_items.high, crossed.high))
+    lows = [interval.low for interval in (over_items, crossed) if interval.low is not None]
+    highs = [interval.high for interval in (over_items, crossed) if interval.high is not None]
+    return over_items._replace(low=min(lows, default=None), high=max(highs, default=None))
 
 
 def panels(rows: list[dict], rates: list[float]) -> list[dict]:

@@ -1,6 +1,7 @@
 """The generated long-context tasks, asked of a model that was just trained: which items it answers rightly."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...probes.scoring import answer_logs, chosen, control
 from ...probes.tasks import TASKS, Ask
 
 CHOICES, DEPTH, EXAMPLES = 4, 0.5, 16
-PLACES = {"depth": {"depth": DEPTH}, "examples": {"examples": EXAMPLES}, None: {}}
+PLACES: dict[str | None, dict[str, Any]] = {"depth": {"depth": DEPTH}, "examples": {"examples": EXAMPLES}, None: {}}
 
 
 def questions(lm: Model, length: int, items: int, seed: int) -> dict[str, list]:
@@ -41,7 +42,7 @@ def answers(
     lm: Model, method: Method, questions_by_task: dict[str, list], report: Callable[[str], None]
 ) -> dict[str, list[float]]:
     """task -> per item 1.0 for the right answer: the one whose log-probability the prompt raises most."""
-    scores = {}
+    scores: dict[str, list[float]] = {}
     for name, items in questions_by_task.items():
         scores[name] = []
         for item, bare in items:

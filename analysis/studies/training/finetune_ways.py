@@ -1,7 +1,9 @@
 """The trainings of the baselines, one way each, and what is read of a model afterwards."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,16 +70,17 @@ class Baselines(PhaseTrainer):
         """(its plan as a router's or a control's training, `parameters` trained and what every reading gives) of one
         training of so many."""
         name = way.name if seeds == 1 else f"{way.name}, seed {plan.seed}"
-        start, decides = None, [way.kind, way.size]
+        start: FocusRouter | None = None
+        decides: list = [way.kind, way.size]
+        train: Callable[..., dict] = self._copy
         if way.kind in READERS:
             run_plan, decides = replace(plan, base_rate=way.rate), [way.kind]
             train = self._reading_otherwise
         elif way.kind == "focus":
-            run_plan, train = replace(plan, groups=way.size, rate=way.rate), self._focus
+            run_plan, train = replace(plan, groups=way.size or plan.groups, rate=way.rate), self._focus
         else:
             router = FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
             run_plan, start = phase_2(replace(plan, base_rate=way.rate), router, "alone", self.windows.shape[1])
-            train = self._copy
         decides = self._decides(asdict(run_plan), *decides, self._measured())
         made = self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
         return None if way.kind in READERS else run_plan, made
@@ -116,8 +119,13 @@ class Baselines(PhaseTrainer):
         """Performer with random features of its own for each seed; Routing Transformer with as many clusters as Focus
         has groups, found in as many windows of the training texts."""
         if kind == "performer":
-            return METHODS[kind](seed=plan.seed % 100)
-        about = {"window": plan.window, "n_sink": self.n_sink, "clusters": plan.groups, "seed": plan.seed}
+            return METHODS[kind].build(seed=plan.seed % 100)
+        about: dict[str, Any] = {
+            "window": plan.window,
+            "n_sink": self.n_sink,
+            "clusters": plan.groups,
+            "seed": plan.seed,
+        }
         return METHODS[kind](**about).fit(self.lm, torch.as_tensor(self.sample(plan.calibration_windows)))
 
     def _measured(self) -> list:
@@ -127,7 +135,8 @@ class Baselines(PhaseTrainer):
     def _read(self, lm: Model, method: Method, began: float, name: str, kernels: bool = False) -> dict:
         """What a model reads by a method: `means` domain -> nats per token of each window, `tasks` task -> scores of
         its items. `began`: the share of the unit of work that is done."""
-        share, means_of = (1 - began) / (len(self.held) + 1), {}
+        share = (1 - began) / (len(self.held) + 1)
+        means_of: dict[str, list[float]] = {}
         for number, (domain, ids) in enumerate(self.held.items()):
             report = self.told(f"{name}, {domain}", share, began + number * share)
             means_of[domain] = []

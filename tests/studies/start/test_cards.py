@@ -52,7 +52,7 @@ REFUSED = {
     "a layer that is not there": ("pairs", {"layer": 600}, "Layers run from 0 to .*, and 600"),
     "a head that is not there": ("pairs", {"head": -1}, "Heads run from 0 to .*, and -1"),
     "a group that is not there": ("pairs", {"group": 8}, "Groups run from 0 to 7"),
-    "a layer for UMAP": ("umap", {"layer": 600}, "Layer 600 does not exist"),
+    "a layer for UMAP": ("umap", {"layer": 600}, "600 was asked for"),
 }
 
 
