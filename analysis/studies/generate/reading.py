@@ -39,6 +39,7 @@ class Readings:
             return
         steps = (block.rows[watched] - self.first).cpu()
         read = probabilities[0][:, watched].float().cpu()  # [H, n, Tk]
+        assert block.read is not None, "what is watched has been through the softmax"
         visible, readable = (_rows(mask, block, watched) for mask in (block.visible, block.read))
         gone = torch.zeros_like(read)
         if (visible & ~readable).any():
@@ -82,7 +83,7 @@ def readings(lm: Model, method: Method, ids: np.ndarray, cut: int, new: list[int
     watch = Readings(lm, len(ids) - 1, len(new))
     sequence = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
     if any(item.name == "cut" for item in fields(method)):
-        method = replace(method, cut=cut)
+        method = replace(method, **{"cut": cut})
     with apply(lm, method, watch):
         lm.lm.base_model(input_ids=sequence, use_cache=False)
     return watch.arrays()
