@@ -4,7 +4,7 @@ Loads no torch: a page may ask.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -82,8 +82,7 @@ def wanted(path: str) -> bool:
 
 
 def _names() -> Iterator[str]:
-    for config in sorted(places.CACHE.glob("*/config.json")):
-        yield config.parent.name
+    yield from sorted(config.parent.name for config in places.CACHE.glob("*/config.json"))
     folder = places.hub().constants.HF_HUB_CACHE
     if Path(folder).is_dir():
         cached = places.hub().scan_cache_dir(folder).repos
@@ -96,24 +95,19 @@ def _on_hand(name: str) -> OnHand | None:
         return None
     try:
         files = places.weight_files(places.locate(name, places.CACHE))
-        if not files or not _whole(files[0].parent):
+        folder = files[0].parent
+        index = folder / "model.safetensors.index.json"
+        # every file of weights is there that the index names
+        if index.is_file() and not all((folder / part).is_file() for part in _parts(index)):
             return None
-        config = read_config((files[0].parent / "config.json").read_text(encoding="utf-8", errors="replace"), name)
-        shape = read_shape(config)
+        shape = read_shape(read_config((folder / "config.json").read_text(encoding="utf-8", errors="replace"), name))
         size = sum(path.stat().st_size for path in files)
-    except (AnalysisError, OSError):
+    except (AnalysisError, OSError, LookupError, ValueError, AttributeError, TypeError):
         return None
     if places.why_not(shape.family, known=True, bypasses=False):
         return None
     return OnHand(name, shape.family, shape.parameters, shape.max_positions, size)
 
 
-def _whole(folder: Path) -> bool:
-    """Whether every file of weights is there that the index names."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return True
-    try:
-        return all((folder / file).is_file() for file in json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return False
+def _parts(index: Path) -> Iterable[str]:
+    return json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()

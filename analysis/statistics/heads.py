@@ -79,8 +79,9 @@ class HeadReading:
         self.begin(ids, real)
         inputs = {"input_ids": ids.to(model.device), "use_cache": False}
         if not bool(real.all()):
-            positions = (real.long().cumsum(1) - 1).clamp(min=0)
-            inputs |= {"attention_mask": real.long().to(model.device), "position_ids": positions.to(model.device)}
+            mask = real.long()
+            inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+            inputs |= {name: inputs[name].to(model.device) for name in ("attention_mask", "position_ids")}
         with apply(model, reader or Reader(self), kernels=True):
             model.lm.base_model(**inputs)
 

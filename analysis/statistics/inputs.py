@@ -99,13 +99,10 @@ def check_room(model: "Model", ids: torch.Tensor, padded: bool = False) -> None:
             f"The text has {length:,} tokens and {model.name} reads {model.max_positions:,} at once: give its first "
             f"{model.max_positions:,}, or read it window by window."
         )
+    # of each text: length * (token_bytes + pairs * length) bytes
     token_bytes = of_token(model.dtype.itemsize, model.width, model.inner)
-    free = free_bytes(model.device)
-    pairs, room = (
-        masks(model.lm.config.get_text_config(), padded),
-        0.9 * free / texts,
-    )  # of each text: length * (each + pairs * length) bytes
-    need = length * (token_bytes + pairs * length)
+    pairs, free = masks(model.lm.config.get_text_config(), padded), free_bytes(model.device)
+    need, room = length * (token_bytes + pairs * length), 0.9 * free / texts
     if need > room:
         limit = 2 * room / (token_bytes + (token_bytes**2 + 4 * pairs * room) ** 0.5)
         raise TooLarge(

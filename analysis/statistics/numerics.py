@@ -5,6 +5,8 @@ import pandas as pd
 import torch
 from torch import nn
 
+from ..kernels.scoring import Scoring
+
 SAMPLE = 16  # queries of a window, evenly spaced up to its last
 COLUMNS = ("largest_score", "difference", "own_difference")
 
@@ -22,25 +24,22 @@ class Numerics:
     @torch.no_grad()
     def look(self, layer: int, query: torch.Tensor, key: torch.Tensor, module: nn.Module) -> None:
         """Add a text without padding: query [B, H, T, D] and key [B, G, T, D] as they meet in a layer's `module`."""
-        length, repeat = query.shape[2], query.shape[1] // key.shape[1]
+        length = query.shape[2]
         scaling = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
         softcap, window = (getattr(module, name, None) for name in ("attn_logit_softcapping", "sliding_window"))
+        scoring = Scoring(scaling, softcap)
         rows = torch.linspace(length - 1, 0, min(SAMPLE, length)).round().long().to(query.device)
         back = rows[:, None] - torch.arange(length, device=query.device)
         hidden = (back < 0) | (back >= (window or length))
-        sampled = query[:, :, rows]
 
         def scores(kind: torch.dtype) -> torch.Tensor:
-            keys = key.to(kind).repeat_interleave(repeat, 1)
-            product = torch.matmul(sampled.to(kind), keys.transpose(2, 3)) * scaling  # [B, H, n, T]
-            product = product if softcap is None else torch.tanh(product / softcap) * softcap
-            return product.double().masked_fill(hidden, float("-inf"))
+            return scoring.scores(query[:, :, rows].to(kind), key.to(kind)).double().masked_fill(hidden, float("-inf"))
 
         exact = scores(torch.float64)
-        largest = exact.masked_fill(hidden, 0.0).abs().max()
         weights = exact.softmax(-1)
         apart = [(scores(kind).softmax(-1) - weights).abs().max() for kind in (torch.float32, query.dtype)]
-        self.found[layer] = np.maximum(self.found[layer], [float(number) for number in (largest, *apart)])
+        found = [float(number) for number in (exact.masked_fill(hidden, 0.0).abs().max(), *apart)]
+        self.found[layer] = np.maximum(self.found[layer], found)
 
     def table(self) -> pd.DataFrame:
         """One row per layer: `layer largest_score difference own_difference`."""
