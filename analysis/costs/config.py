@@ -6,6 +6,7 @@ does and said in the notes. Nothing is guessed where a wrong guess would change 
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ..errors import BadModel
 from .shape import FeedForward, Shape
@@ -137,7 +138,7 @@ def _family(outer: dict, config: dict) -> str:
     return family
 
 
-def _number(config: dict, keys: tuple[str, ...], high: int, default: int | None = None, low: int = 1) -> int:
+def _number(config: dict, keys: tuple[str, ...], high: int, default: Any = None, low: int = 1) -> Any:
     """The whole number under the first of some keys that is there; BadModel for anything else than one in range."""
     for key in keys:
         value = config.get(key)

@@ -8,6 +8,7 @@ import csv
 from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import BadSetting
 from .shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
@@ -29,7 +30,7 @@ class Gpu:
 def _read() -> dict[str, Gpu]:
     sizes = ("memory", "bandwidth", "flops")
     with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row | {size: float(row[size]) for size in sizes} for row in csv.DictReader(file)]
+        rows: list[Any] = [row | {size: float(row[size]) for size in sizes} for row in csv.DictReader(file)]
     return {row["name"]: Gpu(**row) for row in rows}
 
 

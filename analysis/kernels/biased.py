@@ -4,6 +4,8 @@ A gate of the form s + log(gate) is a bias of the scores, one of the form s * ga
 training pass holds a dozen tensors [B, H, T, T] per layer; here only the probabilities of the causal half are kept.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -27,7 +29,7 @@ def biased_attention(
 
 class _Biased(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, gate, scale, multiply):
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, scale: float, multiply: bool) -> Tensor:
         batch, heads, length, size = q.shape
         out, blocks_of_weights = torch.empty_like(q), []
         for start in range(0, length, BLOCK):
@@ -46,7 +48,7 @@ class _Biased(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, factor, out, *blocks_of_weights = ctx.saved_tensors
         batch, heads, length, size = q.shape
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

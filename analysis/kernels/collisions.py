@@ -65,7 +65,7 @@ def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
 
 
 @njit(nogil=True, cache=True)
-def _count_rows(queries, keys, enough, matches, collided):
+def _count_rows(queries: np.ndarray, keys: np.ndarray, enough: int, matches: np.ndarray, collided: np.ndarray) -> None:
     """queries int [n, L], keys int [L, T] -> fills `collided` bool [n, T]: at least `enough` equal codes, whose number
     `matches` [T] holds."""
     tables, length = keys.shape
@@ -86,7 +86,7 @@ def _count_rows(queries, keys, enough, matches, collided):
 
 
 @njit(nogil=True, cache=True)
-def _pack(products, codes):
+def _pack(products: np.ndarray, codes: np.ndarray) -> None:
     """products float [n, K, L] -> fills `codes` int16 [n, L]: bit k says whether the k-th product is positive."""
     for row in range(products.shape[0]):
         codes[row] = 0

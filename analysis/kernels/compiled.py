@@ -76,11 +76,12 @@ def groups(
 @functools.cache
 def programs() -> dict[torch.dtype, Callable]:
     """Type -> the function of `compiled.cpp` for it; {} where nothing can be built."""
-    built, by_dtype = library(), {}
-    if built is not None:
-        by_dtype[torch.float32] = built.grouped_single
-        if hasattr(built, "tiles") and built.tiles() == 0:
-            by_dtype[torch.bfloat16] = built.grouped_half
+    built = library()
+    if built is None:
+        return {}
+    by_dtype = {torch.float32: built.grouped_single}
+    if hasattr(built, "tiles") and built.tiles() == 0:
+        by_dtype[torch.bfloat16] = built.grouped_half
     for program in by_dtype.values():
         program.argtypes, program.restype = (POINTER(Call), c_long, c_long, c_long), c_int
-    return by_dtype
+    return {**by_dtype}

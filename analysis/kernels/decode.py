@@ -97,7 +97,7 @@ class GroupMajor:
     @property
     def nbytes(self) -> int:
         """Bytes held, free room included."""
-        return sum(buffer.nbytes for buffer in (*self._groups, self._near, self._sets))
+        return sum(buffer.nbytes for buffer in (*self._groups, self._near)) + self._sets.nbytes
 
     def put(self, key: Tensor, value: Tensor, members: Tensor) -> None:
         """Append one token: key, value [1, G, 1, D], members bool [K]."""

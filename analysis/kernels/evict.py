@@ -4,6 +4,8 @@ Heavy hitters and a recent half (Zhang et al., 2023, H2O): when a head holds mor
 attention so far leaves, the newest half of the places being safe. What left never comes back.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from numba import njit
@@ -17,8 +19,8 @@ class Cache:
 
     def __init__(self, batch: int, heads: int):
         self.count = np.zeros((batch, heads), np.int64)
-        self.places = np.zeros((batch, heads, 0), np.int64)
-        self.mass = np.zeros((batch, heads, 0))
+        self.places: np.ndarray = np.zeros((batch, heads, 0), np.int64)
+        self.mass: np.ndarray = np.zeros((batch, heads, 0))
 
     def follow(self, scores: Tensor, visible: Tensor, first_row: int, first_column: int, room: list[int]) -> Tensor:
         """Queries come in one after the other and read: bool [B, H, n, Tk], which keys their heads hold then.
@@ -28,7 +30,8 @@ class Cache:
         """
         missing = min(max(room), first_row + scores.shape[2]) + 1 - self.places.shape[-1]
         if missing > 0:
-            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, missing))) for x in (self.places, self.mass))
+            more = ((0, 0), (0, 0), (0, missing))
+            self.places, self.mass = np.pad(self.places, more), np.pad(self.mass, more)
         score_rows, visible_rows = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
         keep = np.zeros(scores.shape, bool)
 
@@ -42,7 +45,17 @@ class Cache:
 
 
 @njit(nogil=True, cache=True)
-def _follow(scores, visible, first_row, first_column, room, places, mass, count, keep):
+def _follow(
+    scores: np.ndarray,
+    visible: np.ndarray,
+    first_row: int,
+    first_column: int,
+    room: int,
+    places: np.ndarray,
+    mass: np.ndarray,
+    count: int,
+    keep: np.ndarray,
+) -> Any:
     """One head: `places` rising with their `mass`, the first `count` of them held; returns the new count."""
     for row in range(len(scores)):
         query = first_row + row

@@ -21,7 +21,7 @@ HALVES = (torch.bfloat16, torch.float16)
 PER_TOKEN = (120, 300)  # sorting, gathering and merging one membership
 PACKED = 40  # in the compiled kernel: laying out keys and values of one membership, or of one token for the window
 MASKED = (1.5, 1.8)  # masked dense attention, as a multiple of dense
-BAND = (32, 64, 1.15)  # queries of a block of the window, and the price of a pair under its bias
+BAND_ROWS, BIASED = (32, 64), 1.15  # queries of a block of the window, and the price of a pair under its bias
 KEYS = 512  # torch's kernel takes keys in stretches of so many: a short causal call computes up to twice what it keeps
 # It takes fewer queries at once in shorter calls: from so many queries on, the price of a pair.
 TILES = ((768, (1.0, 1.0)), (192, (1.15, 1.3)), (1, (1.6, 2.2)))
@@ -171,7 +171,8 @@ def _cost(
     batch, length, _ = members.shape
     sizes = members.sum(1).flatten().tolist()
     halves, tokens = dtype in HALVES, batch * length
-    dense = batch * _triangle(length, KEYS) * _price(length, halves)
+    time: float
+    dense: float = batch * _triangle(length, KEYS) * _price(length, halves)
     if backend == "compiled":
         inner = sum(_triangle(size, compiled.BLOCK) for size in sizes)
         near = tokens * min(window + compiled.BLOCK, length)
@@ -181,10 +182,10 @@ def _cost(
         inner, near = sum(_triangle(size, 1) for size in sizes), tokens * min(window, length)
         time = inner * (widened if several else 1) + near * widened + PER_TOKEN[0] * sum(sizes)
     else:
-        rows = BAND[halves]
+        rows = BAND_ROWS[halves]
         inner, near = sum(_triangle(size, KEYS) for size in sizes), tokens * min(window + rows, length)
         in_groups = sum(_triangle(size, KEYS) * _price(size, halves) for size in sizes)
-        time = in_groups * (widened if several else 1) + near * widened * BAND[2] * _price(rows, halves)
+        time = in_groups * (widened if several else 1) + near * widened * BIASED * _price(rows, halves)
         time += PER_TOKEN[halves] * sum(sizes)
     return time / dense, (inner + near) / causal_pairs(batch, length)
 

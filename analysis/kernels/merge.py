@@ -36,8 +36,8 @@ def read_sinks(
     # before, every sink lies in the window
     for start in range(window, q.shape[2], ROWS):
         rows = slice(start, min(start + ROWS, q.shape[2]))
-        states = (x.to(lse.dtype) for x in (q[:, :, rows], k[:, :, :n_sink], v[:, :, :n_sink]))
-        sinks, sums = _masked(*states, _unread(members, rows, window, n_sink), scale)
+        queries, keys, values = (x.to(lse.dtype) for x in (q[:, :, rows], k[:, :, :n_sink], v[:, :, :n_sink]))
+        sinks, sums = _masked(queries, keys, values, _unread(members, rows, window, n_sink), scale)
         merged, total = merge(out[:, :, rows], lse[:, :, rows], sinks, sums)
         out[:, :, rows], lse[:, :, rows] = merged.to(out.dtype), total
     return out, lse

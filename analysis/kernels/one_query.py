@@ -92,8 +92,9 @@ def _part(read: Read) -> _Part:
 def programs() -> dict[torch.dtype, Callable]:
     """Type -> the function of `one_query.cpp` for it; {} where nothing can be built."""
     built = library()
-    by_dtype = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
+    if built is None:
+        return {}
+    by_dtype = {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
     for program in by_dtype.values():
-        program.argtypes = (POINTER(_Query), POINTER(_Part), c_long, c_long)
-        program.restype = c_int
-    return by_dtype
+        program.argtypes, program.restype = (POINTER(_Query), POINTER(_Part), c_long, c_long), c_int
+    return {**by_dtype}

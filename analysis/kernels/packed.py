@@ -11,6 +11,7 @@ q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out [B, H, T, D
 
 import inspect
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,9 +45,8 @@ def grouped(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale
         lower = None
         if rounds > 1:
             lower = of_token[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None])
-        packed = [x[tokens] for x in (q, k, v)]
     with part("set_a"):
-        far, far_lse = _without_shared(*packed, lower, members.sum(1).flatten(), scale)
+        far, far_lse = _without_shared(q[tokens], k[tokens], v[tokens], lower, members.sum(1).flatten(), scale)
     with part("set_b"):
         texts = torch.full((batch,), length, device=q.device)
         out, lse = _without_shared(q, k, v, of_token, texts, scale, window)
@@ -134,7 +134,7 @@ def of_torch(
     if tokens == heads:
         q, k, v = (F.pad(x, (0, 0, 0, 0, 0, 1)) for x in (q, k, v))
         starts = F.pad(starts, (0, 1), value=tokens + 1)
-    options = {}
+    options: dict[str, Any] = {}
     if k.shape[1] != heads and "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters:
         options["enable_gqa"] = True
     elif k.shape[1] != heads:
@@ -156,12 +156,12 @@ def of_cpu(
     """Text by text, by the CPU's flash kernel."""
     out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
     for start, stop in pairwise(starts.tolist()):
-        text = [x[start:stop] for x in (q, k, v)]
+        text = slice(start, stop)
         if window is not None and window < stop - start:
-            _band(*text, window, scale, out[start:stop], lse[:, start:stop])
+            _band(q[text], k[text], v[text], window, scale, out[text], lse[:, text])
         elif start < stop:
-            by_head, sums = flash(*(x.transpose(0, 1)[None] for x in text), 0.0, True, scale=scale)
-            out[start:stop], lse[:, start:stop] = by_head[0].transpose(0, 1), sums[0]
+            by_head, sums = flash(*(x[text].transpose(0, 1)[None] for x in (q, k, v)), 0.0, True, scale=scale)
+            out[text], lse[:, text] = by_head[0].transpose(0, 1), sums[0]
     return out, lse
 
 

@@ -6,6 +6,7 @@ the window), `merge`. Marks cost nothing measurable while nobody collects.
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -16,17 +17,18 @@ _sink: ContextVar[dict | None] = ContextVar("sink", default=None)
 
 
 @contextmanager
-def collect():
+def collect() -> Iterator[dict[str, float]]:
     """Yields a dict: name of a part -> seconds, filled while the block runs. CUDA work is waited for at each mark."""
-    token = _sink.set(defaultdict(float))
+    seconds: dict[str, float] = defaultdict(float)
+    token = _sink.set(seconds)
     try:
-        yield _sink.get()
+        yield seconds
     finally:
         _sink.reset(token)
 
 
 @contextmanager
-def part(name: str):
+def part(name: str) -> Iterator[None]:
     """Count the time of this block as part `name`, if somebody collects."""
     sink = _sink.get()
     if sink is None:

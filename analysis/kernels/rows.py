@@ -4,6 +4,8 @@ Every number is taken from the unnormalised weights e^(s - max) of a row and div
 then multiplies the values. Where a number is about several keys next to each other it is one sum over a slice.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -19,7 +21,20 @@ POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e
 
 
 @njit(nogil=True, cache=True)
-def measure_rows(scores, start, first, real, earlier, mass, window, without_first, more, measured, totals, distance):
+def measure_rows(
+    scores: np.ndarray,
+    start: int,
+    first: int,
+    real: np.ndarray,
+    earlier: np.ndarray,
+    mass: Any,
+    window: int,
+    without_first: bool,
+    more: bool,
+    measured: np.ndarray,
+    totals: np.ndarray,
+    distance: np.ndarray,
+) -> None:
     """One head's queries start..start + n of a text, over scaled logits [n, m] of its first m keys.
 
     `scores` float32 is overwritten by the weights e^(s - max), the future by zeros; -inf there marks other keys that
@@ -74,7 +89,7 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
 
 
 @njit(nogil=True, cache=True)
-def sharpness(scores, start, entropy, largest):
+def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.ndarray) -> None:
     """Entropy in nats and largest probability of one head's queries start..start + n: what a temperature changes.
 
     `scores` float32 [n, m] as in `measure_rows`, overwritten; filled: `entropy` and `largest` [n], NaN where all is
@@ -88,7 +103,7 @@ def sharpness(scores, start, entropy, largest):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _exponential(row, begin):
+def _exponential(row: np.ndarray, begin: int) -> tuple[Any, Any]:
     """In place e^(s - max) of a row of logits from key `begin` on, zeros before it -> (sum, sum of e^d d)."""
     largest = np.float32(-np.inf)
     for j in range(begin, len(row)):
@@ -117,7 +132,7 @@ def _exponential(row, begin):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _sum(row):
+def _sum(row: np.ndarray) -> Any:
     total = np.float32(0.0)
     for j in range(len(row)):
         total += row[j]
@@ -125,7 +140,7 @@ def _sum(row):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _visible(row):
+def _visible(row: np.ndarray) -> Any:
     total = 0
     for j in range(len(row)):
         total += row[j] > -np.inf
@@ -133,7 +148,7 @@ def _visible(row):
 
 
 @njit(nogil=True, cache=True)
-def _strongest(row, strongest):
+def _strongest(row: np.ndarray, strongest: np.ndarray) -> Any:
     """Sum of the largest weights of a row, as many as `strongest` [PEAKS] holds."""
     strongest[:] = 0.0
     for j in range(len(row)):
@@ -148,7 +163,7 @@ def _strongest(row, strongest):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _mean_distance(row, query):
+def _mean_distance(row: np.ndarray, query: int) -> Any:
     total = np.float32(0.0)
     for j in range(len(row)):
         total += row[j] * np.float32(query - j)
@@ -156,7 +171,7 @@ def _mean_distance(row, query):
 
 
 @njit(nogil=True, cache=True)
-def _after_itself(row, query, begin, earlier):
+def _after_itself(row: np.ndarray, query: int, begin: int, earlier: np.ndarray) -> Any:
     """Sum over the keys that follow an earlier copy of the query's token; NaN where there is none."""
     total, some, earlier_place = 0.0, False, earlier[query]
     while earlier_place >= begin - 1 and earlier_place >= 0:
@@ -168,7 +183,7 @@ def _after_itself(row, query, begin, earlier):
 
 
 @njit(nogil=True, cache=True)
-def _add_by_distance(row, query, share, distance):
+def _add_by_distance(row: np.ndarray, query: int, share: Any, distance: np.ndarray) -> None:
     distance[0] += row[query] * share if query < len(row) else 0.0
     low, b = 1, 1
     while low <= query:

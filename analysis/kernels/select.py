@@ -4,6 +4,8 @@ A positive float32 grows with its bits read as an integer, so its top twelve bit
 an octave. Whole bins are taken from the top, the target's is cut finer by the next eight bits, the rest sorted.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -14,7 +16,7 @@ FINE, MANY = 256, 48  # a bin with more numbers is cut into as many finer ones
 
 
 @njit(nogil=True, cache=True)
-def ranks_of(rows, target, ranks, smallest):
+def ranks_of(rows: np.ndarray, target: Any, ranks: np.ndarray, smallest: np.ndarray) -> None:
     """Fill `ranks` int64 [n] with the fewest numbers of each row [n, T] float32 from 0 to 1 that reach `target`, and
     `smallest` float32 [n] with the least of them."""
     sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
@@ -25,7 +27,7 @@ def ranks_of(rows, target, ranks, smallest):
 
 
 @njit(nogil=True, cache=True)
-def histogram(row, sums, counts):
+def histogram(row: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Any:
     """Fill `sums` float64 and `counts` int64 [BINS] with the numbers of a float32 row, by size; returns their sum."""
     bits = row.view(np.int32)
     sums[:] = 0.0
@@ -38,7 +40,7 @@ def histogram(row, sums, counts):
 
 
 @njit(nogil=True, cache=True)
-def rank_of(row, target, sums, counts, spare):
+def rank_of(row: np.ndarray, target: Any, sums: np.ndarray, counts: np.ndarray, spare: np.ndarray) -> tuple[int, Any]:
     """(the fewest numbers of `row` whose sum reaches `target`, the least of them), given its histogram, used up;
     `spare` float32, as long."""
     bits = row.view(np.int32)
@@ -77,7 +79,9 @@ def rank_of(row, target, sums, counts, spare):
 
 
 @njit(nogil=True, cache=True)
-def _pass_bins(target, reached, count, bin_index, sums, counts):
+def _pass_bins(
+    target: Any, reached: Any, count: int, bin_index: int, sums: np.ndarray, counts: np.ndarray
+) -> tuple[Any, int, int]:
     """Take whole bins from the top while the target lies beyond them -> (sum, count, the bin it lies in)."""
     while bin_index > 0 and reached + sums[bin_index] < target:
         reached += sums[bin_index]

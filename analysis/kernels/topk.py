@@ -10,6 +10,7 @@ lanes' maxima is no larger than the k-th largest score, and hardly more than k s
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -142,7 +143,7 @@ def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, pas
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _kth(values, count, k):
+def _kth(values: np.ndarray, count: int, k: int) -> Any:
     """The k-th largest of the first `count` values, 1 <= k <= count; their order is lost."""
     low, high, place = 0, count - 1, k - 1
     while low < high:
@@ -167,7 +168,7 @@ def _kth(values, count, k):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _reach(values, count, edge):
+def _reach(values: np.ndarray, count: int, edge: Any) -> Any:
     """How many of the first `count` values are `edge` or more."""
     reached = np.int32(0)
     for place in range(count):
@@ -176,7 +177,7 @@ def _reach(values, count, edge):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _cut(values, count, k, spare):
+def _cut(values: np.ndarray, count: int, k: int, spare: int) -> Any:
     """A number that at least k and at most k + spare of the first `count` values reach; all that tie with the k-th
     count as one. -inf where only k or fewer are no -inf. The order of the values is lost."""
     low, high = np.float32(np.inf), np.float32(-np.inf)
@@ -199,7 +200,9 @@ def _cut(values, count, k, spare):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _above(row, length, k, lanes, best, places, values):
+def _above(
+    row: np.ndarray, length: int, k: int, lanes: int, best: np.ndarray, places: np.ndarray, values: np.ndarray
+) -> Any:
     """Collects (place, value) of the scores that may be among the k largest of `length`; returns how many."""
     for lane in range(lanes):
         best[lane] = row[lane]
@@ -219,7 +222,7 @@ def _above(row, length, k, lanes, best, places, values):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _candidates(row, length, k, best, places, values):
+def _candidates(row: np.ndarray, length: int, k: int, best: np.ndarray, places: np.ndarray, values: np.ndarray) -> Any:
     """As `_above`, or all of a row that is too short for it to pay."""
     lanes = -(-2 * k // LANE) * LANE
     if 2 * lanes < length:
@@ -231,7 +234,14 @@ def _candidates(row, length, k, best, places, values):
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _attend(scores, lengths, counts, value, out, read_counts):
+def _attend(
+    scores: np.ndarray,
+    lengths: np.ndarray,
+    counts: np.ndarray,
+    value: np.ndarray,
+    out: np.ndarray,
+    read_counts: np.ndarray,
+) -> None:
     """Softmax over the counts[r] largest of the first lengths[r] of each row of scores [R, n], times value [n, D], into
     out [R, D]; kept [R] how many were read, ties with the last one included. All float32 and int32."""
     size, room = value.shape[1], scores.shape[1] + 1

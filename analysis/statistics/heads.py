@@ -77,13 +77,12 @@ class HeadReading:
         ids, real = batch(model, token_ids, attention_mask)
         check_room(model, ids, padded=not bool(real.all()))
         self.begin(ids, real)
-        inputs = {"input_ids": ids.to(model.device), "use_cache": False}
+        inputs = {"input_ids": ids}
         if not bool(real.all()):
             mask = real.long()
             inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-            inputs |= {name: inputs[name].to(model.device) for name in ("attention_mask", "position_ids")}
         with apply(model, reader or Reader(self), kernels=True):
-            model.lm.base_model(**inputs)
+            model.lm.base_model(**{name: x.to(model.device) for name, x in inputs.items()}, use_cache=False)
 
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
         """New texts, ids int64 [B, T], and which tokens are no padding: what follows is about them."""

@@ -159,10 +159,15 @@ def time_attention(
         length=length,
         batch=batch,
         dtype=dtype,
-        **{name: getattr(chosen, name) for name in ("kernel", "backend", "why", "retained", "computed")},
+        kernel=chosen.kernel,
+        backend=chosen.backend,
+        why=chosen.why,
+        retained=chosen.retained,
+        computed=chosen.computed,
         dense_kernel=opponent,
         missing=missing,
-        **timed,
+        dense=timed["dense"],
+        sparse=timed["sparse"],
         bound=1 / chosen.retained,
         memory=None if peak is None else (held + peak) / (held + q.nbytes),
         parts=time_parts(sparse) if parts else None,
@@ -216,7 +221,7 @@ def _dense_kernels(q: Tensor) -> dict[str, Callable[[Tensor, Tensor, Tensor], Te
 
     heavy = q.shape[0] * q.shape[1] * q.shape[2] ** 2 * 4 > MATH_BYTES
     names = [name for name in (CANDIDATES if accelerated(q) else ON_CPU) if not (heavy and name == "torch math")]
-    kernels = {name: partial(torch_kernel, CANDIDATES[name]) for name in names}
+    kernels: dict[str, Callable] = {name: partial(torch_kernel, CANDIDATES[name]) for name in names}
     for name, module in PACKAGES.items():
         if accelerated(q) and importlib.util.find_spec(module) is not None:
             kernels[name] = partial(package, module)

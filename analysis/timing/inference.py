@@ -5,7 +5,7 @@ and whichever KV cache is quicker, transformers' own or one that never copies th
 counts as a gain of reading less.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -132,7 +132,8 @@ def time_inference(
         with apply(model, method, kernels=True):
             return _run(lm, ids, new_tokens, method.cache(lm) or CACHES[cache](lm))
 
-    runs, last, rows = {"dense": partial(dense, cache, new_tokens), "sparse": sparse}, {}, []
+    runs: dict[str, Callable[[], _Pass]] = {"dense": partial(dense, cache, new_tokens), "sparse": sparse}
+    last, rows = {}, []
 
     def keep(side: str) -> None:
         last[side] = one = runs[side]()
@@ -155,11 +156,13 @@ def time_inference(
     with apply(model, method, kernels=True):
         of_prompt, of_token = _parts(lm, ids, trial, method.cache(lm) or CACHES[cache](lm))
     times = rounds.pivot(index="round", columns="side")
-    speedups = {name: Timing.of((times[name, "dense"] / times[name, "sparse"]).tolist()) for name in SPEEDUPS.values()}
+    prefill, per_token = (Timing.of((times[n, "dense"] / times[n, "sparse"]).tolist()) for n in SPEEDUPS.values())
     return InferenceTime(
         length=length,
-        **sides,
-        **{speedup: speedups[name] for speedup, name in SPEEDUPS.items()},
+        dense=sides["dense"],
+        sparse=sides["sparse"],
+        prefill=prefill,
+        per_token=per_token,
         rounds=rounds.drop(columns="seconds"),
         ran=last["sparse"].ran,
         parts=of_prompt,
@@ -273,7 +276,7 @@ def time_decode(
     def dense() -> None:
         for buffer in plain:
             buffer.put(new)
-        F.scaled_dot_product_attention(q, *(buffer.rows for buffer in plain), enable_gqa=heads != kv_heads)
+        F.scaled_dot_product_attention(q, plain[0].rows, plain[1].rows, enable_gqa=heads != kv_heads)
 
     name = quickest_backend(dense)
     with sdpa_kernel(CANDIDATES[name]):
@@ -284,7 +287,8 @@ def time_decode(
         dtype=dtype,
         kernel="group-major cache",
         dense_kernel=name,
-        **timed,
+        dense=timed["dense"],
+        sparse=timed["sparse"],
         dense_bytes=dense_bytes,
         sparse_bytes=sparse_bytes,
         bound=dense_bytes / sparse_bytes,

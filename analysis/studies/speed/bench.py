@@ -115,8 +115,8 @@ def _kernels(request: Bench, context: Context) -> Curve:
     if decode:
         return Curve(**_curve(rows, missing, "a token"), protocol=made_on(**about))
     states = torch.randn(3, 1, 2, MERGED, request.head_dim, generator=torch.Generator().manual_seed(0))
-    states = states.to(device, getattr(torch, request.dtype))
-    merged = merges(*states, draw(MERGED, 0).to(device), request.window) if about["top"] == 1 else None
+    q, k, v = states.to(device, getattr(torch, request.dtype))
+    merged = merges(q, k, v, draw(MERGED, 0).to(device), request.window) if about["top"] == 1 else None
     return AttentionCurve(**_curve(rows, missing), merges=merged, protocol=made_on(**about, batch=request.batch))
 
 
@@ -137,10 +137,9 @@ def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor
 def _memberships(request: Bench, context: Context) -> tuple[Members, dict]:
     """How memberships are made for a length, and what the protocol says of it."""
     if request.router is None:
-        draw, description = random_tokens, "random, balanced"
-        if request.skew:
-            draw, description = skewed_tokens, "random, each group a fifth smaller than the one before"
-        about = {"groups": request.groups, "top": request.top, "memberships": description}
+        draw: Callable[..., torch.Tensor] = skewed_tokens if request.skew else random_tokens
+        how = "each group a fifth smaller than the one before" if request.skew else "balanced"
+        about = {"groups": request.groups, "top": request.top, "memberships": f"random, {how}"}
         return lambda length, seed: draw(length, request.groups, request.top, seed), about
     lm = context.model(request.model)
     layer = lm.num_layers // 2 if request.layer is None else request.layer
@@ -168,7 +167,7 @@ def _inference(request: Bench, context: Context) -> Curve:
     router = request.router or f"k{request.groups}-top{request.top}"
     key = request.text or context.add_text(*sample_texts()["story"])
     ids = read(context, lm, key).tokens.ids
-    method = METHODS["focus"].build(router_for(context, lm, router)[0], window=window)
+    method: Any = METHODS["focus"].build(router_for(context, lm, router)[0], window=window)
     for length in lengths:
         timing.check_model_memory(lm, length, request.new_tokens, method.top)
     rows, missing = [], []
@@ -177,7 +176,10 @@ def _inference(request: Bench, context: Context) -> Curve:
         timed = time_inference(lm, method, np.resize(ids, length), request.new_tokens, request.repeats, report)
         rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink) | {"target": TARGETS["inference"].get(length)})
         missing = timed.missing
-    about = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
+    about: dict[str, Any] = {
+        "router": router,
+        "settings": {"top": method.top, "window": window, "n_sink": method.n_sink},
+    }
     about |= {name: rows[-1][name] for name in ("kernel", "dense_kernel")} | {"what": "inference"}
     about |= {"new_tokens": request.new_tokens, "repeats": request.repeats}
     about["processor"] = timing.processor(str(lm.device))

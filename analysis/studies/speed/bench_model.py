@@ -163,6 +163,7 @@ def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run
     if not results:
         run()
     result, seconds = results[0]
+    assert context.store is not None
     return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak
 
 

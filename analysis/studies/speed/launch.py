@@ -73,7 +73,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
     chosen["n_sink"] = n_sink = router.n_sink if request.n_sink is None else request.n_sink
     method = METHODS["focus"].build(router, **chosen)
     method.check(lm.lm)
-    check_model_memory(lm, len(ids), new_tokens, method.top)
+    check_model_memory(lm, len(ids), new_tokens, chosen["top"])
     timed = time_inference(lm, method, ids, new_tokens, request.repeats, context.within(0.05, 0.6).progress)
     context.progress(0.7, "the masked reference")
     agreement = _against_reference(lm, method, ids[:PREFIX])
@@ -153,8 +153,9 @@ def _against_reference(model: Model, method: Method, ids: np.ndarray) -> SameAsR
     for kernels in (True, False):
         with apply(model, method, kernels=kernels):
             hidden.append(model.lm.base_model(input_ids=tokens, use_cache=False)[0][0].float())
-    cosine = F.cosine_similarity(*hidden, dim=-1).min()
-    return SameAsReference(float(cosine), float((hidden[0] - hidden[1]).abs().max()), len(ids))
+    by_kernels, reference = hidden
+    cosine = F.cosine_similarity(by_kernels, reference, dim=-1).min()
+    return SameAsReference(float(cosine), float((by_kernels - reference).abs().max()), len(ids))
 
 
 def _notes(reading: Reading, length: int, entries: list[Ran]) -> list[str]:

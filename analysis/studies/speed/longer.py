@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import TooLarge
 from ...models import Model
-from ...timing import AttentionTime, check_memory, crossover, time_attention
+from ...timing import AttentionTime, Compared, check_memory, crossover, time_attention
 from ...timing.inference import SPEEDUPS, InferenceTime, time_decode
 from ..context import Context
 
@@ -54,7 +54,7 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
     sizes |= {"dtype": str(model.dtype)[6:], "device": str(model.device)}
     report = context.within(0.75, 0.1, "attention alone").progress
     alone = time_attention(timed.length, repeats=repeats, members=members, progress=report, **sizes)
-    measures = {"prefill": partial(time_attention, repeats=ROUNDS)}
+    measures: dict[str, Callable[..., Compared]] = {"prefill": partial(time_attention, repeats=ROUNDS)}
     measures["per_token"] = partial(time_decode, repeats=5 * ROUNDS, n_sink=n_sink)
     for phase, measure in measures.items():
 

@@ -122,7 +122,7 @@ def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
 
 
 def _milliseconds(run: InferenceTime) -> dict[str, float]:
-    times = {}
+    times: dict[str, float] = {}
     for name, phase in PHASES.items():
         times |= {f"{phase}_{side.side}_ms": getattr(side, SPEEDUPS[name])["median"] for side in run.sides}
     return times

@@ -49,11 +49,11 @@ def topk_cost(request: TopkCost, *, context: Context) -> TopkTimes:
     device, draw, rows = torch.device(context.torch_device()), torch.Generator().manual_seed(request.seed), []
     for index, length in enumerate(lengths):
         shapes = (heads, length), (kv_heads, length), (kv_heads, length)
-        states = [torch.randn(1, *shape, request.head_dim, generator=draw).to(device) for shape in shapes]
+        q, k, v = (torch.randn(1, *shape, request.head_dim, generator=draw).to(device) for shape in shapes)
         for part, measure in enumerate((_pass, _step)):
             begin, share = (2 * index + part) / (2 * len(lengths)), 1 / (2 * len(lengths))
             report = context.within(begin, share, f"{length:,} tokens").progress
-            row = measure(*states, request.keys, request.repeats, report)
+            row = measure(q, k, v, request.keys, request.repeats, report)
             rows.append({"length": length, "keys": request.keys, **row})
     aimed = [row for row in rows if row["what"] == "pass" and row["length"] == TARGETS["length"]]
     met = None

@@ -35,8 +35,7 @@ from ...places import CACHE, config_file
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
 LITTLE, GOAL = 1.1, 1.5  # below the first the answer is No; from the second on it can be worth it
-FACTS = ("family", "parameters", "layers", "heads", "kv_heads", "head_dim", "width")
-FACTS += ("vocabulary", "tied", "max_positions", "dtype", "value_bytes")
+FACTS = "family parameters layers heads kv_heads head_dim width vocabulary tied max_positions dtype value_bytes".split()
 BESIDE = {  # how much is counted beside attention
     "ffn": "the feed-forward blocks alone, as CSA counts",
     "layers": "feed-forward blocks and projections",
@@ -84,7 +83,9 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
             f"{len(contexts):,} contexts and {len(batches):,} batches were asked for: give at least one of each, and "
             f"at most {MOST_ROWS:,} rows in all."
         )
-    rows = [costs(shape, length, batch, keep, counted) for batch in batches for length in contexts]
+    rows: list[dict[str, Any]] = [
+        costs(shape, length, batch, keep, counted) for batch in batches for length in contexts
+    ]
     fits: dict[str, Any] = {}
     if request.gpu:
         sheet = named_gpu(request.gpu)
@@ -99,7 +100,14 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
     # the answer is that of the longest context which the model reads
     readable = [length for length in contexts if length <= (shape.max_positions or length)]
     shown = contexts.index(max(readable) if readable else min(contexts))
-    about = {"verb": "worth", "model": name, "revision": text_hash(text), "text": None, "tokens": None, "seed": None}
+    about: dict[str, Any] = {
+        "verb": "worth",
+        "model": name,
+        "revision": text_hash(text),
+        "text": None,
+        "tokens": None,
+        "seed": None,
+    }
     about |= {"window": shape.max_positions, "dtype": shape.dtype, "device": "none: computed from the shape"}
     about |= {"kernel": "none: estimated", "counted": f"causal pairs in the prefill; {BESIDE[counted]}"}
     about |= {"versions": {"python": platform.python_version()}}
