@@ -2,15 +2,12 @@
 
 import functools
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
 from analysis import places
-from analysis.commands import request as requested
 from analysis.commands.text import Model
 from analysis.corpus import natural_samples, sample_texts, text_hash
 from analysis.declaration.command import Command
@@ -49,24 +46,6 @@ class Due:
     price: Price
     over: str | None
     refused: bool = False
-
-
-def takes_requests(place: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function whose argument `place` is a request, or a list of them, take a verb and plain arguments too."""
-
-    def of_function(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def taking(*given: Any, **named: Any) -> Any:
-            if len(given) > place and isinstance(given[place], str):
-                verb, arguments = given[place : place + 2]
-                several = isinstance(arguments, (list, tuple))
-                request = [requested(verb, args) for args in arguments] if several else requested(verb, arguments)
-                given = (*given[:place], request, *given[place + 2 :])
-            return function(*given, **named)
-
-        return taking
-
-    return of_function
 
 
 @st.cache_resource(show_spinner=False)
@@ -159,7 +138,6 @@ def card(model: str | None) -> Run | None:
     return cards.get(model or "")
 
 
-@takes_requests()
 def due(request: Command, tokens: int | None = None, price: Price | None = None) -> Due:
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""

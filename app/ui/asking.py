@@ -27,7 +27,6 @@ BARS = itertools.count()  # numbers the Cancel buttons: a page may wait for one 
 SKELETON = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
 
 
-@cached.takes_requests()
 def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
     takes long or much memory waits for its Run button, with smaller scopes beside it. `draw`: called meanwhile with
@@ -35,7 +34,6 @@ def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | No
     return cached.store().find(request) or compute(request, doing, tokens, draw)
 
 
-@cached.takes_requests()
 def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`, for what was looked up and is not stored."""
     due = cached.due(request, tokens)
@@ -69,7 +67,6 @@ def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due) ->
         del st.session_state[STOPPED]
 
 
-@cached.takes_requests()
 def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> tuple[list[Run | None], bool]:
     """(the stored runs of these requests, None where one is missing; whether those wait): one button for all that are
     missing, where they take long together, else they may be computed. `noun` they are, such as method, and `tokens`
@@ -94,7 +91,6 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
     return runs, False
 
 
-@cached.takes_requests()
 def in_parts(request: Command, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
     and `rest` asks for the whole under it."""
@@ -121,7 +117,6 @@ def rest() -> None:
         after(request, "Reading the shuffled text, a control", tokens, part)
 
 
-@cached.takes_requests()
 def after(request: Command, doing: str, tokens: int | None = None, part: str | None = None) -> None:
     """Under a page that is drawn: ask for what it gets better with, then draw it anew; nothing where that is stored.
     `part`: the run that it replaces."""

@@ -25,7 +25,6 @@ WAITING = ("queued", "running")
 ENDED = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
 
-@cached.takes_requests(1)
 def run_button(
     label: str,
     request: Command,
@@ -68,7 +67,6 @@ def run_button(
         offers.offer([*smaller(), *further(request, tokens)], due.price, key, key)
 
 
-@cached.takes_requests()
 def begin(request: Command, tokens: int) -> bool:
     """Submit a job without a click, where a request of its price would not wait for one either; whether it was."""
     due = cached.due(request, tokens)

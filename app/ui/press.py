@@ -5,6 +5,7 @@ import io
 import textwrap
 import threading
 from functools import cache
+from html import escape
 from importlib.util import find_spec
 
 import streamlit as st
@@ -19,8 +20,7 @@ KINDS = {"PDF": "application/pdf", "SVG": "image/svg+xml"}
 DOTS = 96  # CSS pixels of an inch
 LETTERS = 8 * DOTS / 72  # pixels: 8 points, as captions have
 DRAWN_WIDE = 640  # pixels that a chart has on a page, about
-FONT = "Helvetica, Arial, sans-serif"
-INK, GRID = "black", "lightgray"  # on white paper alone
+FONT = {"family": "Helvetica, Arial, sans-serif", "size": LETTERS, "color": "black"}  # on white paper alone
 EDGE, LINE, BELOW, LETTER, SYMBOL, MARK = 8, 19, 48, 5.6, 45, 5  # pixels: of the rim, a row of the legend, the axis
 SECONDS = 60  # for one picture
 MISSING = f"This needs Chrome or Chromium on this machine, and: {installs('figures')}"
@@ -45,8 +45,9 @@ def ready() -> bool:
 def popover(figure: dict, name: str, key: str, facts: dict[str, str]) -> None:
     """The button below a chart, which opens on the sizes and kinds; nothing where the package that draws is not
     installed, nor in a shared demo, where each picture would start a browser. `name` goes into the file's name, `facts`
-    (`stamp.facts`) into the file."""
-    if limits().demo or find_spec("kaleido") is None:  # to import it takes 20 MB
+    (`export.facts`) into the file."""
+    # To import it takes 20 MB.
+    if limits().demo or find_spec("kaleido") is None:
         return
     box = st.popover("For a paper", key=f"{key}_press", icon=":material/article:", type="tertiary", on_change="rerun")
     if not box.open:
@@ -55,22 +56,14 @@ def popover(figure: dict, name: str, key: str, facts: dict[str, str]) -> None:
         if not ready():
             st.caption(MISSING)
             return
-        width = st.radio("Width", list(WIDTHS), key=f"{key}_press_width", horizontal=True, format_func=_sized)
+        names = {width: f"{width}, {inches:g} in" for width, inches in WIDTHS.items()}
+        width = st.radio("Width", list(WIDTHS), key=f"{key}_press_width", horizontal=True, format_func=names.get)
+        file = f"focuscope-{name}-{width.split()[0].lower()}"
         for kind, mime in KINDS.items():
-            st.download_button(
-                kind,
-                lambda kind=kind: drawn(figure, kind, WIDTHS[width], facts),
-                file_name=f"focuscope-{name}-{width.split()[0].lower()}.{kind.lower()}",
-                mime=mime,
-                key=f"{key}_press_{kind}",
-                icon=":material/download:",
-                on_click="ignore",
-            )
+            look = {"key": f"{key}_press_{kind}", "icon": ":material/download:", "on_click": "ignore"}
+            picture = lambda kind=kind: drawn(figure, kind, WIDTHS[width], facts)  # noqa: E731  it waits for the click
+            st.download_button(kind, picture, file_name=f"{file}.{kind.lower()}", mime=mime, **look)
         st.caption("On white, in 8-point letters, without a title: the caption says it. It takes a few seconds.")
-
-
-def _sized(width: str) -> str:
-    return f"{width}, {WIDTHS[width]:g} in"
 
 
 def drawn(figure: dict, kind: str, inches: float, facts: dict[str, str]) -> bytes:
@@ -80,38 +73,43 @@ def drawn(figure: dict, kind: str, inches: float, facts: dict[str, str]) -> byte
     from kaleido import calc_fig_sync
 
     printed = for_print(figure, inches)
-    size = {name: printed["layout"][name] for name in ("width", "height")}
+    opts = {"format": kind.lower()} | {name: printed["layout"][name] for name in ("width", "height")}
     with _one_at_a_time:
         try:
-            data = calc_fig_sync(
-                printed, opts={"format": kind.lower(), **size}, kopts={"mathjax": False, "timeout": SECONDS}
-            )
+            data = calc_fig_sync(printed, opts=opts, kopts={"mathjax": False, "timeout": SECONDS})
         except Exception as error:  # of a browser: whatever it may be, the page goes on
             raise CannotDraw(f"Chrome could not draw this chart: {plain(error)}") from error
-    return _told_pdf(data, facts) if kind == "PDF" else _told_svg(data, facts)
+    about = "; ".join(f"{name}: {value}" for name, value in facts.items())
+    if kind == "SVG":
+        head, end, tail = data.partition(b">")  # of the <svg> element itself
+        return head + end + f"<desc>{escape(about)}</desc>".encode() + tail
+    from pypdf import PdfReader, PdfWriter
+
+    writer, buffer = PdfWriter(clone_from=PdfReader(io.BytesIO(data))), io.BytesIO()
+    subject = about.removeprefix(f"title: {facts['title']}; ")
+    writer.add_metadata({"/Title": facts["title"], "/Subject": subject, "/Creator": "Focuscope"})
+    writer.write(buffer)
+    return buffer.getvalue()
 
 
 def for_print(figure: dict, inches: float) -> dict:
     """The figure on white at its printed size: the plot has about the proportions of the page's, and the legend stands
     above it, because below it would run into the axis."""
     printed = copy.deepcopy({"data": figure["data"], "layout": figure["layout"]})
-    layout, data = printed["layout"], printed["data"]
-    width = round(inches * DOTS)
+    layout, data, width = printed["layout"], printed["data"], round(inches * DOTS)
     plot = width * min(max((layout.get("height") or 340) / DRAWN_WIDE - 0.05, 0.5), 1.0)
-    layout |= {"autosize": False, "paper_bgcolor": "white", "plot_bgcolor": "white"}
-    layout["font"] = {"family": FONT, "size": LETTERS, "color": INK}
-    layout["margin"] = {side: EDGE for side in "lrtb"} | {"pad": 0}
-    above = LINE * _rows([one.get("name", "") for one in data if one.get("showlegend", True)], width - 2 * BELOW)
-    layout["legend"] = layout.get("legend", {}) | {
-        **{"orientation": "h", "xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1.02},
-        **{"yanchor": "bottom", "maxheight": 4 * width, "font": {"size": LETTERS}},
-    }
+    above = LINE * legend_rows([trace.get("name", "") for trace in data if trace.get("showlegend", True)], width)
+    layout |= {"autosize": False, "paper_bgcolor": "white", "plot_bgcolor": "white", "font": FONT}
     layout |= {"width": width, "height": round(plot + above + BELOW)}
+    layout["margin"] = {side: EDGE for side in "lrtb"} | {"pad": 0}
+    legend = {"orientation": "h", "xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1.02}
+    legend |= {"yanchor": "bottom", "maxheight": 4 * width, "font": {"size": LETTERS}}
+    layout["legend"] = layout.get("legend", {}) | legend
     for name, axis in layout.items():
         if name.startswith(("xaxis", "yaxis")):
             room = width - 2 * BELOW if name.startswith("x") else plot
             axis["title"] = _title(axis.get("title", {}), room)
-            axis |= {"automargin": True, "gridcolor": GRID, "linecolor": INK}
+            axis |= {"automargin": True, "gridcolor": "lightgray", "linecolor": "black"}
             axis["tickfont"] = axis.get("tickfont", {}) | {"size": LETTERS}
     for trace in data:
         if isinstance(size := trace.get("marker", {}).get("size"), (int, float)):
@@ -122,11 +120,11 @@ def for_print(figure: dict, inches: float) -> dict:
     return printed
 
 
-def _rows(names: list[str], width: float) -> int:
-    """Rows of a legend: plotly gives every name the room of the longest."""
+def legend_rows(names: list[str], width: float) -> int:
+    """Rows of a legend over a chart of so many pixels: plotly gives every name the room of the longest."""
     if len(names) < 2:
         return len(names)
-    across = max(1, int(width // (max(map(len, names)) * LETTER + SYMBOL)))
+    across = max(1, int((width - 2 * BELOW) // (max(map(len, names)) * LETTER + SYMBOL)))
     return -(-len(names) // across)
 
 
@@ -134,21 +132,3 @@ def _title(title: dict, room: float) -> dict:
     """The title of an axis, broken into lines of at most `room` pixels."""
     lines = textwrap.wrap(title.get("text", ""), max(12, int(room / LETTER)))
     return title | {"text": "<br>".join(lines), "font": {"size": LETTERS}, "standoff": 4}
-
-
-def _told_svg(data: bytes, facts: dict[str, str]) -> bytes:
-    from html import escape
-
-    description = "; ".join(f"{name}: {value}" for name, value in facts.items())
-    head, end, tail = data.partition(b">")  # of the <svg> element itself
-    return head + end + f"<desc>{escape(description)}</desc>".encode() + tail
-
-
-def _told_pdf(data: bytes, facts: dict[str, str]) -> bytes:
-    from pypdf import PdfReader, PdfWriter
-
-    writer, buffer = PdfWriter(clone_from=PdfReader(io.BytesIO(data))), io.BytesIO()
-    subject = "; ".join(f"{name}: {value}" for name, value in facts.items() if name != "title")
-    writer.add_metadata({"/Title": facts["title"], "/Subject": subject, "/Creator": "Focuscope"})
-    writer.write(buffer)
-    return buffer.getvalue()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from analysis.commands.quality import Take
 from analysis.runs import Run
 from app import cached
 from app.ui import widgets
@@ -23,14 +24,13 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
         widgets.prose(ABOUT, "quiet")
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
-        request = {"run": run.id, "method": method, "model": st.session_state["model"]}
+        request = Take(run=run.id, method=method, model=st.session_state["model"])
+        look = {"type": "primary", "icon": ":material/folder_zip:"}
         with widgets.guarded():
-            taken = cached.store().find("take", request)
-            if taken is None and st.button(
-                "Make the zip", key=f"{key}_make", type="primary", icon=":material/folder_zip:"
-            ):
+            taken = cached.store().find(request)
+            if taken is None and st.button("Make the zip", key=f"{key}_make", **look):
                 with st.spinner("Packing the setting"):
-                    taken = cached.jobs().compute("take", request, timeout=cached.PATIENCE)
+                    taken = cached.jobs().compute(request.verb, request.spelled, timeout=cached.PATIENCE)
             if taken is not None:
                 _download(taken, key)
 

@@ -5,17 +5,18 @@ import streamlit as st
 
 from analysis.commands.budgets import Calibrate
 from analysis.commands.groups import TrainRouter
+from analysis.commands.probes import Probe
 from analysis.commands.speed import Bench
 from analysis.runs import Price
 from app import cached
 from app.budgets import calibrate, cap
-from app.probes import asked as probes
+from app.probes import probe_form
 from app.selection.controls import CONTROLS
 from app.speed import speed_requests
 from app.training import training_requests
 from tests.made.in_process import markup, opened
 
-PROBE = {"items": 16, "methods": [{}, {}]}
+PROBE = Probe(items=16, methods=[{}, {}])
 OFFERED = [
     (training_requests.smaller, TrainRouter(steps=400), {"100 steps": 0.25}),
     (training_requests.smaller, TrainRouter(steps=30), {}),
@@ -25,7 +26,7 @@ OFFERED = [
     (calibrate.smaller, Calibrate(tokens=8192, caps=[64]), {"2,048 tokens": 0.25, "without the search for a cap": 0.5}),
     (cap.smaller, [32], {}),
     (cap.smaller, [32, 64, 128], {"1 cap": 0.5}),
-    (probes.smaller, PROBE, {"4 questions in a cell": 0.25, "dense attention only": 1 / 3}),
+    (probe_form.smaller, PROBE, {"4 questions in a cell": 0.25, "dense attention only": 1 / 3}),
 ]
 
 

@@ -31,7 +31,7 @@ def test_the_figure_has_its_printed_size_and_letters():
 
 
 def test_a_legend_takes_as_many_rows_as_it_needs():
-    assert [press._rows(["x" * 20] * count, 648) for count in (0, 1, 4, 5)] == [0, 1, 1, 2]
+    assert [press.legend_rows(["x" * 20] * count, 648 + 2 * press.BELOW) for count in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
 @pytest.mark.browser

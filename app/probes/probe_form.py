@@ -1,0 +1,135 @@
+"""What the page on long-context tests asks for: the task, methods and sizes, and the two requests they make."""
+
+import streamlit as st
+
+from analysis.commands.probes import Probe
+from app import cached
+from app.quality import cards
+from app.quality.asked import Asked
+from app.selection import state
+from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_TASKS, PROBE_WAYS
+from app.ui import asking, widgets
+from app.ui.offers import Scope
+
+DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
+STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
+EXAMPLES = (1, 4, 16)  # times as many examples as candidates
+FIRST = ["streaming_llm"]  # methods beside dense when nothing was chosen
+USUAL = 1024  # tokens of the longest prompt when nothing was chosen
+MOST = 5
+TURNS = 3  # times that a method is asked which decides at the end of a prompt
+FURTHER = 2.0  # times the model's context, where positions go beyond it
+CHOICES = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # controls of Quality vs speed
+
+
+def title(task: str) -> str:
+    """The name of a task."""
+    return PROBE_TASKS[task][0]
+
+
+def _request(**changes: object) -> Probe:
+    chosen = {name: st.session_state[name] for name in ("model", "text")}
+    usual = {"choices": 4, "too_long": "refuse", "seed": 0, "rope": "as_trained", "factor": FURTHER}
+    return Probe.from_arguments(chosen | usual | changes)
+
+
+def every_task() -> Probe:
+    """The request of the chart of every task: dense attention and a window, one length, one place."""
+    length = min(USUAL, asking.card(st.session_state["model"])["max_positions"])
+    methods = [{"name": name, "settings": {}} for name in FIRST]
+    sizes = {"lengths": [length], "depths": [0.5], "examples": [16], "items": 16}
+    return _request(probes=list(PROBE_TASKS), methods=methods, **sizes)
+
+
+def chosen_map(picked: list[Asked]) -> Probe:
+    """The request of the map of the chosen task."""
+    chosen = st.session_state
+    reach, choices = chosen["probe_reach"], chosen["probe_choices"]
+    return _request(
+        probes=[chosen["probe"]],
+        methods=[choice.spec for choice in picked],
+        lengths=[reach // step for step in STEPS],
+        depths=DEPTHS,
+        examples=[choices * times for times in EXAMPLES],
+        items=chosen["probe_items"],
+        choices=choices,
+        rope=chosen["probe_rope"],
+    )
+
+
+def tokens(request: Probe) -> int:
+    """Tokens that a request reads, which is what it costs."""
+    places = {"depth": len(request.depths), "examples": len(request.examples), None: 1}
+    cells = sum(places[PROBE_TASKS[task][1]] for task in request.probes)
+    saves = [cached.catalogue()[spec["name"]]["saves"] for spec in request.methods]
+    turns = sum(1 if resource == "reads" else TURNS for resource in saves)
+    return sum(request.lengths) * cells * request.items * (1 + turns)
+
+
+def smaller(request: Probe) -> list[Scope]:
+    """The map with less to do."""
+    reach, scopes = st.session_state["probe_reach"], []
+    if request.items > 4:
+        scopes.append(Scope("4 questions in a cell", {"probe_items": 4}, 4 / request.items))
+    if request.methods:
+        scopes.append(Scope("dense attention only", {"probe_methods": "none"}, 1 / (1 + len(request.methods))))
+    if reach and reach > 256:
+        scopes.append(Scope(f"prompts up to {reach // 2:,} tokens", {"probe_reach": reach // 2}, 0.5))
+    return scopes
+
+
+def controls() -> list[Asked]:
+    """Task, methods and sizes; returns what is asked for beside dense."""
+    deepest, forced = asking.card(st.session_state["model"])["max_positions"], cached.glossary("forced choice")
+    st.segmented_control("Task", list(PROBE_TASKS), format_func=title, key="probe", required=True, help=forced)
+    widgets.prose(cached.glossary(PROBE_TASKS[st.session_state["probe"]][2]), "quiet")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        choices = methods()
+        look = {"format_func": PROBE_WAYS.get, "width": 190, "help": cached.glossary("dynamic NTK")}
+        st.selectbox("Positions", list(PROBE_WAYS), key="probe_rope", **look)
+        _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
+        about = "More questions narrow the intervals and take longer in proportion."
+        st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", width=150, help=about)
+        st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", width=110, help=forced)
+    return choices
+
+
+def _reach(longest: int) -> None:
+    fits = [size for size in PROBE_REACHES if size <= longest] or [longest]
+    default = USUAL if USUAL in fits else fits[-1]
+    # It was right for another model: nothing is said.
+    if st.session_state["probe_reach"] in set(PROBE_REACHES) - set(fits):
+        state.choose(st.session_state, probe_reach=default)
+    widgets.settled("probe_reach", fits, default)
+    st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach", width=170)
+
+
+def methods() -> list[Asked]:
+    """The choice of methods beside dense attention, each with its settings of the page Quality vs speed."""
+    chosen, described = st.session_state, cached.catalogue()
+    offered = [name for name in described if name != "dense"]
+    raw = chosen["probe_methods"]
+    named = FIRST if raw is None else [] if raw == "none" else raw.split("~")
+    if strange := [name for name in named if name not in offered]:
+        st.caption(widgets.plain(state.unusable("probe_methods", strange[0])))
+        named = [name for name in named if name in offered]
+        state.choose(chosen, probe_methods="~".join(named) or "none")
+    chosen["probe_pick"] = [name for name in offered if name in named][:MOST]
+
+    def picked() -> None:
+        state.choose(chosen, probe_methods="~".join(chosen["probe_pick"]) or "none")
+
+    look = {"max_selections": MOST, "placeholder": "Choose up to five", "on_change": picked, "width": 280}
+    titles = {name: about["title"] for name, about in described.items()}
+    st.multiselect("Methods, beside dense", offered, key="probe_pick", format_func=titles.get, **look)
+    return [_asked(name, described[name], offered) for name in chosen["probe_pick"]]
+
+
+def _asked(name: str, about: dict, offered: list[str]) -> Asked:
+    word = st.session_state[CHOICES[about["saves"]]]
+    fields = {field["name"]: field for field in about["fields"]}
+    defaults = {field: described["default"] for field, described in fields.items()}
+    router = st.session_state["router"] if about["needs"] == "router" else None
+    # What was refused is said on the page on quality.
+    changed, _ = cards.read(fields, cards.parse(word, offered).get(name, {}), defaults)
+    return Asked(name, about, router, defaults, changed, offered.index(name))

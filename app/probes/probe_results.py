@@ -1,0 +1,197 @@
+"""The long-context tests on their page: one test with its map, every test at one length, and what was stored."""
+
+import html
+
+import streamlit as st
+
+from analysis.claims import signed
+from analysis.commands import commandline
+from analysis.commands.probes import Probe
+from analysis.corpus import sample_texts, text_hash
+from analysis.runs import Run
+from app import cached
+from app.probes import probe_charts, probe_form
+from app.probes.probe_form import title
+from app.selection.decide import PROBE_TASKS
+from app.ui import jobs, plots, repeat, studied, tables, widgets
+
+NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
+RULER = {  # task -> the closest one of RULER (arXiv 2404.06654), by its name in lm-evaluation-harness
+    "uuid_needle": "niah_single_3",
+    "several_needles": "niah_multikey_1",
+    "json": "niah_multikey_3",
+    "frequent_words": "ruler_fwe",
+}
+COLUMNS = {
+    "method": tables.Column("method", wrap=True),
+    "score": tables.Column("right answers", "share", words="score_words", help=cached.glossary("forced choice")),
+    "difference": tables.Column(
+        "points against dense", "number", words="difference_words", help=cached.glossary("paired difference")
+    ),
+    "margin": tables.Column("margin, nats", "number", help=cached.glossary("margin of the answer")),
+    "plain": tables.Column("by probability alone", "share", help=cached.glossary("forced choice")),
+    "n": tables.Column("questions", "whole"),
+    "truncated": tables.Column("prompts cut", "whole"),
+}
+
+
+def one_test() -> None:
+    """The answer, the controls, the map or its button, and one question as the model read it."""
+    answer, choices = st.container(), probe_form.controls()
+    if changes := "; ".join(choice.label for choice in choices if choice.changed):
+        widgets.prose(f"Settings as on the page Quality vs speed. {changes}.", "quiet")
+    request = probe_form.chosen_map(choices)
+    run = cached.store().find(request)
+    if run is None:
+        smaller = {"smaller": lambda: probe_form.smaller(request), "type": "primary"}
+        jobs.run_button("Run this test", request, "probe_run", probe_form.tokens(request), **smaller)
+        with answer:
+            run = _example(request)
+    if run is not None:
+        with answer:
+            widgets.prose(run.numbers["sentences"][:1])
+        _maps(run, st.session_state["probe"])
+        widgets.prose(run.numbers["sentences"][1:], "more")
+        widgets.source(run)
+        widgets.notes(run)
+        _lengths(run)
+        with widgets.guarded():
+            _prompt(run)
+    samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
+    fill_in = {"text": samples.get(request.text, "FILE"), "methods": request.methods or None}
+    repeat.drawer(commandline("probe", request.spelled | fill_in))
+
+
+def _example(request: Probe) -> Run | None:
+    """The same test in a bundled text, until it has run in the chosen one; None where there is none."""
+    for text, name in cached.samples():
+        run = cached.store().find(request.but(text=text))
+        if run is not None:
+            widgets.prose(f"Example meanwhile: the same test in “{name}”. Run it to see your text.", "note")
+            return run
+    return None
+
+
+def _maps(run: Run, task: str) -> None:
+    """One map for each method on one scale, dense first."""
+    axis = PROBE_TASKS[task][1]
+    with st.grid(2, min_column_width=380, gap="large"):
+        for place, label in enumerate(run.numbers["labels"]):
+            rows = [row for row in run.numbers["rows"] if row["method"] == label]
+            numbers = plots.columns(rows, "length", "depth", "examples", *NUMBERS)
+            figure = probe_charts.grid(rows, axis)
+            plots.draw(figure, numbers, widgets.plain(label), f"probe_map_{place}", "needle map")
+    where = "Depth 0%: the beginning of the prompt, 100%: right before the question. " if axis == "depth" else ""
+    st.caption(
+        f"{where}{run.numbers['rows'][0]['n']:,} questions in each cell; {probe_charts.SURE} marks a cell that is "
+        "above chance by itself (95% interval). All maps have one scale."
+    )
+
+
+def _lines(run: Run, name: str) -> dict[str, list[dict]]:
+    """The rows of a table by the label of their method."""
+    rows = _rows(run, name)
+    return {label: [row for row in rows if row["method"] == label] for label in run.numbers["labels"]}
+
+
+def _rows(run: Run, name: str) -> list[dict]:
+    table = cached.columns(run, name)
+    return [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
+
+
+def _lengths(run: Run) -> None:
+    """Scores by length, and the table of methods."""
+    table = cached.columns(run, "lengths")
+    figure = probe_charts.by_length(_lines(run, "lengths"), table["chance"][0])
+    plots.draw(figure, table, "Right answers by length", "probe_lengths", "forced choice")
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
+    rows = [
+        row
+        | {"score_words": f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"}
+        | {"difference_words": against(row)}
+        for row in _rows(run, "summary")
+    ]
+    plots.listed(COLUMNS, rows, "probe_table", "Methods and their scores", run.id)
+    widgets.prose("In brackets: 95% intervals (Wilson; paired differences after Bonett and Price).", "quiet")
+
+
+def against(row: dict) -> str:
+    """Points against dense, with their interval."""
+    if row["difference"] is None:
+        return "–"
+    points = [signed(100 * row[f"difference{end}"], ".0f") for end in ("", "_low", "_high")]
+    return f"{points[0]} ({points[1]} to {points[2]})"
+
+
+def _prompt(run: Run) -> None:
+    """One question as the model read it, its middle left out."""
+    table = cached.columns(run, "shown")
+    parts = {name: html.escape(str(column[0])) for name, column in table.items()}
+    st.subheader("One question as the model reads it", anchor=False, help=cached.glossary("distractor"))
+    evidence = f" <mark>{parts['evidence']}</mark> " if parts["evidence"] else " … "
+    st.html(
+        f'<p class="fs-more">… {parts["before"]}{evidence}{parts["after"]} …</p>'
+        f'<p class="fs-more"><b>Asked at the end:</b> {parts["question"]} <b>?</b></p>'
+        f'<p class="fs-more"><b>Right:</b> {parts["answer"]} &nbsp; <b>Others:</b> {parts["others"]}</p>'
+    )
+    place = table["at"][0]
+    stands = "" if place is None else f"; the answer stands at token {int(place):,}"
+    sentence = f"The first question of a cell with prompts of {table['length'][0]:,} tokens{stands}."
+    widgets.prose(sentence, "quiet")
+
+
+def every_test() -> None:
+    """What dense attention can do at all, and what a window loses of it: every test at one length, beside chance; or
+    the button that runs them."""
+    request = probe_form.every_task()
+    run = cached.store().find(request)
+    if run is None:
+        jobs.run_button("Try every test", request, "probe_every", probe_form.tokens(request))
+        run = _example(request)
+    if run is None:
+        return
+    (dense, *others), where = _lines(run, "summary").items(), run.numbers["rows"][0]
+    names, able = [title(row["probe"]) for row in dense[1]], run.numbers["able"]
+    can = [title(task) for task in able if able[task]]
+    listed = f": {', '.join(can)}." if can else ". It may still find what is nearer: choose shorter prompts above."
+    sentences = [
+        f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(can)} of "
+        f"{len(names)} tasks{listed}"
+    ]
+    for label, rows in others:
+        lost = [title(row["probe"]) for row in rows if able[row["probe"]] and row["difference_high"] < 0]
+        listed = f": {', '.join(lost)}" if lost else ""
+        sentences.append(
+            f"{label} is shown to lose, on the same questions, in {len(lost)} of these {len(can)}{listed}."
+        )
+    widgets.prose(sentences, "more")
+    table = plots.columns(cached.columns(run, "summary"), "probe", "method", *NUMBERS)
+    figure = probe_charts.tasks(names, dict([dense, *others]))
+    plots.draw(figure, table, "Every task at one length", "probe_tasks", "forced choice")
+    st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95% intervals.")
+    widgets.prose(ruler(), "quiet")
+    widgets.source(run)
+
+
+def ruler() -> str:
+    """Which tasks correspond to RULER's, in sentences."""
+    named = ", ".join(f"{title(task)} is like {name}" for task, name in RULER.items())
+    none = " and ".join(title(task) for task in PROBE_TASKS if task not in RULER)
+    return f"Tasks of RULER: {named}. {none} have none there. RULER lets the model write its answer."
+
+
+def beyond() -> None:
+    """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
+    st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
+    stored = studied.opened("length-extension", "Reading twice the context")
+    if stored is not None:
+        studied.drawn(stored, "probe_beyond", cached.glossary("dynamic NTK"))
+
+
+def recall() -> None:
+    """What texts whose answers stand far before in them gave the model, as it was measured and stored."""
+    about = cached.glossary("recall documents")
+    st.header("Where its recall comes from", anchor=False, help=about)
+    stored = studied.opened("recall-documents", "What recall documents give")
+    if stored is not None:
+        studied.drawn(stored, "probe_recall", about, "recall-documents")
