@@ -8,56 +8,48 @@ from tests.made.documents import notebook
 from tests.made.in_process import HOSTILE, VIEWS, in_chip, markup, opened, part, put
 
 
+def captions(app) -> str:
+    return " ".join(caption.value.replace("\\", "") for caption in app.caption)
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_hostile_text_is_shown_as_it_is(client, view):
-    text = put(client, f"{HOSTILE} " * 3, "<b>**evil**</b>.txt")
-    app = opened(view, text=text, distance="16")
-    assert not app.error
-    assert "<script" not in markup(app) and "<img" not in markup(app)
-    for element in [*app.markdown, *app.caption]:
-        assert "<script" not in element.value
+    app = opened(view, text=put(client, f"{HOSTILE} " * 3, "<b>**evil**</b>.txt"), distance="16")
+    assert not app.error and "<script" not in markup(app) and "<img" not in markup(app)
+    assert not any("<script" in element.value for element in [*app.markdown, *app.caption])
     shown = part(app, "contexts")["panels"][0] if view == "pairs" else part(app, "painted")
     assert "<script>alert(1)</script>" in shown["pieces"]
     for chart in app.get("plotly_chart"):
         assert "<script" not in chart.proto.spec and "<img" not in chart.proto.spec
 
 
-def test_a_damaged_link_loses_only_what_is_damaged(client):
-    app = opened("groups", layer="99", group="x", text="../../etc/passwd", pair="1", nonsense="1", job="zz")
-    said = " ".join(caption.value for caption in app.caption)
+def test_a_damaged_link_loses_only_what_is_damaged_and_names_it(client):
+    damaged = {"layer": "99", "group": "x", "text": "../../etc/passwd", "pair": "1", "nonsense": "1", "job": "zz"}
+    app = opened("groups", **damaged, router="k64-top4")
     assert app.title[0].value == VIEWS["groups"][1] and not app.error
-    assert "99" in said
-    assert set(app.query_params) <= {"text", "router"}
-
-
-def test_each_damaged_entry_is_named(client):
-    app = opened(layer="x", text="../../etc/passwd", nonsense="1")
-    said = " ".join(caption.value for caption in app.caption)
-    assert "layer" in said and "passwd" in said and "nonsense" in said
+    assert all(name in captions(app) for name in ("99", "group", "passwd", "pair", "nonsense", "job", "k64-top4"))
+    assert set(app.query_params) <= {"text", "router"} and app.query_params["router"] == "k4-top1"
 
 
 def test_an_unknown_text_falls_back_to_the_first_sample(client):
     app = opened(text="0123456789ab")
-    assert any("not stored on this machine" in caption.value for caption in app.caption)
-    assert app.query_params["text"] == cached.samples()[0][0]
+    assert "not stored on this machine" in captions(app) and app.query_params["text"] == cached.samples()[0][0]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BadText("It has 1 token: give a *longer* text."), "It has 1 token\\: give a \\*longer\\* text\\."),
+        (ZeroDivisionError("secret detail"), "ZeroDivisionError"),
+    ],
+)
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_analysis_error_is_one_sentence_and_the_rest_stays(client, view):
-    client.refusals[view] = BadText("The text has 1 token and attention needs at least 2: give a *longer* text.")
+def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client, view, error, said):
+    client.refusals[view] = error
     app = opened(view)
-    assert [error.value for error in app.error] == [
-        "The text has 1 token and attention needs at least 2\\: give a \\*longer\\* text\\."
-    ]
-    assert app.title[0].value == VIEWS[view][1] and in_chip(app, "text").value
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_any_other_error_is_named_by_its_class_without_a_traceback(client, view):
-    client.refusals[view] = ZeroDivisionError("secret detail")
-    app = opened(view)
-    assert len(app.error) == 1 and "ZeroDivisionError" in app.error[0].value
+    assert len(app.error) == 1 and said in app.error[0].value
     assert "secret" not in app.error[0].value and "Traceback" not in app.error[0].value
+    assert app.title[0].value == VIEWS[view][1] and in_chip(app, "text").value
 
 
 @pytest.mark.parametrize(
@@ -75,46 +67,34 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     before = app.query_params["text"]
     app.file_uploader(key="upload_0").upload("bad_*file*.bin", data)
     app.run()
-    assert not app.exception and len(app.error) == 1
     sentence = app.error[0].value.replace("\\", "")
-    assert words in sentence and "bad_*file*.bin" in sentence
-    assert app.query_params["text"] == before and app.title and part(app, "painted")
-    app.run()
-    assert app.error, "a rerun of the page does not swallow the sentence"
+    assert not app.exception and len(app.error) == 1 and words in sentence and "bad_*file*.bin" in sentence
+    assert app.query_params["text"] == before and part(app, "painted")
+    assert app.run().error, "a rerun of the page does not swallow the sentence"
     in_chip(app, "text").select_index(1).run()
     assert not app.error, "it goes with the next text"
 
 
-def test_an_uploaded_and_a_pasted_text_are_read(client):
+def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was_read(client):
     app = opened()
-    app.file_uploader(key="upload_0").upload("mine.txt", b"some words of my own " * 9)
-    app.run()
-    assert client.store.text(app.query_params["text"])[0] == "mine.txt"
+    book = notebook(("markdown", "some words of my own " * 9))
+    files = [("bad.ipynb", b"{"), ("mine.ipynb", book), ("more.txt", b"quite other words " * 9)]
+    app.file_uploader(key="upload_0").set_value([(*file, "text/plain") for file in files]).run()
+    assert client.store.text(app.query_params["text"])[0] == "mine.ipynb"
     assert part(app, "painted")["pieces"][0] == "some"
+    assert "bad.ipynb is no notebook" in app.error[0].value.replace("\\", "") and len(app.error) == 1
+    said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
+    said += "Check it in the chip Text. The list there has all 2 files."
+    assert said in markup(app) and {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
+    app.switch_page("views/softmax_temperature.py").run()
+    assert said not in markup(app) and "mine.ipynb" in in_chip(app, "text").options
+    app.switch_page("views/start.py").run()
+    assert said not in markup(app), "it stood on the page where the files came"
     app.text_area(key="paste_1").set_value("quite another text, to be read as well " * 5).run()
     app.button(key="read_paste").click().run()
     assert part(app, "painted")["pieces"][0] == "quite" and not app.error
     app.button(key="read_paste").click().run()
     assert "empty" in app.error[0].value
-
-
-def test_several_files_come_in_at_once_and_say_what_was_read(client):
-    app = opened()
-    book = notebook(("markdown", "some words of my own " * 9))
-    files = [("bad.ipynb", b"{"), ("mine.ipynb", book), ("more.txt", b"quite other words " * 9)]
-    app.file_uploader(key="upload_0").set_value([(*file, "text/plain") for file in files]).run()
-    assert (
-        client.store.text(app.query_params["text"])[0] == "mine.ipynb" and part(app, "painted")["pieces"][0] == "some"
-    )
-    assert "bad.ipynb is no notebook" in app.error[0].value.replace("\\", "") and len(app.error) == 1
-    said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
-    said += "Check it in the chip Text. The list there has all 2 files."
-    assert said in markup(app)
-    assert {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
-    app.switch_page("views/softmax_temperature.py").run()
-    assert said not in markup(app) and "mine.ipynb" in in_chip(app, "text").options
-    app.switch_page("views/start.py").run()
-    assert said not in markup(app), "it stood on the page where the files came"
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a b", ""])
@@ -131,9 +111,3 @@ def test_a_link_to_a_model_that_cannot_be_loaded_says_so_once_and_offers_the_way
     assert len(app.error) == 1 and "no/such" in app.error[0].value.replace("\\", "")
     app.button(key="way_back").click().run()
     assert not app.error and part(app, "painted") and "model" not in app.query_params
-
-
-def test_a_router_nobody_fitted_is_dropped_from_a_link(client):
-    app = opened(router="k64-top4")
-    assert app.query_params["router"] == "k4-top1" and not app.error
-    assert any("k64-top4" in caption.value.replace("\\", "") for caption in app.caption)

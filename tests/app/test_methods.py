@@ -1,50 +1,40 @@
 """The quality tab with the methods as they describe themselves: every one is offered, and every control of it works."""
 
 import pytest
-import streamlit as st
 
 from analysis.methods import describe
-from analysis.runs import RunStore
-from app import cached
 from tests.made import quality, results
 from tests.made.quality import opened
-from tests.made.results import STUDIES, FakeJobs
+from tests.made.results import STUDIES
 
+METHODS = describe()
 FREE = [
     name
-    for name, about in describe().items()
+    for name, about in METHODS.items()
     if name != "dense" and about["needs"] != "router" and about["saves"] == "reads"
 ]
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
-    """A store with hand-made answers for the real methods."""
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    jobs = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: jobs)
+@pytest.fixture(autouse=True)
+def made(client, monkeypatch):
+    """Hand-made answers for the real methods."""
     monkeypatch.setattr(results, "CONTEXT", 2048)
-    monkeypatch.setattr(quality, "DESCRIBED", describe())
+    monkeypatch.setattr(quality, "DESCRIBED", METHODS)
     monkeypatch.setitem(STUDIES, "evaluate", quality.evaluate)
-    yield jobs
-    store.close()
 
 
 @pytest.mark.parametrize("at", range(0, len(FREE), 6))
-def test_every_method_has_a_card_with_its_controls(made, at):
+def test_every_method_has_a_card_with_its_controls(at):
     names = FREE[at : at + 6]
     app = opened(quality="~~".join(names))
     drawn = {one.key for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)}
     for name in names:
-        for field in describe()[name]["fields"]:
+        for field in METHODS[name]["fields"]:
             assert field["price"] != "live" or f"quality.{name}.{field['name']}" in drawn, (name, field["name"])
     assert not app.error
 
 
-def test_a_choice_of_a_method_is_asked_for(made):
+def test_a_choice_of_a_method_is_asked_for():
     app = opened(quality="magicpig~variant-hub~~longformer~widths-growing~dilation-2")
     app.selectbox(key="quality.magicpig.variant").set_value("paper").run()
     app.slider(key="quality.longformer.dilation").set_value(3).run()

@@ -8,28 +8,13 @@ import pytest
 from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from tests.browser import script
 from tests.made.browsing import PATIENCE, answered, choose, moved, painted, plot, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
 STORED, PASS = 1.5, 5.0  # seconds to a redrawn answer and to a new number: 0.35 and 1 on two quiet cores
-ANSWER = """(text) => { window.answer = new Promise((done) => {
-    const answered = (e) => {
-        const token = e.composedPath().find((node) => node.dataset?.i)
-        if (!token) return
-        text.removeEventListener("pointerover", answered)
-        const tip = text.getRootNode().querySelector(".tip")
-        const places = (mark) => [...text.querySelectorAll(`.${mark}`)].map((span) => Number(span.dataset.i))
-        const found = { token: Number(token.dataset.i), keys: places("key"), readers: places("reader") }
-        found.tip = tip.hidden ? "" : tip.textContent
-        requestAnimationFrame(() => {
-            const { port1, port2 } = new MessageChannel()
-            port1.onmessage = () => done({ ...found, painted: (performance.now() - e.timeStamp) / 1000 })
-            port2.postMessage(null)  // comes after the frame
-        })
-    }
-    text.addEventListener("pointerover", answered)  // after the text's own; from token to token it stays in there
-}) }"""
+ANSWER = script("answer")
 ROWS = "[aria-label='Methods and their numbers'] tr"
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
+from tests.browser import script
 from tests.conftest import WAIT, watched
 from tests.made.browsing import PATIENCE, redrawn, settle
 
@@ -22,50 +23,10 @@ DRAWN = 5_000  # milliseconds until a chart that is not drawn never will be
 FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
 LOWER = {"tour", "runs", "generate", "quality-vs-speed"}  # pages whose main picture is none of these, or begins lower
 TOPS = "all => all.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect().top)"
-BLANK = """() => [...document.querySelectorAll(".js-plotly-plot")].filter(plot => plot.offsetParent).map(plot => {
-  const seen = mark => { const place = mark.getBoundingClientRect(); return place.width > 0 || place.height > 0 };
-  const drawn = [...plot.querySelectorAll("g.trace, g.hm")].filter(
-    trace => [...trace.querySelectorAll("path, image")].some(seen)).length;
-  const known = trace => trace.visible === true && [trace.z?.flat() ?? trace.y].flat().some(value => value != null);
-  const wanted = plot._fullData ? plot._fullData.filter(known).length : 0;
-  const gone = plot.querySelector(".no-webgl") !== null;
-  const title = plot.closest("[class*=st-key-]")?.className.match(/st-key-(\\S+)/)[1];
-  return { title, wanted, drawn, blank: gone || wanted === 0 || drawn < wanted };
-})"""
-AT_REST = """() => document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning"
-  && !document.querySelector("[data-testid=stSpinner], [data-testid=stSkeleton]")"""  # a skeleton: code still loads
-FAINT = """() => {
-  const ON_COLOUR = "script, style, canvas, .annotation, .heatmap-label, .textpoint, [data-testid=stSliderThumbValue]";
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true }), known = {};
-  const read = colour => known[colour] ??= (() => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255] })();
-  const over = (top, below) => [0, 1, 2].map(at => top[at] * top[3] + below[at] * (1 - top[3])).concat(1);
-  const light = colour => colour.slice(0, 3).map(part => part / 255).map(
-    part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4).reduce(
-    (sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
-  const faint = [];
-  const look = (one, paper, alpha) => {
-    const style = getComputedStyle(one);
-    if (style.display === "none" || style.visibility === "hidden" || one.matches(ON_COLOUR)) return;
-    paper = over(read(style.backgroundColor), paper); alpha *= Number(style.opacity);
-    const said = [...one.childNodes].filter(node => node.nodeType === 3).map(node => node.data.trim()).join("");
-    if (said && one.getClientRects().length) {
-      const ink = [...read(one instanceof SVGElement ? style.fill : style.color)]; ink[3] *= alpha;
-      if (ink[3] < 0.05) return;
-      const [dark, bright] = [light(over(ink, paper)), light(paper)].sort((a, b) => a - b);
-      const ratio = (bright + 0.05) / (dark + 0.05);
-      if (ratio < 1.6) faint.push(`${said.slice(0, 40)} (${ratio.toFixed(2)})`);
-    }
-    for (const child of [...(one.shadowRoot?.children ?? []), ...one.children]) look(child, paper, alpha);
-  };
-  look(document.querySelector("[data-testid=stApp]"), [255, 255, 255, 1], 1);
-  return faint;
-}"""
-WIDER = """() => { const main = document.querySelector("[data-testid=stMain]"), edge = main.clientWidth;
-  if (main.scrollWidth <= edge + 1 && document.documentElement.scrollWidth <= innerWidth) return [];
-  return [...main.querySelectorAll("*")].filter(one => one.getBoundingClientRect().right > edge + 1).slice(0, 5).map(
-    one => `${one.tagName} ${one.className} ${Math.round(one.getBoundingClientRect().right)}`) }"""
+BLANK = script("blank")
+AT_REST = script("at_rest")
+FAINT = script("faint")
+WIDER = script("wider")
 
 
 def charts(page) -> list[dict]:

@@ -10,6 +10,7 @@ import contextlib
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
+from tests.browser import script
 from tests.made.browsing import PATIENCE, redrawn, settle, unfold
 
 pytestmark = pytest.mark.browser
@@ -17,25 +18,7 @@ pytestmark = pytest.mark.browser
 LONG = ("quality-vs-speed", "attention-heads")
 GONE_OUT = 1000  # milliseconds until the last move has reached the app: a slider waits 200, then it goes out
 MOST = 40  # moves on one part of a page
-STATES = """() => {
-  const said = {}, kinds = "stSlider stSelectbox stMultiSelect stButtonGroup stCheckbox stNumberInput stTextInput";
-  const own = kinds.split(" ").map(kind => `[data-testid=${kind}]`).join(",");
-  for (const place of document.querySelectorAll("[data-testid=stMain], [data-testid=stSidebar]"))
-    for (const one of place.querySelectorAll(own)) {
-      if (!one.offsetParent || one.closest("[data-testid=stPopoverBody]")) continue;
-      const keyed = one.closest("[class*=st-key-]"), label = one.querySelector("label")?.innerText || "";
-      const key = (keyed ? /st-key-(\\S+)/.exec(keyed.className)[1] : "") + " | " + label.split("\\n")[0];
-      const marks = [...one.querySelectorAll("[role=slider]")].map(each => each.getAttribute("aria-valuenow"));
-      const on = [...one.querySelectorAll("[aria-checked=true], [aria-pressed=true]")].map(each => each.innerText);
-      const tags = [...one.querySelectorAll("[data-baseweb=tag]")].map(each => each.innerText);
-      const box = each => each.type === "checkbox" ? each.checked : each.value;
-      const typed = [...one.querySelectorAll("input")].map(box);
-      said[key] = JSON.stringify([one.dataset.testid, marks, on, tags, typed]);
-    }
-  for (const tab of document.querySelectorAll("[data-testid=stMain] [role=tab][aria-selected=true]"))
-    said["tab " + tab.innerText] = "open";
-  return said;
-}"""
+STATES = script("states")
 
 
 def opened(page, address: str):
@@ -49,12 +32,7 @@ def opened(page, address: str):
 
 def controls(page) -> list[str]:
     """The keys of the controls in the page's main part, in their order."""
-    return page.evaluate(
-        """() => [...document.querySelectorAll("[data-testid=stMain] [class*=st-key-]")].filter(one =>
-        one.offsetParent && !one.closest("[data-testid=stPopoverBody]") && one.querySelectorAll(
-        "[class*=st-key-]").length === 0 && one.querySelector("[role=slider], input, [data-testid=stButtonGroup]"))
-        .map(one => /st-key-(\\S+)/.exec(one.className)[1])"""
-    )
+    return page.evaluate(script("controls"))
 
 
 def moved(page, key: str, wait: bool) -> bool:

@@ -6,8 +6,7 @@ from hypothesis import given, strategies as st
 from analysis.cli.options import fields
 from analysis.commands import COMMANDS
 from analysis.declaration import fields_of
-from app.selection import controls, state
-from app.ui.export import to_csv
+from app.selection import state
 from app.ui.tables import Column
 from app.ui.widgets import plain
 
@@ -133,23 +132,18 @@ def test_what_nobody_chose_follows_the_page_and_what_was_chosen_stays():
     assert linked["text"] == texts[0]
 
 
-def test_what_a_fragment_lets_somebody_choose_stands_in_the_address():
-    session, params = {}, {}
-    visit(session, params)
-    session["layer"] = 3  # a widget inside a fragment: the page itself is not read again
-    assert state.write(session, params) == {"layer": "3"}
-    del session["layer"]
-    assert state.address(session) == {"layer": "3"}
-
-
-def test_a_fragment_gives_back_what_it_did_not_draw():
+def test_a_fragment_gives_back_what_it_did_not_draw_and_writes_what_was_chosen_in_it():
     session = {}
     state.read(session, {"layer": "1"})
+    assert session[state.LINKED] == {"layer"}
     del session["layer"]  # what Streamlit does when a fragment runs without the widget
     session["head"] = 2
     state.keep(session)
     assert (session["layer"], session["head"]) == (1, 2)
     assert state.address(session) == {"layer": "1", "head": "2"}
+    assert session[state.LINKED] == set(), "the URL has brought nothing into this run: a drawer may be folded away"
+    session["layer"] = 3
+    assert state.write(session, {}) == {"layer": "3", "head": "2"}
 
 
 def test_study_args_name_the_text_and_what_was_asked_for():
@@ -167,16 +161,6 @@ def test_plain_text_has_no_markdown_left(text):
 def test_cells_show_numbers_as_a_reader_expects():
     assert [Column("a", "share").show(v) for v in (0.1234, None)] == ["12.3%", "–"]
     assert [Column("a", "share", digits=4).show(0.00123), Column("a", "whole").show(12345.0)] == ["0.12%", "12,345"]
-
-
-def test_csv_keeps_any_text_and_starts_no_formula():
-    written = to_csv({"word": ['a"b,c', "=1+1", "naïve 漢字", "-"], "n": [1, -2, None, 0.5]}).decode("utf-8-sig")
-    assert written.splitlines() == ["word,n", '"a""b,c",1', "'=1+1,-2", "naïve 漢字,", "'-,0.5"]
-
-
-def test_no_control_is_declared_twice():
-    declared = [one.name for page in controls.PAGES for one in fields_of(page)]
-    assert len(set(declared)) == len(declared)
 
 
 ALIASES = [(command, one) for command in COMMANDS.values() for one in fields_of(command) if one.declared.alias]
@@ -216,11 +200,3 @@ def test_page_command_line_schema_and_declaration_agree(command, one):
 def test_a_link_of_every_room_comes_out_as_it_went_in(link):
     session, params = {}, dict(link)
     assert visit(session, params) == [] and params == link
-
-
-def test_a_fragment_is_brought_nothing_by_the_url():
-    session = {}
-    state.read(session, {"equal_panel": "x"})
-    assert session[state.LINKED] == {"equal_panel"}
-    state.keep(session)  # a fragment runs: a drawer that the link opened may be folded away
-    assert session[state.LINKED] == set()

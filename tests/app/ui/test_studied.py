@@ -1,10 +1,12 @@
 """The panel of a study: what stands on its x axis, which marks are joined, what is dashed."""
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from analysis.runs.stored import Panel
 from analysis.studies.stored.panels import panel, series
 from app.ui import studied
+from tests.made.in_process import PATIENCE
 
 
 def drawn(x: list, **more) -> dict:
@@ -44,10 +46,6 @@ def test_names_on_the_axis_have_room(x, named):
     assert made["data"][0]["x"] == x, "every value is drawn, named or not"
 
 
-def test_long_curves_leave_their_names_to_the_chart():
-    assert "tickvals" not in drawn(list(range(13)))["layout"]["xaxis"]
-
-
 def test_printed_numbers_are_dashed_and_intervals_drawn():
     ours = drawn([1, 2], low=[-0.5, 0.5], high=[0.5, 1.5])["data"][0]
     assert ours["line"]["dash"] == "solid" and ours["error_y"]["array"] == [0.5, 0.5]
@@ -62,3 +60,15 @@ def test_printed_numbers_are_dashed_and_intervals_drawn():
 )
 def test_a_small_number_keeps_two_digits(numbers, digits):
     assert studied.digits(numbers) == digits
+
+
+def test_a_chart_without_a_line_says_so():
+    def page():
+        from app.ui import widgets
+
+        empty = {"data": [], "layout": {}}
+        assert widgets.chart(empty, {}, title="By distance", key="some", alt="Nothing", select="points") == []
+        assert widgets.chart(empty, {}, title="By layer", key="other", alt="Nothing") is None
+
+    app = AppTest.from_function(page, default_timeout=PATIENCE).run()
+    assert not app.exception and len(app.caption) == 2

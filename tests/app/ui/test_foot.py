@@ -1,0 +1,101 @@
+"""The end of a page: its results as code, its papers, where it leads; classroom mode, which every link keeps."""
+
+import ast
+import json
+import shlex
+from urllib.parse import parse_qs
+
+import pytest
+
+from analysis.cli.options import fields, parser
+from analysis.corpus import sample_texts
+from analysis.places import CACHE
+from analysis.runs.folder import read_run
+from analysis.runs.run import command_of
+from app.selection import state
+from app.selection.menu import PAGES
+from app.ui import charts, foot, repeat
+from tests.conftest import ROOT
+from tests.made.in_process import markup, opened, part, put
+
+VIEWS = {path.stem for path in (ROOT / "app" / "views").glob("*.py")}
+WORDS = " ".join(f"word{i}" for i in range(40))
+
+
+def read(command: str) -> dict:
+    """What the parser reads of a command."""
+    return vars(parser("x").parse_args(shlex.split(command)[3:]))
+
+
+def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(client):
+    app = opened("pairs", text=put(client, "a text of some length " * 4), distance="8")
+    assert [one.label for one in app.expander].count(repeat.TITLE) == 1 and not app.code, "written when it is opened"
+    app.session_state["repeat_rest"] = True
+    app.run()
+    lines, commands = (one.value for one in app.code[-2:])
+    (run,) = client.store.list("pairs")
+    given = read(next(line for line in commands.splitlines() if " pairs " in line))
+    assert given["text"] == "TEXT" and given["min_distance"] == run.request["min_distance"]
+    calls = [node for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Call)]
+    assert f"python -m analysis {calls[0].args[0].value}" in commands.splitlines() and "pairs = fs.run(" in lines
+
+
+@pytest.mark.parametrize(("view", "verbs"), [("generate", ["generate"]), ("speed", ["launch", "bench"])])
+def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client, view, verbs):
+    app = opened(f"views/{view}.py")
+    assert [one.label for one in app.expander].count(repeat.TITLE) == 1
+    lines, commands = (one.value for one in app.code[-2:])
+    assert [line.split()[3] for line in commands.splitlines()] == verbs
+    assert all(f"{verb} = fs.run(" in lines for verb in verbs)
+
+
+@pytest.mark.parametrize("verb", ["pairs", "route-at", "cap-sweep", "reads-text", "probe", "evaluate", "worth"])
+def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
+    runs = [read_run(manifest.parent) for manifest in (CACHE / "demo" / "examples").glob("*/manifest.json")]
+    for run in [run for run in runs if run.verb == verb]:
+        usual = {name: one.default for name, one in fields(verb).items()}
+        given = usual | read(command_of(run))
+        left = {"made", "text", "texts", "methods", "config"}
+        wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}
+        assert given | wanted == given and given["verb"] == verb
+        assert (given.get("text") or "story") in ["TEXT", *sample_texts()]
+
+
+def test_a_page_ends_in_the_papers_it_rests_on(client):
+    app = opened("groups", text=put(client, "a text of some length " * 4))
+    app.session_state["cite"] = True
+    app.run()
+    (entry,) = [one.value for one in app.code if one.value.startswith("@")]
+    assert entry.startswith("@misc{focus,") and entry.count("@") == 1
+    assert foot.CITE not in [one.label for one in opened("runs").expander]
+
+
+def test_every_page_leads_on_to_others_with_controls_that_there_are():
+    assert {page.view for page in PAGES.values()} == VIEWS
+    for page in PAGES.values():
+        assert page.leads and all(view in VIEWS and view != page.view for view, *_ in page.leads)
+        assert {name for _, _, *names in page.leads for name in names} <= set(state.CONTROLS)
+
+
+def test_a_pair_that_nobody_chose_leads_to_its_head(client):
+    text = put(client, WORDS)
+    app = opened(text=text)
+    arc = part(app, "painted")["arcs"][0]
+    links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
+    wanted = {"model": "demo", "text": text, "router": "k4-top1", "layer": "0", "head": "0", "query": str(arc["query"])}
+    assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
+    assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
+    assert "layer" not in app.query_params, "a link is no choice"
+
+
+def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
+    text = put(client, WORDS)
+    for link, size, kept in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):
+        app = opened("pairs", text=text, distance=16, **link)
+        fonts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
+        assert fonts and all(letters == size for letters in fonts) and not app.error
+        names = [one.proto.component_name for one in app.get("bidi_component")]
+        assert ("focuscope_table" in names) == (kept is None) == ("scroll-snap-type" not in markup(app))
+        links = [parse_qs(link.proto.query_string) for link in app.get("page_link")]
+        assert links and all(link.get("classroom") == kept for link in links)
+        assert ("classroom" in app.query_params) == (kept is not None)

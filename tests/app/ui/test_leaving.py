@@ -1,0 +1,183 @@
+"""What leaves a page: stamped files, the report that a session keeps, pictures for papers, a setting to take along."""
+
+import io
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import streamlit as st
+from pypdf import PdfReader
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from app import cached
+from app.ui import charts, export, press, report
+from tests.made import results
+from tests.made.in_process import HOSTILE, at, opened, part, put
+from tests.made.results import protocol
+
+FACTS = {"title": "How far", "page": "/?layer=1", "model": "demo", "text": "mine", "made with": "Focuscope"}
+PICTURE = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+SOME = "a text of some length " * 4
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """An empty report outside of a session."""
+    kept = []
+    monkeypatch.setattr(st, "session_state", SimpleNamespace(setdefault=lambda name, made: kept))
+    return kept
+
+
+def test_a_stamped_csv_keeps_any_text_is_read_by_pandas_and_starts_no_formula():
+    values = {"word": ["# a", '"#"', "=1+1", 'a"b,c', "naïve 漢字", "-", None], "n": [1, -2, None, 0.5, 4, 5, 6]}
+    written = export.to_csv(values, {"title": 'a "b"\n,=1+1; -2', "model": "demo"})
+    lines = written.decode("utf-8-sig").splitlines()
+    assert lines[:3] == ["# title: a 'b' ,'=1+1; '-2", "# model: demo", "word,n"]
+    assert lines[5:9] == ["'=1+1,", '"a""b,c",0.5', "naïve 漢字,4", "'-,5"]
+    read = pd.read_csv(io.BytesIO(written), comment="#")
+    assert read["word"].tolist()[:3] == ["# a", '"#"', "'=1+1"] and read["n"].tolist()[:2] == [1, -2]
+    assert len(read) == 7
+
+
+def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(held):
+    values = {HOSTILE: [HOSTILE] * 250, "n": [None] * 250}
+    report.keep(FACTS | {"title": HOSTILE, "text": HOSTILE}, PICTURE, report.numbers(values))
+    page = report.page(held)
+    assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml;base64," in page
+    assert "The first 200 of 250 rows" in page and page.count("<tr>") == 201
+    assert 'src="http' not in page and "src=x" not in page.replace("&lt;img src=x&gt;", "")
+
+
+def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client):
+    text = put(client, HOSTILE)
+    app = opened(text=text)
+    assert app.button(key="start_text_keep").click().run() and not app.exception
+    (kept,) = app.session_state[report.KEPT]
+    page = report.page([kept])
+    assert text in kept.facts["text"] and "background:#E58A12" in page and "1–2 times chance" in page
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+    app.switch_page("views/token_groups.py").run()
+    assert app.button(key="report_remove_0").click().run() and app.session_state[report.KEPT] == []
+
+
+def test_characters_of_several_tokens_stand_once_in_a_kept_text():
+    tokens = {"piece": ["a", "⟨E4⟩", "⟨BD⟩⟨A0⟩", " b"], "start": [0, 1, 1, 2], "end": [1, 2, 2, 4], "window": [0] * 4}
+    palette = [{"light": "#112233", "mix": 20, "name": "<b>"}, {"light": "#445566", "mix": 100, "name": "two"}]
+    said = export.text_as_html(tokens, [0, 0, 1, -1], palette, "x & y")
+    assert said.startswith("<p>x &amp; y: ") and "&lt;b&gt;" in said
+    assert said.endswith(
+        '<span style="background:#11223333">a</span><span style="background:#445566ff">你</span> b</div>'
+    )
+
+
+def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
+    monkeypatch.setattr(report, "MOST_BYTES", 2_000)
+    report.keep(FACTS, "", "1")
+    with pytest.raises(BadSetting, match="remove something first"):
+        report.keep(FACTS, "<svg" + "x" * 3_000, "1")
+    monkeypatch.setattr(report, "MOST", 1)
+    with pytest.raises(BadSetting, match="holds 1 things"):
+        report.keep(FACTS, "", "1")
+    assert len(held) == 1
+
+
+def test_every_chart_says_where_it_is_from(client):
+    text = put(client, " ".join(f"word{i}" for i in range(40)), "a, =1+1 <b>")
+    sent = part(opened(text=text), "export")
+    assert sent["chart"] == "start_distance" and sent["offers"] == ["PNG", "SVG", "Keep"]
+    assert "model demo" in sent["footer"][0] and f"a, =1+1 <b> ({text})" in sent["footer"][0]
+    assert sent["footer"][1].startswith(f"/?text={text}") and sent["title"] == "How far back it reads"
+
+
+LONG = "distance from query (attends) to key (is attended), in tokens of the text"
+
+
+def figure() -> dict:
+    """Two lines, a legend below, a long title on the axis."""
+    data = [charts.line(name, [1, 2], [0.1, 0.2], "#1483B0", "solid", "circle") for name in ("this text", "chance")]
+    return charts.figure(data, LONG, "share", yaxis=charts.SHARE)
+
+
+def test_a_figure_for_a_paper_has_its_printed_size_and_letters():
+    given = figure()
+    made = press.for_print(given, 3.25)["layout"]
+    assert made["width"] == 312 and made["paper_bgcolor"] == "white" and made["font"]["size"] == pytest.approx(8 / 0.75)
+    assert made["xaxis"]["title"]["text"].replace("<br>", " ") == LONG and "<br>" in made["xaxis"]["title"]["text"]
+    assert made["yaxis"]["tickformat"] == ".0%" and made["legend"]["yanchor"] == "bottom"
+    assert press.for_print(given, 6.75)["layout"]["xaxis"]["title"]["text"] == LONG, "two columns have room"
+    assert given == figure(), "the page's own stays as it is"
+    width = 648 + 2 * press.BELOW
+    assert [press.legend_rows(["x" * 20] * count, width) for count in (0, 1, 4, 5)] == [0, 1, 1, 2]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not press.ready(), reason="kaleido or Chrome is missing")
+@pytest.mark.parametrize("kind", press.KINDS)
+def test_chrome_draws_it_and_the_file_says_where_it_comes_from(kind):
+    data = press.drawn(figure(), kind, 3.25, {"title": HOSTILE, "model": "demo"})
+    if kind == "PDF":
+        read = PdfReader(io.BytesIO(data))
+        assert float(read.pages[0].mediabox.width) == pytest.approx(3.25 * 72, abs=1)
+        assert read.metadata["/Title"] == HOSTILE and read.metadata["/Subject"] == "model: demo"
+        assert "share" in read.pages[0].extract_text(), "letters stay letters"
+    else:
+        words = data.decode()
+        assert re.search(r'<svg[^>]* width="312"', words) and "model: demo</desc>" in words
+        assert HOSTILE not in words and "http-equiv" not in words
+
+
+def test_the_button_offers_both_kinds_or_says_what_is_missing_and_a_demo_has_none(client, monkeypatch):
+    for there, labels in ((True, {"PDF", "SVG"}), (False, set())):
+        monkeypatch.setattr(press, "ready", lambda there=there: there)
+        monkeypatch.setattr(press, "find_spec", lambda name: True)
+        app = at("views/token_groups.py", text=put(client, SOME))
+        app.session_state["groups_shares_press"] = True
+        app.run()
+        assert not app.exception
+        assert {one.proto.label for one in app.get("download_button")} & {"PDF", "SVG"} == labels
+        assert (press.MISSING in [one.value for one in app.caption]) != there
+    made = []
+    monkeypatch.setattr(press.st, "popover", lambda *given, **look: made.append(given) or SimpleNamespace(open=False))
+    monkeypatch.setattr(press, "find_spec", lambda name: None)
+    press.popover(figure(), "name", "key", FACTS)
+    monkeypatch.setattr(press, "find_spec", lambda name: True)
+    monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
+    press.popover(figure(), "name", "key", FACTS)
+    assert not made, "without the package and in a demo, where each picture would start a browser"
+
+
+README = f"# Focus\nMeasured: {HOSTILE}"
+
+
+def test_the_zip_of_a_router_is_made_once_and_offered(client, monkeypatch):
+    packed = []
+
+    def take(args: dict, text: str | None) -> Result:
+        packed.append(args)
+        numbers = {"label": "Focus", "file": "focuscope-focus.zip", "bytes": 4100, "readme": README, "sentence": "."}
+        return Result(numbers | {"protocol": protocol("take", args, 0)}, arrays={"zip": np.arange(4, dtype=np.uint8)})
+
+    monkeypatch.setitem(results.STUDIES, "take", take)
+    app = opened("groups", text=put(client, SOME))
+    (run,) = client.store.list("groups")
+    app.button(key="groups_make").click().run()
+    assert not app.exception
+    method = {"name": "focus", "router": run.request["router"]}
+    assert packed == [{"run": run.id, "method": method, "model": "demo"}]
+    (download,) = [one.proto for one in app.get("download_button") if one.proto.label.startswith("focuscope-focus")]
+    assert download.label == "focuscope-focus.zip, 4 kB" and README in [one.value for one in app.code]
+    assert "groups_make" not in [one.key for one in app.run().button] and len(packed) == 1, (
+        "a stored zip needs no click"
+    )
+    (made,) = client.store.list("take")
+    assert cached.array(made, "zip").tobytes() == bytes(range(4))
+
+
+def test_what_cannot_be_taken_is_said_in_its_place(client):
+    client.refusals["take"] = BadSetting("Quest cannot be taken along yet.")
+    app = opened("groups", text=put(client, SOME))
+    app.button(key="groups_make").click().run()
+    assert not app.exception and len(app.error) == 1 and app.error[0].value.startswith("Quest cannot be taken along")

@@ -1,0 +1,3 @@
+// Whether the script has ended and no code still loads (a skeleton).
+() => document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning"
+  && !document.querySelector("[data-testid=stSpinner], [data-testid=stSkeleton]")
