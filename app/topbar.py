@@ -35,7 +35,8 @@ def topbar(uses: Collection[str]) -> None:
         groups = st.container(width="content") if "groups" in uses else None
         st.space("stretch")
         widgets.each(_view, report.popover, widgets.copy_link)
-    widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
+    # It stays until the next text: a rerun must not swallow it.
+    widgets.trouble("text_trouble")
     _arrived()
     if groups is not None:
         _groups(groups)

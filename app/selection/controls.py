@@ -67,7 +67,8 @@ def _controls() -> dict[str, Field]:
     controls = {item.name: item for page in PAGES for item in fields_of(page)}
     for command in COMMANDS.values():
         for item in fields_of(command):
-            if item.declared.alias:  # what a page declares itself, such as the text in use, is the page's
+            # What a page declares itself, such as the text in use, is the page's.
+            if item.declared.alias:
                 controls.setdefault(item.declared.alias, replace(item, name=item.declared.alias))
     return controls
 

@@ -21,7 +21,8 @@ class Gate:
 
     def __init__(self, app: Callable):
         self.app = app
-        self.coming: list[tuple[str, int]] = []  # session and bytes of the uploads that are on their way
+        # Session and bytes of the uploads that are on their way.
+        self.coming: list[tuple[str, int]] = []
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -37,7 +38,8 @@ class Gate:
         if place is None:
             return await self.app(scope, receive, send)
         session, length = place[1], headers.get("content-length", "")
-        if not length.isdecimal():  # what comes in pieces would be counted when it is here
+        # What comes in pieces would be counted when it is here.
+        if not length.isdecimal():
             return await _refused(411, "An upload says how long it is.")(scope, receive, send)
         if reason := self.full(session, int(length)):
             return await _refused(413, reason)(scope, receive, send)

@@ -50,7 +50,8 @@ def admitted() -> bool:
         st.button("Sign in", on_click=st.login, type="primary", key="sign_in")
         return False
     address = str(st.user.get("email") or "")
-    if st.user.get("email_verified") is not True:  # some providers leave it out, some send the word "false"
+    # Some providers leave it out, some send the word "false".
+    if st.user.get("email_verified") is not True:
         _refuse(
             f"The provider does not call {address or 'this account'} verified: sign in with an address that it does."
         )
@@ -70,7 +71,8 @@ def _refuse(why: str) -> None:
 def _allowed() -> list[str] | None:
     """Who may come in: addresses, and domains behind an @; None where the secrets say nothing of it. Errors: BadSetting
     where what they say is half, misspelt or cannot be read, because that must let nobody in."""
-    if not st.secrets.load_if_toml_exists():  # so it answers for a file with a slip too
+    # So it answers for a file with a slip too.
+    if not st.secrets.load_if_toml_exists():
         unread = [path for path in st.get_option("secrets.files") if Path(path).exists()]
         why = f"{unread[0]} cannot be read" if unread else ""
     elif not {"auth", "focuscope"} & set(st.secrets):

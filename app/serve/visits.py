@@ -60,10 +60,12 @@ class Visit:
 
     def __init__(self, receive: Callable, send: Callable):
         self._receive, self._send = receive, send
-        self.received: asyncio.Queue[dict] = asyncio.Queue()  # what Streamlit gets
+        # What Streamlit gets.
+        self.received: asyncio.Queue[dict] = asyncio.Queue()
         self.session = ""
         self._waiting: deque[dict] = deque()
-        self._ends: set[int] = set()  # what ends the run that is going, none where none is
+        # What ends the run that is going, none where none is.
+        self._ends: set[int] = set()
         self._begun = False
         self._silent: asyncio.TimerHandle | None = None
 
@@ -82,7 +84,8 @@ class Visit:
         """Whether a message goes no further now. A timer that comes too early is dropped: it comes again."""
         try:
             request = BackMsg.FromString(message.get("bytes") or b"")
-        except Exception:  # no message at all: Streamlit answers that
+        # No message at all: Streamlit answers that.
+        except Exception:
             return False
         if request.WhichOneof("type") != "rerun_script":
             return False
@@ -92,7 +95,8 @@ class Visit:
                 self._waiting.append(message)
             return True
         if not part:
-            self._waiting.clear()  # the page draws all parts, and their requests hold older values than its own
+            # The page draws all parts, and their requests hold older values than its own.
+            self._waiting.clear()
         self._asked(part)
         return False
 

@@ -75,7 +75,8 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
     missing = [request for request, run in zip(requests, runs, strict=True) if run is None]
     dues = [cached.due(request, tokens) for request in missing]
     if not missing or any(due.refused for due in dues):
-        return runs, False  # `compute` says what lacks
+        # `compute` says what lacks.
+        return runs, False
     price, drawing = together([due.price for due in dues]), cached.drawing()
     over = next((due.over for due in dues if due.over), None)
     if not over and drawing.seconds + price.seconds <= LIVE:

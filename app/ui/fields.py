@@ -20,7 +20,8 @@ def alone(draw: Callable[..., None], *arguments: object) -> None:
     @functools.wraps(draw)
     def part() -> None:
         nonlocal with_the_page
-        if not with_the_page:  # the page has read its selection, and widgets above may be drawn already
+        # The page has read its selection, and widgets above may be drawn already.
+        if not with_the_page:
             state.keep(st.session_state)
             cached.drawn_anew()
             report.redraw()

@@ -136,7 +136,8 @@ def _done(job: JobStatus) -> None:
             st.button(f"Use {name}", key="job_use", on_click=chips.use_model, args=(name,), type="primary")
         _dismiss_button()
     if makes_router and (run := cached.find_run(job.run_id)) is not None:
-        widgets.notes(run)  # what moved to the trash
+        # What moved to the trash.
+        widgets.notes(run)
 
 
 def _ended(job: JobStatus) -> None:

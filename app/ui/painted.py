@@ -152,7 +152,8 @@ def characters(tokens: dict) -> list[tuple[int, int, str]]:
         pieces = [tokens["piece"][i] for i in places]
         if all(re.fullmatch(r"(⟨[0-9A-F]{2}⟩)+", piece) for piece in pieces):
             spelled = bytes.fromhex("".join(pieces).replace("⟨", "").replace("⟩", "")).decode(errors="ignore")
-            if spelled:  # a window may end inside a character
+            # A window may end inside a character.
+            if spelled:
                 spelled_out.append((places[0], places[-1] + 1, spelled))
     return spelled_out
 
@@ -195,7 +196,8 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
     """
     words, repeated = tokens["word"], {tokens["word"][token].lower() for token in (query, key)} - {""}
     pieces, home = list(tokens["piece"]), {}
-    for start, stop, spelled in characters(tokens):  # a whole character stands at its first token
+    # A whole character stands at its first token.
+    for start, stop, spelled in characters(tokens):
         pieces[start:stop] = [spelled, *[""] * (stop - start - 1)]
         home |= dict.fromkeys(range(start, stop), start)
     panels = []

@@ -77,11 +77,13 @@ def drawn(figure: dict, kind: str, inches: float, facts: dict[str, str]) -> byte
     with _one_at_a_time:
         try:
             data = calc_fig_sync(printed, opts=opts, kopts={"mathjax": False, "timeout": SECONDS})
-        except Exception as error:  # of a browser: whatever it may be, the page goes on
+        # Of a browser: whatever it may be, the page goes on.
+        except Exception as error:
             raise CannotDraw(f"Chrome could not draw this chart: {plain(error)}") from error
     about = "; ".join(f"{name}: {value}" for name, value in facts.items())
     if kind == "SVG":
-        head, end, tail = data.partition(b">")  # of the <svg> element itself
+        # Of the <svg> element itself.
+        head, end, tail = data.partition(b">")
         return head + end + f"<desc>{escape(about)}</desc>".encode() + tail
     from pypdf import PdfReader, PdfWriter
 

@@ -80,7 +80,8 @@ def model_card(model: str) -> None:
         f"moves earlier logits by at most {parity['causal_difference']:.1e}, so nothing leaks from the future.",
         "quiet",
     )
-    if small := card.get("small"):  # cards of an earlier version have none
+    # Cards of an earlier version have none.
+    if small := card.get("small"):
         widgets.prose(f"On loading, a small copy with random weights: {_differences(small)}", "quiet")
     request = Model(model=model, full=True)
     run = cached.store().find(request)

@@ -186,7 +186,8 @@ def panel_figure(about: Panel, names: list[str], large: bool = False) -> dict[st
 
 def _trace(about: Panel, series: Series, x: Sequence, place: int, mode: str) -> dict[str, Any]:
     """One line of the figure; `place` among all series of the study decides how it looks."""
-    again = place // len(GROUPS)  # once the colours are used up, another mark and line
+    # Once the colours are used up, another mark and line.
+    again = place // len(GROUPS)
     symbol = SYMBOLS[(place + again) % len(SYMBOLS)]
     name, colour, dash = series.name, GROUPS[place % len(GROUPS)], "dot" if again else "solid"
     if series.paper:

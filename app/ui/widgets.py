@@ -64,7 +64,8 @@ def guarded() -> Iterator[list[Exception]]:
         yield troubles
     except Waiting:
         pass
-    except Exception as error:  # a page must never show a traceback, whatever went wrong
+    # A page must never show a traceback, whatever went wrong.
+    except Exception as error:
         if not isinstance(error, AnalysisError):
             log.exception("A part of the page failed.")
         troubles.append(error)
@@ -203,7 +204,8 @@ def chart(
     aside = figure["layout"].get("legend", {}).get("orientation") == "v"
     with st.container(key=f"wide_{key}" if aside else None):
         st.subheader(title, anchor=False, help=help)
-        if not figure["data"]:  # plotly refuses a figure without a line
+        # Plotly refuses a figure without a line.
+        if not figure["data"]:
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
             return [] if select else None
         if st.session_state.get("classroom"):

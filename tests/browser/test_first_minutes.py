@@ -2,14 +2,11 @@
 and its link, files that are refused, another model. One server for all tests; what one stored another may find."""
 
 import re
-import shutil
-import uuid
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.made.browsing import PATIENCE, go, painted, read, settle, upload, visit
-from tests.made.tiny_tokenizer import save_model
 
 pytestmark = pytest.mark.browser
 
@@ -104,26 +101,3 @@ def test_a_binary_or_too_large_file_is_refused_and_hostile_text_is_only_text(app
         page.locator(".t, .contexts p").first.hover()
     assert page.evaluate("window.hit") is None
     assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
-
-
-@pytest.mark.slow
-def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(app_server, page, root):
-    folder = root / "models_cache" / f"tiny-{uuid.uuid4().hex[:8]}"
-    try:
-        save_model(folder, max_position_embeddings=512)
-        visit(page, app_server, OPENED)
-        page.get_by_role("button", name="Model: demo").click()
-        page.get_by_role("textbox", name="Hugging Face id").fill(folder.name)
-        page.get_by_role("button", name="Load this model").click()
-        page.wait_for_url(re.compile(f"model={folder.name}"), timeout=PATIENCE)
-        expect(page.get_by_role("button", name=f"Model: {folder.name}")).to_be_visible(timeout=PATIENCE)
-        settle(page)
-        expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
-        expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
-        page.get_by_role("button", name=f"Model: {folder.name}").click()
-        page.get_by_role("combobox", name="Models on this machine").click()
-        page.get_by_role("option", name=re.compile("^demo · fits · ")).click()
-        expect(page.get_by_role("button", name="Model: demo")).to_be_visible(timeout=PATIENCE)
-        expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,10 @@
-"""Four readers, each from the first page to what they came for, every step by what the page offers: a text of one's own
-to a kept report, a config.json to the verdict, the tour to its last download, and the minute of the README.
+"""Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
+own to a kept report, the tour to its last download, and the minute of the README.
 
 FOCUSCOPE_PICTURES names the folder for a picture of every step (`docs` for those of the README); without it they are
 thrown away.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from analysis.costs import KNOWN
 from app.selection.look import TOUR_STEPS
 from tests.made.browsing import PATIENCE, answered, painted, read, settle, visit
 
@@ -24,7 +22,6 @@ JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, b
 LARGEST = 200_000  # bytes of a picture
 SCREENS = {  # each walk has one of its own
     "telephone by night": (390, 844, "dark"),
-    "narrow window by night": (900, 900, "dark"),
     "laptop by day": (1280, 800, "light"),
 }
 WIDTH = "() => document.scrollingElement.scrollWidth"
@@ -113,29 +110,6 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     expect(fresh.get_by_text("log.txt").first).to_be_visible()
     assert fresh.locator("img").evaluate("image => image.complete && image.naturalWidth > 100")
     fresh.context.close()
-
-
-@pytest.mark.parametrize("picture", ["narrow window by night"], indirect=True)
-def test_a_config_of_an_8b_model_ends_in_a_verdict_with_its_commands(app_server, page, picture):
-    visit(page, app_server, "How far back it reads")
-    on(page, "Will it pay?", "Is it worth it?")
-    page.get_by_role("button", name="Use your own config.json").click()
-    data = json.dumps(KNOWN["meta-llama/Llama-3.1-8B"]).encode()
-    config = {"name": "config.json", "mimeType": "application/json", "buffer": data}
-    page.locator("input[type=file]").set_input_files(config)
-    lead = page.locator(".fs-lead").first
-    expect(lead).to_contain_text("with 131,072 tokens", timeout=PATIENCE)
-    settle(page)
-    page.get_by_role("slider", name="Context, tokens").press("ArrowLeft")
-    page.get_by_role("slider", name="Sequences at once").press("ArrowRight")
-    expect(lead).to_contain_text("with 65,536 tokens and 2 sequences", timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("context=65536"))
-    card = page.locator(".st-key-worth_card")
-    expect(card.locator(".fs-lead")).to_have_text(lead.inner_text())
-    expect(card.locator("code")).to_contain_text("worth CONFIG.json --contexts 65536 --batches 2 --keep 0.1")
-    expect(card.locator("code")).to_contain_text("bench decode --lengths 65536 --heads 32 --head-dim 128")
-    picture("walk-worth-verdict", card)
-    on(page, "What it saves on this machine", "How much time does it save here?")
 
 
 @pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)

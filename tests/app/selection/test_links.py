@@ -1,5 +1,5 @@
 """Every page: each control is moved, and the address restores all of them for a stranger. In-process, on the bundled
-model; some walk the same way in a browser (tests/browser/test_permalinks.py).
+model.
 
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
@@ -99,17 +99,16 @@ def move(one) -> bool:
     return True
 
 
-LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked in a browser alone, with `--all`
-
-
-# Walked with `--all`: a browser walks the first every time, and the worker computes long for the others.
-LATER = {f"views/{name}.py" for name in "papers_vs_measured routing long_range_pairs generate start".split()}
+# Walked with `--all`, because the worker computes long for them.
+LATER = {
+    f"views/{name}.py" for name in "routing long_range_pairs generate start quality_vs_speed attention_heads".split()
+}
 TABS_LATER = {f"views/{name}.py" for name in "quality_vs_speed routing".split()}  # made as the others
 
 
 @pytest.mark.parametrize(
     "view",
-    [pytest.param(view, marks=[pytest.mark.slow] * (view in LATER)) for view in VIEWS if view not in LONG],
+    [pytest.param(view, marks=[pytest.mark.slow] * (view in LATER)) for view in VIEWS],
 )
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
