@@ -1,9 +1,11 @@
 """The only place where the app meets the store and the worker. Everything here is bounded and keyed by content."""
 
 import functools
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import streamlit as st
 
@@ -17,6 +19,7 @@ from analysis.runs import Price, Run, RunStore
 from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted
 from analysis.runs.stored import StoredStudy, read_study, study_files, study_folders
 
+Asks = TypeVar("Asks", bound=Command)
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 MAKE_ROUTERS = ("fit-router", "train-router")
@@ -124,10 +127,20 @@ def find_run(run_id: str) -> Run | None:
         return None
 
 
-@functools.lru_cache(64)
+def request(command: type[Asks], **arguments: object) -> Asks:
+    """The request of a command: one object for equal arguments, so that it is checked, spelled and hashed once however
+    often pages are drawn."""
+    return _request(command, json.dumps(arguments))
+
+
+@functools.lru_cache(256)
+def _request(command: type[Asks], arguments: str) -> Asks:
+    return command(**json.loads(arguments))
+
+
 def card_request(model: str) -> Model:
-    """The request of a model's card: one object, so that it is spelled and hashed once."""
-    return Model(model=model)
+    """The request of a model's card."""
+    return request(Model, model=model)
 
 
 def card(model: str | None) -> Run | None:

@@ -125,7 +125,7 @@ def _about_text() -> dict:
 
 def _evaluated(spec: dict, reading: dict) -> Evaluate:
     """One method on the chosen text, a stored run of its own."""
-    return Evaluate(**_about_text(), **reading, methods=[spec], seed=0)
+    return cached.request(Evaluate, **_about_text(), **reading, methods=[spec], seed=0)
 
 
 def _computed(choices: list[Asked], reading: dict, tokens: int, context: int) -> tuple[Run, list[Shown]]:

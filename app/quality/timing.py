@@ -56,7 +56,7 @@ def time_request(choice: Asked) -> TimeMethod:
     """What times a method as it is asked for."""
     chosen = st.session_state
     asked = {"model": chosen["model"], "text": chosen["text"], "method": choice.spec}
-    return TimeMethod(**asked, length=None, new_tokens=NEW // 2, repeats=3)
+    return cached.request(TimeMethod, **asked, length=None, new_tokens=NEW // 2, repeats=3)
 
 
 def can_launch(choice: Asked) -> bool:
@@ -69,7 +69,7 @@ def launch_request(choice: Asked, size: int, context: int) -> Launch:
     chosen, settings = st.session_state, {name: choice.settings[name] for name in LAUNCHED}
     length = max(2, min(size, context - NEW))
     about = {"model": chosen["model"], "text": chosen["text"], "router": choice.router}
-    return Launch(**about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
+    return cached.request(Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
 
 
 def buttons(choices: Sequence[Asked], card: dict, size: int) -> None:

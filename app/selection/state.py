@@ -56,7 +56,8 @@ def address(session: Mapping) -> dict[str, str]:
     for name, control in CONTROLS.items():
         value = session[CHOSEN][name]
         if value is not None and value != control.default:
-            wanted[name] = to_url(value)
+            # A word stands as it is.
+            wanted[name] = value if isinstance(value, str) else to_url(value)
     return wanted
 
 

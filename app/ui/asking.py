@@ -1,7 +1,6 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -193,15 +192,9 @@ def card(model: str) -> dict:
     return (cached.card(model) or compute(cached.card_request(model), doing)).numbers
 
 
-@functools.lru_cache(64)
-def _inspect(model: str, text: str, long_text: str) -> Inspect:
-    """One object for equal requests, so that it is spelled and hashed once."""
-    return Inspect(model=model, text=text, long_text=long_text)
-
-
 def inspected() -> dict:
     """The numbers of `inspect` for the chosen text: its tokens, windows, and what the model reads at once."""
-    return ask(_inspect(**state.study_args(st.session_state)), "Counting the tokens").numbers
+    return ask(cached.request(Inspect, **state.study_args(st.session_state)), "Counting the tokens").numbers
 
 
 def study(model: str, name: str) -> tuple[StoredStudy | None, str]:

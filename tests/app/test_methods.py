@@ -12,7 +12,6 @@ from analysis.models import load_model
 from analysis.seam.attention import apply
 from tests.made import quality, results
 from tests.made.quality import opened
-from tests.made.quality import opened
 from tests.made.results import STUDIES
 
 METHODS = describe()
