@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike
 
 from ..errors import BadSetting
 
-FLOOR = 2  # keys that every head gets before anything is shared out (CSA, step 2)
+# Keys that every head gets before anything is shared out (CSA, step 2).
+FLOOR = 2
 MOST = 1 << 30
-RANGES = {"set": (1, MOST), "scale": (0, 1000), "pin": (1, 1)}  # of the value of a change by hand
+# The values that a change by hand may have.
+RANGES = {"set": (1, MOST), "scale": (0, 1000), "pin": (1, 1)}
 
 
 def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.ndarray:
@@ -43,7 +45,8 @@ def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.nda
     common = max(part.denominator for part in parts)
     weights = [int(part * common) for part in parts]
     spare, total = budget - floor * cells, sum(weights)
-    quotas = [divmod(spare * weight, total) for weight in weights]  # (keys, remainder)
+    # Keys and remainder of each head.
+    quotas = [divmod(spare * weight, total) for weight in weights]
     left = spare - sum(keys for keys, _ in quotas)
     first = sorted(range(cells), key=lambda cell: (-quotas[cell][1], cell))[:left]
     shares = np.array([floor + keys for keys, _ in quotas], dtype=np.int64)

@@ -12,10 +12,14 @@ from scipy import stats
 from ..errors import BadSetting
 
 LEVEL = 0.95
-DOCUMENTS = 5  # fewer documents give no interval: the points themselves are shown
-BLOCKS = 8  # fewer blocks of one text give none
-SEEDS = 3  # fewer trainings of an arm say nothing of its method
-SKEWED = 0.2  # units whose skewness has a smaller p-value get the bootstrap-t
+# Fewer documents give no interval: the points themselves are shown.
+DOCUMENTS = 5
+# Fewer blocks of one text give none.
+BLOCKS = 8
+# Fewer trainings of an arm say nothing of its method.
+SEEDS = 3
+# Units whose skewness has a smaller p-value get the bootstrap-t.
+SKEWED = 0.2
 DRAWS = 1999
 
 

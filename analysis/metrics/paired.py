@@ -9,9 +9,12 @@ from numpy.typing import ArrayLike
 from ..errors import BadSetting
 from .intervals import BLOCKS, DOCUMENTS, LEVEL, over_units, p_value, state
 
-UNIT = 8  # windows in a row that form a unit of one text
-STRETCH = 64  # tokens in a row that form a unit where there are too few windows
-ENOUGH = 8  # units of windows below which one text gives too few of them
+# Windows in a row that form a unit of one text.
+UNIT = 8
+# Tokens in a row that form a unit where there are too few windows.
+STRETCH = 64
+# Units of windows below which one text gives too few of them.
+ENOUGH = 8
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from ..errors import BadSetting
 from .intervals import Interval
 
-Z = 1.959963984540054  # two-sided 95%
+# Two-sided 95%.
+Z = 1.959963984540054
 
 
 def share(right: ArrayLike) -> Interval:

@@ -17,8 +17,10 @@ from .paired import perplexity_change, perplexity_of
 if TYPE_CHECKING:
     from ..models import Model
 
-BINS = 16  # parts of a window by position
-STRETCH = 16  # tokens in a row that form one unit of an interval inside a bin
+# Parts of a window by position.
+BINS = 16
+# Tokens in a row that form one unit of an interval inside a bin.
+STRETCH = 16
 
 
 @dataclass(frozen=True)

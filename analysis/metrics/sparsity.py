@@ -40,8 +40,10 @@ class ReadCounter:
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.attended = self.causal = self.queries = 0  # of every query head
-        self.shared = self.visible = self.causal_kv = self.queries_kv = 0  # of every key-value head
+        # Of every query head.
+        self.attended = self.causal = self.queries = 0
+        # Of every key-value head.
+        self.shared = self.visible = self.causal_kv = self.queries_kv = 0
 
     def __call__(self, block: Block, probabilities: torch.Tensor) -> None:
         """Adds one block of queries of one layer."""

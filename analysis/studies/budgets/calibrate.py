@@ -26,10 +26,13 @@ from .policies import DEFAULT, Policy, policy_path, store_policy
 from .ranks import Ranks, measure_ranks
 from .sweep import CAPS, check_caps, sweep
 
-MASS = 0.9  # CSA, step 1
-RANKS_SHARE = 0.4  # of the progress
+# CSA, step 1.
+MASS = 0.9
+# Of the progress.
+RANKS_SHARE = 0.4
 SIDES = ("calibration text", "text to measure on")
-FEW_TOKENS = 8000  # the paper calibrates on 8,000 to 50,000 tokens
+# The paper calibrates on 8,000 to 50,000 tokens.
+FEW_TOKENS = 8000
 
 
 @record
@@ -121,7 +124,8 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
         measured_on=[ids_hash(measured_windows) for measured_windows, _ in held_out],
         command=commandline("calibrate", repeated),
     )
-    brief = [{key: value for key, value in row.items() if key != "bins"} for row in rows]  # kept with the policy
+    # Kept with the policy.
+    brief = [{key: value for key, value in row.items() if key != "bins"} for row in rows]
     policy = Policy(request.name, ranks, budgets, cap, about | {"protocol": recorded, "sweep": brief})
     path, forgotten = store_policy(context, lm, policy)
     if request.output:

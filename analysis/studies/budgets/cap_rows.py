@@ -98,7 +98,8 @@ def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, leng
     passes = len(methods) * windows
     layers, heads = methods[0].shape or (0, 0)
     read, least, most = (sum(getattr(method, name) for method in methods) for name in ("read", "least", "most"))
-    queries, causal = passes * layers * length, passes * layers * (length * (length + 1) // 2)  # of one head a layer
+    # Of one head a layer.
+    queries, causal = passes * layers * length, passes * layers * (length * (length + 1) // 2)
     return {
         "attended": read / (queries * heads),
         "reads_causal": read / (causal * heads),
@@ -139,7 +140,8 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray 
     change, table = perplexity_change(losses, dense, documents), position_changes(losses, dense, documents)
     spans = zip(table["first"], table["last"], strict=True)
     perplexities = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]
-    for name in ("low", "high"):  # of the perplexity itself, beside that of its change
+    # Of the perplexity itself, beside that of its change.
+    for name in ("low", "high"):
         table[f"perplexity_{name}"] = np.array([getattr(estimate, name) for estimate in perplexities], dtype=float)
     bins = records(table.drop(columns="upper"))
     worst = int(table["difference"].abs().idxmax())

@@ -142,7 +142,8 @@ def _dropped(lm: Model, ids: np.ndarray, query: int, method: CSA, start: int) ->
     for layer, of_layer in enumerate(lost):
         for head, (row, count) in enumerate(zip(of_layer, method.counts(layer), strict=True)):
             threshold = np.partition(row, -count)[-count] if count <= query else 0.0
-            row[row >= threshold] = 0.0  # what is kept, ties included; everything where the budget is large enough
+            # What is kept, ties included; everything where the budget is large enough.
+            row[row >= threshold] = 0.0
             worst = int(row.argmax())
             position = start + worst if row[worst] > 0 else -1
             table.append((layer, head, count, query + 1, row.sum(), position, row[worst]))

@@ -22,7 +22,8 @@ from ..text.held_out import make_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 FOLDER, DEFAULT = "csa", "policy"
-FACTS = ("tokens", "window", "mass", "min_pos", "shared", "beta", "texts", "halves")  # of how a policy was made
+# What is told of how a policy was made.
+FACTS = ("tokens", "window", "mass", "min_pos", "shared", "beta", "texts", "halves")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,18 @@ class Policy:
     """Budgets of keys for all heads."""
 
     name: str
-    ranks: np.ndarray  # float [L, H], by which the keys were shared out
-    budgets: np.ndarray  # int [L, H]
-    cap: int  # keys that a head reads at most
-    about: dict = field(default_factory=dict)  # how it was made, as plain data
-    fixed: np.ndarray | None = None  # bool [L, H], set by hand
-    by_hand: bool = False  # something differs from what is stored
+    # float [L, H], by which the keys were shared out.
+    ranks: np.ndarray
+    # int [L, H]: keys that a head may read.
+    budgets: np.ndarray
+    # Keys that a head reads at most.
+    cap: int
+    # How it was made, as plain data.
+    about: dict = field(default_factory=dict)
+    # bool [L, H], set by hand.
+    fixed: np.ndarray | None = None
+    # Something differs from what is stored.
+    by_hand: bool = False
 
     @property
     def integers(self) -> dict:

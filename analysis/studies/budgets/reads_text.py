@@ -19,9 +19,11 @@ from .lost_keys import lost_at
 from .policies import Policy, facts
 from .recipes import resolve
 
-SHARES = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
+# Shares of the causal pairs; the first reads everything.
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)
 MAX_SHARES = 32
-PASSES_SHARE = 0.95  # of the progress
+# Of the progress.
+PASSES_SHARE = 0.95
 
 
 @record
@@ -117,7 +119,8 @@ def _lost(
     """The token whose loss rose most, and its key; None where none rose."""
     rise = losses - dense
     window, inside = (int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
-    if rise[window, inside] <= 1e-6:  # rounding
+    # A smaller rise is rounding: the same keys were read.
+    if rise[window, inside] <= 1e-6:
         return None
     method = CSA(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
     lost, _, _ = lost_at(lm, reading, scored[window], inside, method, losses[window, inside], dense[window, inside])

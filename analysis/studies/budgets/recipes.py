@@ -12,7 +12,8 @@ from ..context import Context
 from .calibrate import calibrate_on
 from .policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, stored_policies
 
-TOTALS = ("total", "beta", "keys_per_head", "reads")  # ways to say how many keys there are in all
+# Ways to say how many keys there are in all.
+TOTALS = ("total", "beta", "keys_per_head", "reads")
 PARTS = ("name", *TOTALS, "floor", "edits", "keep_total", "cap")
 
 

@@ -11,8 +11,10 @@ from .cap_rows import KERNEL, TOKENS, compare_losses, counted_reads, measure_los
 
 __all__ = ["CAPS", "KERNEL", "TOKENS", "TOLERANCE", "TOLERANCE_BIN", "check_caps", "sweep"]
 
-CAPS = (32, 64, 128, 256, 512)  # CSA, step 3
-TOLERANCE, TOLERANCE_BIN = CapSweep.tolerance, CapSweep.tolerance_bin  # of perplexity; the paper names none
+# CSA, step 3.
+CAPS = (32, 64, 128, 256, 512)
+# Of perplexity; the paper names none.
+TOLERANCE, TOLERANCE_BIN = CapSweep.tolerance, CapSweep.tolerance_bin
 MOST_CAPS = 32
 
 

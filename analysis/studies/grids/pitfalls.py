@@ -22,8 +22,10 @@ from ...statistics.states import States, attention_states
 from ..context import Context, protocol, read
 from ..groups.routers import memberships, named_top, router_facts, router_for
 
-TOKENS = 512  # of the text: pairs of tokens are held
-RULES = (  # what is read, and how likely it was taken to be found: tables that must agree in both
+# Of the text: pairs of tokens are held.
+TOKENS = 512
+# What is read, and how likely it was taken to be found: tables that must agree in both.
+RULES = (
     ("two tables, weighed for two", 2, 2),
     ("one table, weighed for one", 1, 1),
     ("one table, weighed for two", 1, 2),
@@ -109,7 +111,8 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
         ways.append(merges(query, key, value, in_groups, focus_router.window, of_layer.scaling))
         for name, values in _found(of_layer, pig, draw).items():
             heads[name] += values
-    table = pd.DataFrame(ways).stack().apply(pd.Series)  # (layer, way) -> cosine, lowest, error
+    # (layer, way) -> cosine, lowest, error.
+    table = pd.DataFrame(ways).stack().apply(pd.Series)
     of_way = table.groupby(level=1, sort=False)
     merged = of_way.agg({"cosine": "mean", "lowest": "min", "error": "max"})
     settings = {"window": len(ids), "seed": request.seed, "router": request.router}

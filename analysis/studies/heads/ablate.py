@@ -15,8 +15,10 @@ from ..context import Context, protocol, read
 from ..text.states import check_head, scope, windows_of
 from ..text.text import cells_table, token_table
 
-DIVERGENCE_BYTES = 1 << 29  # logits of a text up to which the divergence is taken too
-PARTS = 16  # blocks of the text that the interval rests on
+# Logits of a text up to which the divergence is taken too.
+DIVERGENCE_BYTES = 1 << 29
+# Blocks of the text that the interval rests on.
+PARTS = 16
 REPLACED = {"zero": "set to zero", "mean": "replaced by its mean", "resample": "taken from another position"}
 Cell = tuple[int, int]  # layer, head
 

@@ -17,9 +17,11 @@ from ..context import Context, protocol, read
 from ..text.states import check_head, scope, states_of, windows_of
 from .head import KERNEL, sink_notes
 
-PLACES, NEAR = 16, 8  # stretches of the window, and neighbouring queries of each
+# Stretches of the window, and neighbouring queries of each.
+PLACES, NEAR = 16, 8
 COLUMNS = ["layer", "head", "likeness", "low", "high"]
-Stretches = list[tuple[int, int]]  # (first query, past the last) of each
+# (first query, past the last) of each.
+Stretches = list[tuple[int, int]]
 
 
 @record
@@ -49,7 +51,8 @@ def alike(request: Alike, *, context: Context) -> AlikeHeads:
     windows = windows_of(reading, request.part, first + 1)
     if not windows:
         raise BadSetting("A text of one or two tokens tells no head from another: give a longer one.")
-    rows: list[tuple[int, int, float]] = []  # layer, head and likeness, of each stretch
+    # Layer, head and likeness of each stretch.
+    rows: list[tuple[int, int, float]] = []
     even, queries = [], 0
     for index, (_, ids) in enumerate(windows):
         stretches = spread(first, len(ids))

@@ -20,7 +20,8 @@ from ..text.query import telling_query
 from ..text.states import head_window, query_blocks
 from ..text.text import keys_table, token_table
 
-SIDE = 256  # cells of a pattern, and tokens of an exact tile, on each side
+# Cells of a pattern, and tokens of an exact tile, on each side.
+SIDE = 256
 BLOCK_VALUES = 1 << 20
 KERNEL = "scores from kept queries and keys"
 

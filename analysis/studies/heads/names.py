@@ -20,9 +20,12 @@ from ...seam.attention import apply
 from ...statistics.names import NAMES, PatternReading, copied, steady
 from ..context import Context, protocol
 
-TEXTS = Names.sequences  # of each kind
-OTHERS = 4  # heads without such a name that are taken away beside them
-FEWEST = 32  # tokens of a text
+# Made texts of each kind.
+TEXTS = Names.sequences
+# Heads without such a name that are taken away beside them.
+OTHERS = 4
+# Tokens that a made text needs at least.
+FEWEST = 32
 REPEATS, NEEDLE = "repeats", "needle"
 CONFIRMED, NOT, UNTRIED, UNNEEDED = "confirmed", "not confirmed", "not tried", "no text needs it"
 Cell = tuple[int, int]  # layer, head
@@ -144,8 +147,10 @@ def score_table(name: str, shares: np.ndarray) -> pd.DataFrame:
 class Trials:
     """What taking heads away does to the texts of one kind."""
 
-    judged: dict[tuple[str, Cell], dict]  # (name, head) -> rise with its interval and verdict
-    controls: dict[str, float]  # layer.head without a name that these texts need -> rise
+    # (name, head) -> rise with its interval and verdict.
+    judged: dict[tuple[str, Cell], dict]
+    # layer.head without a name that these texts need -> rise.
+    controls: dict[str, float]
     together: list[Together]
 
 

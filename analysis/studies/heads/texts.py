@@ -22,14 +22,21 @@ from ..context import STREAMED, Context, protocol
 from ..text.kept import Readings, Tensors
 
 TENTHS = 10
-EXAMPLES = 2  # queries shown of every tenth
-AROUND = 12  # tokens shown before a query
-SHORTEST = 64  # tokens of a text that is read
-CHARACTERS = 8  # that surely hold a token
+# Queries shown of every tenth.
+EXAMPLES = 2
+# Tokens shown before a query.
+AROUND = 12
+# Tokens of a text that is read.
+SHORTEST = 64
+# That surely hold a token.
+CHARACTERS = 8
 KIND = "queries of all heads"
-SHOWN = 8  # tokens and pairs of each kind
-FEWEST = 3  # times that something must come
-STRONG = 0.1  # of the queries: those that give their first key most
+# Tokens and pairs of each kind.
+SHOWN = 8
+# Times that something must come.
+FEWEST = 3
+# Of the queries: those that give their first key most.
+STRONG = 0.1
 CELL = ["layer", "head", "statistic"]
 
 
@@ -37,8 +44,10 @@ CELL = ["layer", "head", "statistic"]
 class Document:
     """A text of the corpus as it is read."""
 
-    tokens: Tokens  # in windows
-    queries: np.ndarray  # places of the queries drawn from it
+    # In windows.
+    tokens: Tokens
+    # Places of the queries drawn from it.
+    queries: np.ndarray
 
     @property
     def windows(self) -> list[np.ndarray]:
@@ -168,7 +177,8 @@ def _examples(documents: list[Document], read: list[Tensors], values: np.ndarray
         best = np.argsort(-high[cell], kind="stable")[:top]
         chosen = [(0, high_text[i], high_place[cell][i], high[cell][i]) for i in best]
         some = values[:, *cell]
-        order = np.argsort(-some, kind="stable")[: int((~np.isnan(some)).sum())]  # NaN comes last
+        # NaN comes last.
+        order = np.argsort(-some, kind="stable")[: int((~np.isnan(some)).sum())]
         for decile, part in enumerate(np.array_split(order, TENTHS), 1):
             middle = part[max(0, len(part) // 2 - EXAMPLES // 2) :][:EXAMPLES]
             chosen += [(decile, text_of[i], places[i], some[i]) for i in middle]
@@ -192,7 +202,8 @@ def _tokens(lm: Model, documents: list[Document], drawn: dict[str, np.ndarray], 
         for start, stop in document.tokens.spans:
             weights = np.zeros(stop - start)
             inside = document.queries[(document.queries >= start) & (document.queries < stop)] - start
-            weights[inside] = 1 / inside  # a query reads the keys from the second token of its window to itself
+            # A query reads the keys from the second token of its window to itself.
+            weights[inside] = 1 / inside
             share = weights[::-1].cumsum()[::-1]
             for token, weight in zip(document.tokens.ids[start + 1 : stop].tolist(), share[1:], strict=True):
                 chance[token] += weight

@@ -17,9 +17,12 @@ from ..text.scoring import score_window
 from .equal_budget import FIELDS, ladder
 from .following import NOTHING, Stretches, follow
 
-STEPS = (5, 10, 15, 25, 35, 50, 75)  # per cent of the keys that are kept or read, or of a rule's own scale
-PART = "search-part"  # what a reader asks of another worker
-WINDOWS = 8  # of a method that keeps the last tokens of a prompt: a shorter prompt is mostly window
+# Per cent of the keys that are kept or read, or of a rule's own scale.
+STEPS = (5, 10, 15, 25, 35, 50, 75)
+# What a reader asks of another worker.
+PART = "search-part"
+# Of a method that keeps the last tokens of a prompt: a shorter prompt is mostly window.
+WINDOWS = 8
 
 
 @dataclass
@@ -27,9 +30,11 @@ class Arm:
     """A method at one setting, with what it lost so far."""
 
     candidate: Candidate
-    spec: dict  # the method as a study is asked for it
+    # The method as a study is asked for it.
+    spec: dict
     losses: list[list[float]] = field(default_factory=list)  # [stretches][positions]
-    budgets: list[float] = field(default_factory=list)  # per stretch: share of the cache, blocks or causal pairs
+    # Per stretch: share of the cache, blocks or causal pairs.
+    budgets: list[float] = field(default_factory=list)
 
     @property
     def budget(self) -> float:

@@ -19,9 +19,12 @@ from ..text.compared import Difference, columns
 from .equal_budget import nearest
 from .following import KERNEL, NOTHING, Followed, Stretches, Turn, follow, stretches
 
-MISSED = 0.1  # of a budget: a method farther from it is named in the notes
-MAX_METHODS = 64  # methods and ratios
-STEPS = 100  # of `at_step`
+# Of a budget: a method farther from it is named in the notes.
+MISSED = 0.1
+# Methods and ratios.
+MAX_METHODS = 64
+# Of `at_step`.
+STEPS = 100
 UNKNOWN, KNOWN = "question unknown", "question known"
 SUMMARY = (
     "label ratio setting kept_keys kv_bytes kv_share kv_most_bytes blocks perplexity difference low high units".split()
@@ -70,7 +73,8 @@ def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
     count = request.cuts * len(request.texts or ())
     texts = stretches(context, lm, request, lm.max_positions, count, reserved=len(question))
     if request.share is not None:
-        prompt = torch.as_tensor(texts.windows[0][: texts.prefix + 2])  # and the fewest tokens that `follow` scores
+        # The prefix and two tokens more, the fewest that `follow` scores.
+        prompt = torch.as_tensor(texts.windows[0][: texts.prefix + 2])
         full = follow(lm, chosen[0].method, prompt, texts.prefix, NOTHING).kv_bytes
         chosen[1:] = [
             _at_share(context, lm, candidate, prompt, request.share, texts.prefix, full) for candidate in chosen[1:]

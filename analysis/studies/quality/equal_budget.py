@@ -18,10 +18,14 @@ from ..ready.candidates import Candidate, Named, candidates
 from ..text.compared import ReadShares, columns
 from ..text.scoring import whole_windows
 
-NO_CAP = 1 << 20  # of CSA's policy, unless one is given
-REACHED = 0.05  # of the target: a budget farther from it is reported as not reached
-NEAR = 0.005  # of the target: close enough to stop the search
-FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}  # more of it reads more
+# Of CSA's policy, unless one is given.
+NO_CAP = 1 << 20
+# Of the target: a budget farther from it is reported as not reached.
+REACHED = 0.05
+# Of the target: close enough to stop the search.
+NEAR = 0.005
+# More of it reads more.
+FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}
 
 
 @record
@@ -58,7 +62,8 @@ def equal_budget(request: EqualBudget, *, context: Context) -> EqualBudgets:
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     ids = reading.windows[: request.windows]
     length = len(ids[0])
-    most = (length + 1) / 2  # a causal query reads half of the window on average
+    # A causal query reads half of the window on average.
+    most = (length + 1) / 2
     target = request.share * most if request.attended is None else request.attended
     if not 1 <= target <= most:
         raise BadSetting(

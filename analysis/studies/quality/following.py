@@ -29,8 +29,10 @@ class Turn:
     """What stands between the prefix and what is scored."""
 
     setting: str
-    known: list[int]  # tokens that the compression sees
-    asked: list[int]  # tokens that follow the compression
+    # Tokens that the compression sees.
+    known: list[int]
+    # Tokens that follow the compression.
+    asked: list[int]
 
 
 NOTHING = Turn(PLAIN, [], [])
@@ -42,11 +44,16 @@ class Followed:
 
     losses: np.ndarray  # [n] nats per token
     kv_bytes: int
-    kv_most: int  # most bytes held at once until then
-    keys: float  # mean per layer and key-value head
-    blocks: float | None  # share of the prompt's blocks that was read; None where a method does not read by blocks
-    seconds: float  # to read the prompt, the choice of keys or blocks included
-    masked: bool  # keys that were to leave were hidden instead
+    # Most bytes held at once until then.
+    kv_most: int
+    # Mean per layer and key-value head.
+    keys: float
+    # Share of the prompt's blocks that was read; None where a method does not read by blocks.
+    blocks: float | None
+    # To read the prompt, the choice of keys or blocks included.
+    seconds: float
+    # Keys that were to leave were hidden instead.
+    masked: bool
 
 
 @torch.no_grad()
@@ -82,7 +89,8 @@ class Stretches:
     windows: np.ndarray
     documents: np.ndarray  # [n], which text each is of
     prefix: int
-    about: dict  # what a protocol says of them
+    # What a protocol says of them.
+    about: dict
 
     def units(self, places: list[int] | slice = slice(None)) -> np.ndarray | None:
         """What an interval over some stretches rests on: their texts, or None where one text gave all of them."""

@@ -18,11 +18,15 @@ from ..text.held_out import make_folder
 from .arms import PART, Arm, ArmReader, arm, arms
 from .following import KERNEL, stretches
 
-FIRST = 2  # stretches of text on which every setting is tried
-FEWEST = 3  # settings that are left for all of the stretches
-PROMPT = 1024  # tokens before the cut, or as many as fit
+# Stretches of text on which every setting is tried.
+FIRST = 2
+# Settings that are left for all of the stretches.
+FEWEST = 3
+# Tokens before the cut, or as many as fit.
+PROMPT = 1024
 SUMMARY = "label budget difference stretches left".split()
-BUDGET_OF = {  # what is saved -> what a method does, and of what its budget is a share
+# What is saved -> what a method does, and of what its budget is a share.
+BUDGET_OF = {
     "reads": ("reads", "of the causal pairs"),
     "memory": ("keeps", "of the KV cache"),
     "prefill": ("reads", "of the prompt's blocks"),

@@ -16,8 +16,10 @@ from ...seam.parity import COMPARED, check, longest_span, parity as compare
 from ..context import Context, protocol
 from ..groups.routers import stored_routers
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}  # largest difference of logits called equal
-PROBE = 256  # tokens of a bundled sample that are compared
+# Largest difference of logits called equal.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
+# Tokens of a bundled sample that are compared.
+PROBE = 256
 
 
 @record
@@ -30,7 +32,8 @@ class Parity:
     tokens: int = doc("tokens that were compared")
     stock_attention: str = doc("the attention of transformers that was compared")
     same: bool = doc("both differences are within the tolerance")
-    seconds: float | None = doc("that a pass over the tokens took", default=None)  # older examples lack it
+    # Older examples lack it.
+    seconds: float | None = doc("that a pass over the tokens took", default=None)
 
 
 @record
@@ -113,7 +116,8 @@ def parity(model: Model) -> Parity:
         seam = model.lm(ids, use_cache=False).logits.float()
         began = now()
         seam_changed = model.lm(changed, use_cache=False).logits.float()
-        seconds = now() - began  # the third pass: nothing is loaded or compiled any more
+        # The third pass: nothing is loaded or compiled any more.
+        seconds = now() - began
     difference = float((seam - stock).abs().max())
     leak = float((seam - seam_changed)[:, :half].abs().max())
     tolerance = _tolerance(model)

@@ -22,18 +22,22 @@ from ..context import Context, protocol
 from ..routing.live import route_at
 from ..routing.states import stored_curves
 
-FOLDER = CACHE / "demo" / "examples"  # those that every store is given
+# Those that every store is given.
+FOLDER = CACHE / "demo" / "examples"
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
-AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
-PROMPTS = (1024, 512, 256)  # tokens of a prompt whose continuation is scored, the first that a text has twice
+# Methods on the page that compares them when nothing was chosen, dense among them.
+AT_FIRST = 4
+# Tokens of a prompt whose continuation is scored, the first that a text has twice.
+PROMPTS = (1024, 512, 256)
 # What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
 # are compared, of a text of at most `short` tokens and of a longer one; `followed` beside them, where methods that save
 # memory or prefill are; `worth` of a page that reads no text, for each
 # of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
 # `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
-Request = tuple[str, dict]  # verb and arguments
+# Verb and arguments.
+Request = tuple[str, dict]
 
 
 def requests(text: str) -> dict[str, dict]:
@@ -116,7 +120,8 @@ def generated(text: str) -> list[Request]:
 def wanted(context: Context) -> list[Request]:
     """All requests whose answers are stored; the samples are kept in the context."""
     lm = context.model("demo")
-    keys: dict[str, str] = {}  # hashes of the samples
+    # Hashes of the samples.
+    keys: dict[str, str] = {}
     listed: list[Request] = [("model", {"model": "demo"}), ("names", {"model": "demo"})]
     listed += [("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]]
     for name, (title, text) in sample_texts().items():

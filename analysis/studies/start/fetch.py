@@ -17,7 +17,8 @@ from ...runs.price import spell_bytes
 from ...runs.run import without_model
 from ..context import Context
 
-LOOK = 0.5  # seconds between two looks at what has arrived
+# Seconds between two looks at what has arrived.
+LOOK = 0.5
 FETCH = "import json, sys; from huggingface_hub import snapshot_download as get; get(**json.loads(sys.argv[1]))"
 
 
@@ -69,6 +70,7 @@ def _held(folder: Path) -> int:
     for path in (folder / "blobs").glob("*"):
         try:
             total += path.stat().st_size
-        except OSError:  # it just took the name of a whole one
+        # It just took the name of a whole one.
+        except OSError:
             continue
     return total

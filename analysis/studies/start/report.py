@@ -20,7 +20,8 @@ from ..groups.pairs import pairs
 from .start import FirstLook, start
 
 BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
-CONTEXT = 12  # tokens shown on either side of a paired token
+# Tokens shown on either side of a paired token.
+CONTEXT = 12
 PAIRS = 12
 
 
@@ -149,5 +150,6 @@ def _members(contents: Answer, layer: int) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    with pd.option_context("display.max_colwidth", None):  # long cells would be cut
+    # Long cells would be cut.
+    with pd.option_context("display.max_colwidth", None):
         return frame.to_html(index=False, border=0, float_format=lambda x: f"{x:.2f}", na_rep="–", escape=True)

@@ -13,7 +13,8 @@ from ..groups.routers import router_facts, router_for
 from ..text.text import quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 20, 4
-OFTEN = 2  # a word must be read from afar by at least this many tokens' worth of chance to be named
+# A word must be read from afar by at least this many tokens' worth of chance to be named.
+OFTEN = 2
 
 
 @record

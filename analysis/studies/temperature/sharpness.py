@@ -15,7 +15,8 @@ from ..text.query import telling_query
 from ..text.states import fits, head_window
 from ..text.text import keys_table
 
-PAPER = 0.4  # the best constant temperature of the paper
+# The best constant temperature of the paper.
+PAPER = 0.4
 MOST = 32
 KERNEL = "scores from kept queries and keys"
 FIXED = (

@@ -16,8 +16,10 @@ from ...runs.brought import corpus_folder
 from ..context import Context
 from .held_out import check_range, texts_of
 
-MANY = 1 << 20  # windows of one text
-PIECE = 24  # characters that surely hold a token
+# Windows of one text.
+MANY = 1 << 20
+# Characters that surely hold a token.
+PIECE = 24
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Split:
 
     calibrate: list[tuple[str, str]]
     measure: list[tuple[str, str]]
-    halved: bool = False  # one text gave both
+    # One text gave both.
+    halved: bool = False
 
     @property
     def words(self) -> str:
@@ -113,7 +116,8 @@ def document_windows(
     candidates: list[tuple[np.ndarray, int]] = []
     first = _evenly(len(texts), count)
     for chosen, per_text in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
-        if size >= 8 and len(candidates) < count:  # again from all texts where the chosen ones are too short
+        # Again from all texts where the chosen ones are too short.
+        if size >= 8 and len(candidates) < count:
             candidates = [
                 (window, place) for place in chosen for window in _windows(model, texts[place][1], size, per_text)
             ]
@@ -169,7 +173,8 @@ def _evenly(count: int, wanted: int) -> list[int]:
 def _tokens(model: Model, text: str, window: int, limit: int) -> Tokens | None:
     try:
         return tokenize(model.tokenizer, text, window, limit)
-    except BadText:  # too short for attention: it gives no window
+    # Too short for attention: it gives no window.
+    except BadText:
         return None
 
 

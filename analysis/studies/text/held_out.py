@@ -16,7 +16,8 @@ from ...training import mixture
 from ..context import Context
 
 HELD_OUT_WINDOWS = 64
-WEB, WEB_FILE = "web", "web.txt"  # text like OpenWebText, where somebody has such a file: none is bundled
+# Text like OpenWebText, where somebody has such a file: none is bundled.
+WEB, WEB_FILE = "web", "web.txt"
 
 
 def make_folder(folder: Path) -> None:

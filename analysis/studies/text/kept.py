@@ -15,9 +15,12 @@ from ...files import clear, write_whole
 from ...models import Model
 from ..context import Context
 
-FOLDER = "readings"  # of an installation's state
-KEPT_BYTES = 512 << 20  # of all readings together
-VERSION = 2  # raise it when a pass gives other numbers than before
+# Of an installation's state.
+FOLDER = "readings"
+# Of all readings together.
+KEPT_BYTES = 512 << 20
+# Raise it when a pass gives other numbers than before.
+VERSION = 2
 
 Tensors = dict[str, Tensor]
 
@@ -47,7 +50,8 @@ class Readings:
             return tensors
         path = self._path(key)
         if path is not None:
-            with contextlib.suppress(OSError, SafetensorError):  # not there, being replaced, or damaged
+            # Not there, being replaced, or damaged.
+            with contextlib.suppress(OSError, SafetensorError):
                 tensors_of_file = load_file(path)
                 # The time of the file says when it was used last; `_bound` removes the oldest.
                 os.utime(path)
@@ -61,7 +65,8 @@ class Readings:
         self._context.kept[kind] = key, tensors
         path = self._path(key)
         if path is not None:
-            with contextlib.suppress(OSError):  # a full disk costs the next page its time and nothing else
+            # A full disk costs the next page its time and nothing else.
+            with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with write_whole(path) as place:
                     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, place)

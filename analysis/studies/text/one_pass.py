@@ -13,8 +13,10 @@ from .kept import Readings, Tensors
 from .states import fits, keep_states
 
 KIND = "statistics of all heads"
-SUMS = ("sums", "counts", "distance")  # of a HeadReading
-USUAL = (0.9, 128, False)  # mass, window, without the first token: what Attention heads opens with
+# Of a HeadReading.
+SUMS = ("sums", "counts", "distance")
+# Mass, window, without the first token: what Attention heads opens with.
+USUAL = (0.9, 128, False)
 
 
 def head_statistics(
@@ -57,7 +59,8 @@ def one_pass(
         def entered(layer: int, hidden: torch.Tensor, start: int = start) -> None:
             if enter is not None:
                 enter(start, layer, hidden)
-            if layer or start:  # the layers before this one are measured
+            # The layers before this one are measured.
+            if layer or start:
                 table = statistics.table()
                 columns = {name: table[name].tolist() for name in table}
                 # JSON has no NaN: what was not read yet is null.

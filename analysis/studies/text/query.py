@@ -7,7 +7,8 @@ import torch
 from ...statistics.states import States
 from .states import query_blocks
 
-FAR = 128  # tokens back from which on a key is far away, unless said otherwise
+# Tokens back from which on a key is far away, unless said otherwise.
+FAR = 128
 
 
 @torch.no_grad()
@@ -16,7 +17,8 @@ def far_reads(states: States, head: int, far: int = FAR) -> np.ndarray:
     there is none. The window's first token, a sink, is no such key."""
     strongest = np.zeros(states.length, np.float32)
     for start, stop in query_blocks(states.length):
-        last = stop - far  # no query of the block has a far key from here on
+        # No query of the block has a far key from here on.
+        last = stop - far
         if last > 1:
             weights = states.scores(head, start, stop).softmax(-1)[:, 1:last]  # [n, keys 1 to last]
             back = torch.arange(start, stop)[:, None] - torch.arange(1, last)

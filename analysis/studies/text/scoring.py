@@ -21,16 +21,20 @@ from ..context import Context, Reading
 KEPT_BYTES = 256 << 20
 # Logits are compared in blocks of this many float32 bytes: larger ones leave the processor's caches and take longer.
 BLOCK_BYTES = 4 << 20
-UNLIMITED_WINDOWS = 1 << 20  # on the command line
+# On the command line.
+UNLIMITED_WINDOWS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Scored:
     """Effect of one method on a text, per target token [windows, positions]."""
 
-    losses: np.ndarray  # nats
-    kl: np.ndarray  # divergence from dense attention, nats
-    same: np.ndarray  # bool: its most likely token is that of dense attention
+    # Nats.
+    losses: np.ndarray
+    # Divergence from dense attention, nats.
+    kl: np.ndarray
+    # Bool: its most likely token is that of dense attention.
+    same: np.ndarray
     reads: Reads
 
 
@@ -62,7 +66,8 @@ def _cut(context: Context, model: Model, key: str, window: int | None, long_text
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, window or model.max_positions, limit)
     if long_text == "first":
-        window = len(tokens)  # the whole of a text that is shorter than a window
+        # The whole of a text that is shorter than a window.
+        window = len(tokens)
     elif window is None:
         # The first pass only counts: with the number of windows known, their equal length follows.
         count = len(tokens.spans)

@@ -22,10 +22,14 @@ class HeadWindow:
 
     lm: Model
     reading: Reading
-    offset: int  # first token of the window in the text
-    ids: np.ndarray  # its token ids
-    states: dict[int, States]  # layer -> queries and keys; of all layers where they fit
-    words: pd.DataFrame  # `token_table` of the text
+    # First token of the window in the text.
+    offset: int
+    # Its token ids.
+    ids: np.ndarray
+    # Layer -> queries and keys; of all layers where they fit.
+    states: dict[int, States]
+    # `token_table` of the text.
+    words: pd.DataFrame
 
 
 def head_window(request: Head | HeadTokens | Temperature, context: Context) -> HeadWindow:

@@ -34,7 +34,8 @@ def named(words: pd.DataFrame, at: int) -> str:
     while last < len(words) and word[last] == word[at] and not piece[last][:1].isspace():
         last += 1
     pieces = [text.strip() for text in piece[first:last]]
-    if len(pieces) == 1 or "".join(pieces) != word[at]:  # bytes of one character are called by it
+    # Bytes of one character are called by it.
+    if len(pieces) == 1 or "".join(pieces) != word[at]:
         return word[at]
     return f"{pieces[at - first]} in {'|'.join(pieces)}"
 
