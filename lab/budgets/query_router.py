@@ -47,7 +47,7 @@ class Sizes(Seeds, Windows):
     def check(self, lm: Model) -> None:
         super().check(lm)
         check_range("The number of steps", self.steps, 1, 1 << 20)
-        check_caps(list(self.caps or CAPS), 0, 0)
+        check_caps(list(self.caps or CAPS))
 
 
 def measure(run: Setting) -> dict:
@@ -59,7 +59,7 @@ def measure(run: Setting) -> dict:
     the head, or head and position, stand beside. Errors: BadSetting, BadText.
     """
     lm, sizes, seed = run.lm, run.sizes, run.sizes.seed
-    caps = check_caps(list(sizes.caps or CAPS), 0, 0)
+    caps = check_caps(list(sizes.caps or CAPS))
     documents, held_out = run.texts
     fit_documents, tune_documents = _split(documents)
     few = max(2, sizes.windows // 4)
