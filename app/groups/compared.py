@@ -7,7 +7,7 @@ from analysis.commands.groups import Compare, GroupControls
 from app import cached
 from app.groups import group_charts
 from app.training import train
-from app.ui import asking, chips, fields, plots, studied, tables, widgets
+from app.ui import asking, chips, fields, plots, tables, widgets
 from app.ui.reading import rows_of
 
 BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
@@ -79,7 +79,6 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     earlier = train.facts_of(args["router"]).get("before")
     names = {BEFORE: f"{earlier['router']} before phase 2"} if earlier else {}
     names |= {name: name for name in asking.routers(args["model"]) if name != args["router"]}
-    _persistence()
     if not names:
         st.info("This model has one router: fit another one below, or train one on the page Train a router.")
         return
@@ -104,17 +103,3 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     tables.table(MATCHING, matched, key="groups_matching", identity=f"{run.id}.{layer}", label="Groups and partners")
     if chosen != BEFORE:
         st.button(f"Use the router {chosen}", key="groups_use_other", on_click=chips.use_router, args=(chosen,))
-
-
-def _persistence() -> None:
-    """What the stored study of collapse says about groups that live through fine-tuning."""
-    study = studied.study("dominance")
-    stability = {row["row"]: row["stability_2"] for row in study.rows} if study else {}
-    ways = [f"{stability[name]:.0%} with {name}" for name in ("softmax", "sinkhorn") if name in stability]
-    if ways:
-        widgets.prose(
-            f"In the stored study, {' and '.join(ways)} of the held-out tokens were still in their group of phase 1 "
-            f"after {study.protocol.steps or 0:,} steps of phase 2. By chance, even groups keep a little over "
-            f"{study.numbers['even']:.1%}.",
-            "quiet",
-        )

@@ -16,12 +16,6 @@ from app.ui import fields, painted, plots, tables, widgets
 CHANCE = "chance level (uniform reading)"
 WIDE = 0.01  # of a weight: more than this is no rounding any more
 TERM = "numerics of the scores"
-NUMERICS = {
-    "layer": tables.Column("layer", "whole"),
-    "largest_score": tables.Column("largest score", "number", 1, help=cached.glossary(TERM)),
-    "difference": tables.Column("float32 against float64", "number", words="difference_words"),
-    "own_difference": tables.Column("own type against float64", "number", words="own_difference_words"),
-}
 
 
 def so_far(table: dict) -> None:
@@ -180,14 +174,3 @@ def numerics_badge(run: Run) -> None:
             f"{precision['own_difference']:.1%}: its scores are computed in float32 here.",
             "note",
         )
-
-
-def numerics(run: Run) -> None:
-    """The same of every layer, behind a fold."""
-    values = cached.columns(run, "numerics")
-    words = {f"{name}_words": [f"{value:.1e}" for value in values[name]] for name in ("difference", "own_difference")}
-    with st.expander("Numerics, layer by layer", icon=":material/calculate:"):
-        table = plots.columns(values, *NUMERICS) | words
-        plots.listed(NUMERICS, table, "heads_numerics", "Scores of every layer", run.id, height=260)
-        queries = run.numbers["numerics"]["queries"]
-        widgets.prose(f"Largest over {queries} queries of each window, all heads.", "quiet")

@@ -12,13 +12,11 @@ FAR = 0.3  # change of perplexity beyond which a mark stands at the edge, so tha
 DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
 
 
-def trade(results: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
+def trade(results: Sequence[Shown]) -> dict:
     """Quality against speed, better up and right: a hollow mark at the bound that the pairs read allow, a solid one
-    where attention was timed with these settings; bars are 95% intervals, or the slowest to the fastest round. Small
-    marks: what was tried `before`."""
+    where attention was timed with these settings; bars are 95% intervals, or the slowest to the fastest round."""
     edge = FAR if far(results) else math.inf
     data = [marks("dense", [1], [0], "dense attention: the reference", REFERENCE)]
-    data += [_tried(result) for result in before if result.row["difference"] <= edge]
     for result in results:
         colour, symbol = style(result.asked.place)
         name, hover = f"{result.title}, {_kind(result.row)}", f"{_told(result)}: at most %{{x:.2f}} times"
@@ -40,7 +38,7 @@ def trade(results: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         NEAR,
         xaxis=times_axis(),
         shapes=[upright(1, width=1.2)],
-        annotations=[worse, *(_arrow(result, edge, place) for place, result in enumerate(far(results)))],
+        annotations=[worse],
     )
 
 
@@ -96,15 +94,6 @@ def far(results: Sequence[Shown]) -> list[Shown]:
     return beyond if len(beyond) < len(results) else []
 
 
-def _arrow(result: Shown, edge: float, place: int) -> dict:
-    """An arrow out of the chart, with the change that lies there, over those of so many before it. The axis is
-    logarithmic."""
-    colour = style(result.asked.place)[0]
-    arrow = {"showarrow": True, "arrowhead": 2, "arrowcolor": colour, "ax": 0, "ay": -34 - 16 * place}
-    arrow |= {"yref": "y", "xanchor": "center"}
-    return note(signed(result.row["difference"]), math.log10(result.bound), edge, colour, **arrow)
-
-
 def _kind(row: dict) -> str:
     if row["ceiling"]:
         return "ceiling (no faster itself)"
@@ -116,12 +105,6 @@ def _told(result: Shown) -> str:
     together = f", {row['reads_kv']:.1%} per key-value head" if result.shares else ""
     reads = f"reads {row['reads_causal']:.1%} of the pairs{together}"
     return f"{safe(result.asked.label)}<br>{signed(row['difference'])} perplexity<br>{reads}"
-
-
-def _tried(result: Shown) -> dict:
-    look = {"color": style(result.asked.place)[0], "symbol": "circle-open", "size": 5}
-    hover = f"tried before: {_told(result)}: at most %{{x:.2f}} times"
-    return marks("", [result.bound], [result.row["difference"]], hover, look, opacity=0.6, showlegend=False)
 
 
 def _mark(name: str, result: Shown, x: float, symbol: str, hover: str, edge: float) -> dict:

@@ -18,7 +18,6 @@ from app.ui import asking, plots, tables, take, widgets
 from app.ui.offers import Waiting
 
 DENSE = {"name": "dense", "settings": {}}
-TRAIL = 60  # stored runs that are looked through for settings tried before
 FIRST = 1024  # tokens read of a long text when nothing was chosen: a pass of the bundled model takes a second
 SHORT = 2048  # a text of so many tokens is read whole when nothing was chosen
 SIZES = tuple(1 << power for power in range(7, 18))
@@ -72,7 +71,7 @@ def tab(share: float | None) -> None:
         st.info("Only dense attention is chosen: choose a method to compare with it.")
     if results:
         with drawn:
-            _trade(results, tried(selected, reading))
+            _trade(results)
             timing.buttons(selected, card, dense.numbers["window"])
         widgets.prose(verdict.quality(results, _where(dense)) or [])
     widgets.source(results[0].run if results else dense)
@@ -148,18 +147,6 @@ def _computed(choices: list[Asked], reading: dict, tokens: int, context: int) ->
     return dense, results
 
 
-def tried(choices: Sequence[Asked], reading: dict) -> list[Shown]:
-    """Other settings of these methods that were read on this text before, as far as they are stored here."""
-    wanted, results = _about_text() | reading | {"seed": 0}, []
-    for run in cached.store().list("evaluate", TRAIL):
-        (spec, *further), row = run.request["methods"] or [{}], run.numbers["rows"][0]
-        choice = next((choice for choice in choices if not further and spec.get("name") == choice.name), None)
-        alike = all(run.request.get(name) == value for name, value in wanted.items())
-        if choice and alike and spec.get("router") == choice.router and row["settings"] != choice.settings:
-            results.append(Shown(choice.at(row["settings"]), run, row))
-    return results
-
-
 # --- the same budget for all ------------------------------------------------------------------------------------------
 
 
@@ -211,15 +198,16 @@ def _tell_budgets(budgets: list[tuple[Asked, Run | None]]) -> None:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _trade(results: Sequence[Shown], before: Sequence[Shown]) -> None:
-    figure = quality_charts.trade(results, before)
+def _trade(results: Sequence[Shown]) -> None:
+    figure = quality_charts.trade(results)
     plots.draw(figure, _numbers(results), "Quality against speed", "quality_trade", "quality against speed")
     caption = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95% intervals."
     if any(result.shares and not result.row["ceiling"] for result in results):
         caption += " Upright tick: the most where heads that share keys fetch all that any of them reads."
     if beyond := quality_charts.far(results):
-        caption += f" Arrows, beyond the chart: {', '.join(result.title for result in beyond)}."
-    st.caption(f"{caption} Small: settings tried before." if before else caption)
+        named = ", ".join(f"{result.title} ({signed(result.row['difference'])})" for result in beyond)
+        caption += f" Beyond the chart, at its edge: {named}."
+    st.caption(caption)
 
 
 def _numbers(results: Sequence[Shown]) -> dict:

@@ -8,7 +8,7 @@ from app import cached
 from app.quality import timing
 from app.quality.asked import NEAR, Shown, change, signed
 from app.speed import speed_requests
-from app.ui import plots, repeat, tables, widgets
+from app.ui import repeat, widgets
 
 BEGIN = "For this text and machine:"
 ALL = 0.995  # of the pairs read: nothing is saved
@@ -18,7 +18,6 @@ model = fs.load_model("{model}")
 ids = model.tokenizer(text, return_tensors="pt").input_ids
 with fs.apply(model, method="{name}"{settings}):
     print(model.tokenizer.decode(model.lm.generate(ids, max_new_tokens=64)[0]))"""
-FACTS = {"what": tables.Column(""), "value": tables.Column("value"), "detail": tables.Column("detail")}
 
 
 def headline(results: Sequence[Shown]) -> str:
@@ -99,8 +98,10 @@ def _names(results: Sequence[Shown]) -> str:
 
 
 def card(results: Sequence[Shown], context: int, again: str) -> None:
-    """The method that comes nearest to being run, its phases on a model that reads `context` tokens, and how to run it;
-    `again`: the command line of all that is shown."""
+    """How to run the method that comes nearest to it, on a model that reads `context` tokens.
+
+    `again` is the command line of all that is shown.
+    """
     near = [result for result in results if result.honest and result.near]
     best = max([result for result in near if result.speed] or near, key=_gain, default=None)
     with st.container(border=True, key="decision"):
@@ -108,25 +109,9 @@ def card(results: Sequence[Shown], context: int, again: str) -> None:
         if best is None:
             widgets.prose(headline(results) if results else [])
         else:
-            facts = _facts(best)
-            with st.container(horizontal=True, gap="large"):
-                widgets.metrics(facts)
+            widgets.prose(f"{best.title}, {signed(best.row['difference'])} perplexity:", "quiet")
             st.code(_snippet(best, context), language=None, wrap_lines=True)
-            rows = [dict(zip(FACTS, fact, strict=False)) for fact in facts]
-            widgets.numbers(plots.columns(rows), "decision", "decision")
         repeat.drawer(again)
-
-
-def _facts(result: Shown) -> list[tuple[str, str, str, str]]:
-    facts = [("Perplexity", signed(result.row["difference"]), result.title, cached.glossary("perplexity"))]
-    help = cached.glossary("speed-up")
-    if result.speed is None:
-        below = "not timed yet" if result.asked.about["kernels"] else "no kernel here"
-        return [*facts, ("Attention, at most", f"{result.bound:.1f} times", below, help)]
-    for phase in result.speed.phases:
-        below = f"{phase.low:.2f} to {phase.high:.2f}, {phase.length:,} tokens"
-        facts.append((phase.name.capitalize(), f"{phase.median:.2f} times", below, help))
-    return facts
 
 
 def _snippet(result: Shown, context: int) -> str:

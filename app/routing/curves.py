@@ -25,10 +25,7 @@ PRINTED = {
     "paper_recall": tables.Column("paper: recall", "share", help=PAPER),
     "paper_closure": tables.Column("paper: gap", "share", help=PAPER),
 }
-WAYS = {
-    "mean_of_ratios": "Mean over heads of each one's ratio",
-    "ratio_of_means": "Ratio of the means over heads",
-}
+WAYS = {"mean_of_ratios": "Mean over heads of each one's ratio", "ratio_of_means": "Ratio of the means over heads"}
 SPAN = (-1.5, 2.5)  # a chart ends there: heads with hardly a gap have ratios without bounds
 
 

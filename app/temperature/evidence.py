@@ -46,7 +46,9 @@ def _trained() -> None:
 def _printed() -> None:
     """Tables 1 and 2 of the paper and the best temperatures of figure 8, each with what it was measured on."""
     st.header("What the paper printed", anchor=False, help=cached.glossary("softmax temperature"))
-    widgets.prose(_best(), "more")
+    best = papers.find(PAPER, "figure 8a")[0]
+    where = f"figure 8a, {best.row}; {best.protocol}"
+    widgets.prose(f"The paper's best constant temperature of training is {best.value:g} ({where}).", "more")
     for name, title in TABLES.items():
         cells, by_setting = papers.find(PAPER, name), {}
         for cell in cells:
@@ -61,29 +63,3 @@ def _printed() -> None:
         doubts = dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note)
         widgets.prose(["; ".join(facts), *doubts], "quiet")
     widgets.prose("Other models and text than ours; the bundled model is too small for these benchmarks.", "quiet")
-
-
-def _best() -> str:
-    """The best temperature of the paper, of the stored study by domain, and of the models trained from scratch."""
-    printed = papers.find(PAPER, "figure 8a")[0]
-    paper = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
-    by_domain: dict[str, dict] = {}
-    for row in sorted(_rows("temperature"), key=lambda row: row["perplexity"]):
-        if row["layer"] is None:
-            by_domain.setdefault(row["domain"], row)
-    here = ", ".join(f"{row['t']:g} on {name}" for name, row in by_domain.items())
-    sharpened = f"Here, sharpened without training, the lowest perplexity is at {here}"
-    told = f"{paper}, of models trained with it. {sharpened}." if here else f"{paper}; here it is not measured yet."
-    scratch = [row for row in _rows("focal-temperatures") if row["t"] and row["norm"] and not row["further"]]
-    if len(scratch) < 2:
-        return told
-    lowest = min(scratch, key=lambda row: row["loss"])["t"]
-    return (
-        f"{told} Of small models trained here from scratch, the one with t = {lowest:g} has the lowest loss; whether "
-        f"it beats dense training stands above, under “{FOCAL_STUDIES['temperatures'][1]}”."
-    )
-
-
-def _rows(name: str) -> list[dict]:
-    found = studied.study(name)
-    return found.rows if found else []

@@ -143,14 +143,7 @@ def _this_text(tokens: int) -> None:
     by_layer = {f"t = {t:g}": rows_of(alone, t=t) for t in ALONE}
     with st.grid(2, min_column_width=380, gap="large"):
         for title, lines, table, x, label, term in (
-            (
-                "All layers at one temperature",
-                {"this text": curve},
-                curve,
-                "t",
-                "softmax temperature",
-                TERM,
-            ),
+            ("All layers at one temperature", {"this text": curve}, curve, "t", "softmax temperature", TERM),
             ("By position in the window", by_t, bins, "first", "first token of the bin", TERM),
             ("One layer at a time", by_layer, alone, "layer", "layer", TERM),
         ):

@@ -236,6 +236,5 @@ def _perplexities(numbers: dict, identity: str) -> None:
         if "state" in gain:  # older routers have none
             span = f"{gain['state']}, {interval.removeprefix('95% interval ')}"
         widgets.prose(
-            f"Gain of its causal groups over random centroids: {signed(gain['mean'])} nats per token ({span}).",
-            "quiet",
+            f"Gain of its causal groups over random centroids: {signed(gain['mean'])} nats per token ({span}).", "quiet"
         )

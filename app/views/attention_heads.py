@@ -58,7 +58,6 @@ drawer(
     title="What is lost without a head?",
     icon=":material/content_cut:",
 )
-finder.numerics(run)
 drawer("heads_evidence", drawers.evidence)
 if own is not None:
     one_head.cross(own)

@@ -141,24 +141,10 @@ def card(asked: Worth, shape: dict, row: dict, verdict: str) -> None:
         widgets.prose(verdict)
         with st.container(horizontal=True, gap="large"):
             widgets.metrics(figures)
-        widgets.prose(_loaded(shape, row["kv_bytes"]) or [], "quiet")
         st.code(_commands(asked, shape, row["context"], row["batch"]), language=None, wrap_lines=True)
         rows = [{"what": "verdict", "value": verdict}]
         rows += [{"what": label, "value": value} for label, value, *_ in figures]
         widgets.numbers(plots.columns(rows), "worth-verdict", "worth_verdict", "The verdict")
-
-
-def _loaded(shape: dict, kv_bytes: int) -> str | None:
-    """What the cache of the model in use takes in the type that it is loaded in, where its config names another."""
-    loaded = cached.card(st.session_state["model"])
-    if st.session_state["shape"] != LOADED or loaded is None or loaded.numbers["dtype"] == shape["dtype"]:
-        return None
-    numbers = loaded.numbers
-    held = kv_bytes * (numbers["weight_bytes"] / numbers["parameters"]) / shape["value_bytes"]
-    return (
-        f"Counted in {shape['dtype']}, as its config says. It is loaded here in {numbers['dtype']} and then holds "
-        f"{size(held)} of keys and values."
-    )
 
 
 def _commands(asked: Worth, shape: dict, context: int, batch: int) -> str:

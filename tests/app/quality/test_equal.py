@@ -77,20 +77,14 @@ def timed(prompt: tuple, token: tuple | None, since: tuple = (None, None), lengt
 @pytest.mark.parametrize(
     "speed, told",
     [
-        (
-            timed(SAME, SLOW, (4701, None)),
-            "stay dense. Nothing that keeps the perplexity within 5% was faster.",
-        ),
+        (timed(SAME, SLOW, (4701, None)), "stay dense. Nothing that keeps the perplexity within 5% was faster."),
         (timed(SAME, SLOW, (1684, None)), "Focus is estimated to gain on the prompt from about 1,700 tokens on."),
         (timed(FAST, SLOW, (1024, None)), "Focus gains on the prompt and loses on later tokens, +3.2% perplexity. At"),
         (
             timed(FAST, SAME, (700, None), length=1500),
             "(measured at 1,024 tokens). At 1,500 tokens: the prompt at 1.80",
         ),
-        (
-            timed(FAST, SAME, (700, None), length=1500),
-            "faster from 700 tokens on; later tokens, no difference shown",
-        ),
+        (timed(FAST, SAME, (700, None), length=1500), "faster from 700 tokens on; later tokens, no difference shown"),
     ],
 )
 def test_the_headline_tells_both_phases(speed, told):

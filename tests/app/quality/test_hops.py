@@ -62,7 +62,7 @@ def test_a_moved_slider_is_read_once_and_looked_up_once(client, hops):
         assert all(seen[f"find evaluate {name}"] == 1 for name in ("dense", "focus", "streaming_llm", "oracle_topk"))
         assert seen["find inspect"] == 1
         assert seen["find model"] == 1, "the bar, the page and the prices share one card"
-        assert seen["list evaluate"] == 1 and seen["list launch"] <= 2, "one for the marks, one for the price"
+        assert not seen["list evaluate"] and seen["list launch"] <= 2, "at most the price looks runs up"
         assert seen["of_text"] == 0, "smaller scopes are worked out where they are shown"
         moved = client.store.list("evaluate", 1)[0].id if computed else moved
         assert seen[f"manifest {moved}"] <= 1, "whoever asks for the run shares it"

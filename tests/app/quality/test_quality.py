@@ -10,7 +10,7 @@ from analysis.methods import describe
 from analysis.runs import Price
 from analysis.studies.start.examples import compared
 from app import cached
-from app.quality import cards, painted_change, quality_charts, verdict
+from app.quality import cards, painted_change, verdict
 from app.quality.asked import Asked, Shown
 from tests.made import results
 from tests.made.in_process import HOSTILE, captions, columns, figures, keys, markup, opened, part
@@ -121,8 +121,6 @@ def test_a_moved_slider_costs_one_pass_of_one_method_and_a_stored_value_none(cli
     assert app.query_params["quality"] == "focus~~streaming_llm~window-64~~oracle_topk"
     assert asked(client, app, lambda app: app.select_slider(key=STREAMING).set_value(128).run()) == 0
     assert columns(app)["method"][2] == "StreamingLLM"
-    before = [trace for trace in figures(app)[0]["data"] if "tried before" in trace["hovertemplate"]]
-    assert [(trace["x"], trace["y"]) for trace in before] == [([8], [0.005])] and "window 64" in str(before)
     assert asked(client, app, lambda app: app.slider(key="quality.focus.top").set_value(2).run()) == 1
     assert asked(client, app, lambda app: app.button(key="quality_reset_focus").click().run()) == 0
     assert app.slider(key="quality.focus.top").value == 1
@@ -230,15 +228,6 @@ def found(title: str, reads: float, change: float, half: float = 0.001, **more) 
     row = {"ceiling": False, "reads_future": False, "settings": {}, "reads_causal": reads, "difference": change} | more
     row |= {"difference_low": change - half, "difference_high": change + half, "perplexity": 20.0}
     return Shown(Asked(title, about, None, {}, {}, 0), None, row, None)
-
-
-def test_what_lies_beyond_the_chart_is_told_by_arrows_whose_words_stand_one_over_the_other():
-    known = {"sharing": 1, "reads_kv": 0.2}
-    shown = [found("Near", 0.1, 0.04, **known), found("Bad", 0.2, 0.5, **known), found("Worse", 0.2, 0.9, **known)]
-    marked = quality_charts.trade(shown)
-    arrows = [made for made in marked["layout"]["annotations"] if made["showarrow"]]
-    assert [made["text"] for made in arrows] == ["+50.0%", "+90.0%"]
-    assert arrows[0]["ay"] - arrows[1]["ay"] > arrows[0]["font"]["size"]
 
 
 def test_the_conclusion_names_the_cheapest_that_keeps_the_quality_else_the_nearest():

@@ -136,8 +136,7 @@ def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
 
 
 @pytest.mark.parametrize(
-    "words, lengths",
-    [("1024, 4096", [1024, 4096]), ("4k 1K", [1024, 4096]), ("1M", [1 << 20]), ("7;7", [7])],
+    "words, lengths", [("1024, 4096", [1024, 4096]), ("4k 1K", [1024, 4096]), ("1M", [1 << 20]), ("7;7", [7])]
 )
 def test_lengths_are_read(words, lengths):
     assert speed_requests.lengths(words) == lengths

@@ -5,10 +5,9 @@ import pytest
 from analysis.errors import BadSetting
 from app.training import train
 from app.ui import asking
-from tests.made import training as made_training
 from tests.made.in_process import at, figures, markup, opened, part
 from tests.made.results import STUDIES
-from tests.made.training import ANSWERS, put_studies
+from tests.made.training import ANSWERS
 
 GROUPS = "views/token_groups.py"
 
@@ -22,10 +21,8 @@ def client(client, monkeypatch):
 
 def test_groups_stand_beside_another_router(client, monkeypatch):
     monkeypatch.setattr(asking, "routers", lambda model: ["k4-top1", "k8-top2"])
-    put_studies(client.store, dominance=made_training.dominance())
     app = opened(GROUPS, other="k8-top2", layer=1)
     assert "They put 70% of the tokens into matching groups." in markup(app) and client.asked.count("compare") == 1
-    assert "90% with softmax and 90% with sinkhorn" in markup(app)
     agreement, confusion = figures(app)[-2:]
     assert [trace["name"] for trace in agreement["data"]] == ["both routers", "chance"]
     assert confusion["data"][0]["x"] == ["1", "2", "3", "0"] and confusion["data"][0]["z"][0][0] == 0.7

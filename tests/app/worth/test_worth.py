@@ -70,13 +70,6 @@ def test_sliders_change_the_answer_and_stand_in_the_address(client):
     assert lead(page(**link)) == lead(app), "the link opens the same view"
 
 
-def test_the_cache_is_told_in_the_type_that_is_loaded_too(client):
-    assert "loaded here in" not in markup(page()), "the card of the model is not asked for here"
-    opened("start")
-    said = markup(page())
-    assert "loaded here in float32 and then holds 12.6 MB of keys and values" in said, "as KV budgets counts it"
-
-
 def test_a_gpu_gives_times_at_best_and_what_fits(client):
     app = page(shape=LLAMA, context="8192", gpu="H100-SXM", shape_beside="openai-community/gpt2")
     assert not app.error and "Estimated from the data sheet" in markup(app) and "NVIDIA H100 datasheet" in markup(app)
