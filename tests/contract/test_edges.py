@@ -5,40 +5,13 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from analysis.errors import AnalysisError, BadModel, BadSetting, NotFitted
-from analysis.groups.router import FocusRouter
+from analysis.errors import AnalysisError, BadModel
 from analysis.methods import METHODS
 from analysis.models import load_model, refuse_family
 from analysis.seam.attention import apply
 from analysis.seam.reference import BLOCK_BYTES
-from tests.contract.test_contract import CASES, logits, logits_of, router
+from tests.contract.test_contract import CASES, logits
 from tests.made.tiny import FAMILIES, GROUPED, LAYERS, WIDTH, tiny, token_ids
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_window_over_the_whole_text_is_dense(family):
-    lm, ids = tiny(family), token_ids()
-    with apply(lm, METHODS["focus"].build(router(), window=48)):
-        assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("settings", [(4, 4), (4, 3), (5, 3)])
-def test_memberships_that_must_meet_are_dense(settings):
-    groups, top = settings
-    lm, ids = tiny("llama"), token_ids()
-    with apply(lm, METHODS["focus"].build(router(groups, top), window=1)):
-        assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
-
-
-def test_literal_membership_reads_the_future_and_says_so():
-    lm, ids = tiny("llama"), token_ids()
-    changed = ids.clone()
-    changed[:, 30:] = token_ids(seed=9)[:, 30:]
-    literal = METHODS["focus"].build(router(), membership="literal", reading="soft")
-    with apply(lm, literal):
-        assert (logits(lm, input_ids=ids) - logits(lm, input_ids=changed))[:, :30].abs().max() > 1e-4
-        with pytest.raises(BadSetting, match="token by token"):
-            lm.generate(ids, max_new_tokens=3, do_sample=False)
 
 
 def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
@@ -73,16 +46,6 @@ def test_beam_search_and_nesting_are_refused():
             lm.generate(ids, num_beams=3, max_new_tokens=2)
         with pytest.raises(AnalysisError, match="already applied"), apply(lm, METHODS["dense"]()):
             pass
-
-
-def test_focus_without_a_router_says_what_to_do():
-    with pytest.raises(NotFitted, match="fit"), apply(tiny("llama"), METHODS["focus"]()):
-        pass
-    with (
-        pytest.raises(BadSetting, match="width 16 and the model has"),
-        apply(tiny("llama"), METHODS["focus"].build(FocusRouter(LAYERS, 16))),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("family", ["gptj", "gpt_neo", "falcon", "bloom", "mpt", "gpt_oss"])

@@ -48,10 +48,3 @@ def test_the_catalogue_names_the_options_that_do():
     }
     literal = {("focus", "membership", "literal"), ("routing_transformer", "membership", "literal")}
     assert found == literal | {("focal_learned", "mean", "literal")}
-
-
-def test_titles_are_words_and_each_stands_once():
-    titles = [about["title"] for about in describe().values()]
-    assert all(titles) and len(set(titles)) == len(titles)
-    assert describe()["oracle_topk"]["title"] == "Oracle top-k" and "Bucket routing" in titles
-    assert not any("_" in title for title in titles)

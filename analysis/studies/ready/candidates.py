@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ...answer import doc, record
 from ...declaration import fields_of
@@ -78,7 +79,7 @@ def _calibrated(fitted: FocalWeights | Fitted) -> State:
     return State(fitted, texts=tuple(fitted.about.get("protocol", {}).get("keys", ())))
 
 
-FIND: dict[str, Callable[[Context, Model, str, object], State]] = {
+FIND: dict[str, Callable[[Context, Model, str, Any], State]] = {
     "": lambda context, model, method, _: State(),
     "router": _router,
     "policy": _policy,

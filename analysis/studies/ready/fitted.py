@@ -2,7 +2,9 @@
 temperatures."""
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +43,7 @@ def fitted_for(context: Context, model: Model, method: str) -> Fitted:
     samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
     for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
         stamp = (str(path), path.stat().st_mtime_ns)
-        loaded = context.once(f"fitted {method}", stamp, lambda path=path: Fitted.load(path))
+        loaded = context.once(f"fitted {method}", stamp, partial(Fitted.load, path))
         if loaded.about.get("revision") == model.revision:
             return loaded
     samples = list(fitting_samples().values())
@@ -109,8 +111,8 @@ def _calibrate(
     context.progress(0.0, f"calibrating {method}")
     cls = METHODS[method]
     unfitted = cls.build(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
-    calibrated = unfitted.fit(model, torch.from_numpy(windows)).fitted
-    sizes = {"tokens": windows.size, "window": windows.shape[1], "seed": settings["seed"]}
+    calibrated: Fitted = vars(unfitted.fit(model, torch.from_numpy(windows)))["fitted"]
+    sizes: dict[str, Any] = {"tokens": windows.size, "window": windows.shape[1], "seed": settings["seed"]}
     recorded = protocol("fit-method", model, **sizes, **about_texts)
     calibrated.about |= {"model": model.name, "revision": model.revision, "protocol": recorded}
     folder = context.state_dirs(model)[0] / FOLDER
@@ -125,7 +127,7 @@ def _train(context: Context, model: Model, texts: list[str], about_texts: dict, 
     length = max(2, min(1024, len(ids) // (2 * SHARE)))
     plan = FocalTraining(steps=request.steps, length=length, seed=request.seed)
     weights, log = train_temperatures(model, ids, plan, context.progress)
-    sizes = {"tokens": len(ids), "window": length, "seed": request.seed, "steps": request.steps}
+    sizes: dict[str, Any] = {"tokens": len(ids), "window": length, "seed": request.seed, "steps": request.steps}
     recorded = protocol("fit-method", model, **sizes, **about_texts)
     path = context.state_dirs(model)[0] / FocalWeights.place
     with storing("temperatures", path.parent):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,14 +91,15 @@ def export_heads(request: ExportHeads, *, context: Context) -> HeadScores:
         if target.exists():
             raise BadSetting(f"{target} is there already: give -o another name or folder.")
     method = _duo(context, lm, n_sink=request.n_sink, window=request.window)
-    scores = method.fitted["far"].expand(-1, lm.num_kv_heads).double().numpy()
+    far = _scores(method)
+    scores = far["far"].expand(-1, lm.num_kv_heads).double().numpy()
     if path.suffix == ".tsv":
         write_text(path, "".join("\t".join(f"{score:.10g}" for score in row) + "\n" for row in scores))
         write_text(sizes, json.dumps({"sink_size": request.n_sink, "recent_size": request.window}) + "\n")
     else:
         cells = {f"{layer}-{head}": [score] for (layer, head), score in np.ndenumerate(scores)}
         write_text(path, json.dumps(cells) + "\n")
-    about = {"kernel": "none: stored scores", "from": method.fitted.about.get("protocol")}
+    about: dict[str, Any] = {"kernel": "none: stored scores", "from": far.about.get("protocol")}
     return HeadScores(path=str(path), scores=scores.tolist(), protocol=protocol("export-heads", lm, **about))
 
 
@@ -113,7 +115,7 @@ def head_split(request: HeadSplit, *, context: Context) -> SplitOfHeads:
         raise BadSetting("A text of one token predicts nothing: give a longer one.")
     context.progress(0.2, "estimate for all heads")
     rise = estimated(lm, ids, request.by).reshape(lm.num_layers, lm.num_kv_heads, -1).sum(2)
-    far = method.fitted["far"].expand(-1, lm.num_kv_heads)
+    far = _scores(method)["far"].expand(-1, lm.num_kv_heads)
     whole, missed = (~method.streaming(torch.as_tensor(scores)).numpy() for scores in (far, rise))
     table = cells_table(far=far.double().numpy(), rise=rise.astype(float), whole=whole, missed=missed)
     agreement = table[["far", "rise"]].rank().corr().iloc[0, 1]
@@ -138,7 +140,14 @@ def head_split(request: HeadSplit, *, context: Context) -> SplitOfHeads:
 
 
 def _duo(context: Context, lm: Model, **settings: float) -> DuoAttention:
-    return candidates(context, lm, [{"name": METHOD, "settings": settings}], ("memory",))[0].method
+    method = candidates(context, lm, [{"name": METHOD, "settings": settings}], ("memory",))[0].method
+    assert isinstance(method, DuoAttention)
+    return method
+
+
+def _scores(method: DuoAttention) -> Fitted:
+    assert method.fitted is not None, "a candidate has what it needs"
+    return method.fitted
 
 
 def _of_json(path: Path, lm: Model) -> np.ndarray:

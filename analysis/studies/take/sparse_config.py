@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,8 +86,13 @@ def sparse_config(request: SparseConfig, *, context: Context) -> ServingConfig:
         write_text(Path(output), json.dumps(config, indent=2) + "\n" if output.endswith(".json") else yaml)
     exact = "These are shares of blocks, counted from exact scores. What they save in time, the serving kernel decides."
     stay = [f"{len(ignored)} of {lm.num_layers} layers stay dense."] * bool(ignored)
-    details = {"texts": text_keys(split.calibrate), "measured_on": text_keys(split.measure), "lengths": sizes}
+    details: dict[str, Any] = {
+        "texts": text_keys(split.calibrate),
+        "measured_on": text_keys(split.measure),
+        "lengths": sizes,
+    }
     details |= {"split": split.words, "block": request.block, "window": sizes[-1]}
+    details |= {"kernel": "exact scores; nothing is skipped"}
     return ServingConfig(
         config=config,
         yaml=yaml,
@@ -94,11 +100,7 @@ def sparse_config(request: SparseConfig, *, context: Context) -> ServingConfig:
         path=output or None,
         sentence=_sentence(rows),
         notes=[exact, *stay, *notes],
-        protocol=protocol(
-            *("sparse-config", lm, (request.texts or [None])[0]),
-            **details,
-            kernel="exact scores; nothing is skipped",
-        ),
+        protocol=protocol("sparse-config", lm, next(iter(request.texts or []), None), **details),
     )
 
 
@@ -149,7 +151,8 @@ def _windows(
 
 def _fit(windows: Windows) -> dict[str, tuple[float, float]]:
     """phase -> (a, b), of those phases in which thresholds leave out enough to be fitted."""
-    scales, fits = np.concatenate([THRESHOLDS * size for size, _ in windows]), {}
+    scales = np.concatenate([THRESHOLDS * size for size, _ in windows])
+    fits: dict[str, tuple[float, float]] = {}
     for phase in PHASES:
         fit = fit_scale(scales, np.concatenate([skipped(rises[phase], THRESHOLDS) for _, rises in windows]))
         fits |= {phase: fit} if fit else {}
@@ -193,7 +196,7 @@ def _row(windows: Windows, phase: str, size: int, target: float, scale: float) -
 def _config(lm: Model, fitted: dict, targets: dict[str, float], ignored: list[str]) -> dict:
     """As ModelOpt's export writes it, and vLLM, SGLang and TensorRT-LLM read it."""
     constants = {phase: {"a": a, "b": b} for phase, (a, b) in fitted.items()}
-    group = {"algorithm": "skip_softmax", "targets": [type(attention_modules(lm.lm)[0]).__name__]}
+    group: dict[str, Any] = {"algorithm": "skip_softmax", "targets": [type(attention_modules(lm.lm)[0]).__name__]}
     group |= {"ignore": ignored} if ignored else {}
     group |= {"threshold_scale_factor": {"formula": FORMULA} | constants, "target_sparsity": targets}
     producer = {"name": "focuscope", "version": version()}

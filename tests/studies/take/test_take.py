@@ -5,7 +5,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -102,13 +101,6 @@ def check(context, home, jobs, ids) -> None:
         torch.testing.assert_close(found["whole"], whole, atol=1e-4, rtol=0)
         torch.testing.assert_close(found["after"], after, atol=1e-4, rtol=0)
         assert found["written"].tolist() == written.tolist(), name
-
-
-@pytest.mark.slow  # what the zip holds is run outside every time: tests/take/test_taken.py
-def test_three_methods_run_outside_as_they_do_here(taken, job, home):
-    jobs, ids = job
-    outside(sys.executable, jobs)
-    check(taken[0], home, jobs, ids)
 
 
 @pytest.mark.slow
