@@ -137,7 +137,7 @@ def test_a_seam_that_computes_otherwise_is_refused(part, family, monkeypatch):
 
 def test_a_scale_that_is_ignored_is_seen(monkeypatch):
     config = configured("granite", **GROUPED, attention_multiplier=0.5)
-    monkeypatch.setattr(attention, "Scoring", lambda factor, softcap: Scoring(0.25, softcap))  # 1 / sqrt(16)
+    monkeypatch.setattr(reference, "Scoring", lambda factor, softcap: Scoring(0.25, softcap))  # 1 / sqrt(16)
     with pytest.raises(BadModel, match="compute something else"):
         parity.check(config)
 
