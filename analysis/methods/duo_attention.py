@@ -37,7 +37,7 @@ class DuoAttention(Evicting):
     window: int = field(64, "last tokens that such a head keeps", low=1, high=4096)
     fitted: Fitted | None = None
 
-    def fit(self, model, windows: Tensor) -> "DuoAttention":
+    def fit(self, model: Any, windows: Tensor) -> "DuoAttention":
         """How much each key-value head reads far back, [L, G], the mean over its query heads and the windows."""
         far = np.mean([far_mass(model, window.cpu().numpy()) for window in windows], axis=0)
         by_head = torch.from_numpy(far).view(model.num_layers, model.num_kv_heads, -1)
@@ -70,7 +70,7 @@ class DuoAttention(Evicting):
         return scores > 0
 
 
-def far_mass(model, ids: np.ndarray) -> np.ndarray:
+def far_mass(model: Any, ids: np.ndarray) -> np.ndarray:
     """Attention of every head to neither the first token nor the last NEAR, mean over the queries of ids int64 [T]:
     [L * H], layer by layer."""
     statistics = attention_statistics(model, ids, window=NEAR)

@@ -55,7 +55,7 @@ class MagicPIG(Method):
     centre: str = field("calibration", "the mean that keys are hashed without", options=("calibration", "blocks"))
     seed: int = field(0, "seed of the random planes; average over several", low=0, high=99)
 
-    def fit(self, model, windows: Tensor) -> "MagicPIG":
+    def fit(self, model: Any, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""
         states_of = [attention_states(model, window.cpu().numpy()) for window in windows]
         means = {"query": [], "key": [], "norm": []}

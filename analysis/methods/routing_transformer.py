@@ -62,7 +62,7 @@ class RoutingTransformer(Method):
         """Key and value vectors / 2 that a query reads beside its keys: one for each centroid."""
         return self.clusters / 2
 
-    def fit(self, model, windows: Tensor) -> "RoutingTransformer":
+    def fit(self, model: Any, windows: Tensor) -> "RoutingTransformer":
         """Centroids [L, G, C, D] of queries and keys together, with their rotation (`kept`) and without (`undone`)."""
         watch = _Seen()
         with apply(model, watch):

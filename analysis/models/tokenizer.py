@@ -27,7 +27,7 @@ class Plain:
         coded = self._coder.encode(text, add_special_tokens=add_special_tokens)
         return {"input_ids": coded.ids, "offset_mapping": coded.offsets}
 
-    def convert_ids_to_tokens(self, token: int) -> str:
+    def convert_ids_to_tokens(self, token: int) -> str | None:
         """A token as the vocabulary writes it."""
         return self._coder.id_to_token(token)
 

@@ -1,6 +1,7 @@
 """How the weights of a model are held: the type of number, or 8 or 4 bits by a library that is installed."""
 
 import importlib.util
+from typing import Any
 
 import psutil
 import torch
@@ -14,7 +15,7 @@ BITS = {"8bit": 8, "4bit": 4}
 LIBRARIES = ("torchao", "bitsandbytes")
 
 
-def weight_type(config, device: str, precision: str, parameters: int) -> torch.dtype:
+def weight_type(config: Any, device: str, precision: str, parameters: int) -> torch.dtype:
     """The type that weights are loaded in. `auto`: the checkpoint's own on an accelerator; on a processor float32, and
     of a large model what the processor multiplies fastest in. Errors: BadSetting."""
     if precision not in ("auto", *PRECISIONS):
