@@ -1,6 +1,7 @@
 """`grouped_attention`, the one name behind which the backends stand, and its plan: which kernel runs and why. It is the
 cheaper of the sparse one and masked dense, predicted from the group sizes."""
 
+import importlib.util
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from .merge import read_sinks
 from .parts import part
 from .pool import accelerated
 
-BACKENDS = ("auto", "reference", "compiled", "torch")
+BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 HALVES = (torch.bfloat16, torch.float16)
 # Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
 PER_TOKEN = (120, 300)  # sorting, gathering and merging one membership
@@ -44,7 +45,8 @@ def grouped_attention(
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
     `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
     `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
-    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch. Errors: BadSetting for wrong
+    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn (that package, on
+    CUDA in 16 bits). Errors: BadSetting for wrong
     shapes and types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix D; several
     groups per token: see `packed`.
     """
@@ -74,7 +76,7 @@ def planned_attention(
     elif chosen.kernel in ("masked", "causal"):
         out, lse = packed.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
-        out, lse = packed.grouped(q, k, v, members, window, scale)
+        out, lse = packed.grouped(q, k, v, members, window, scale, chosen.backend == "flash_attn")
     if not bool(lse.isfinite().all()):
         _explain(q, k)
     if n_sink and not reads_sinks:
@@ -252,9 +254,15 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device,
         why = f"runs on cpu and cuda only, and the tensors are on {device.type}"
     elif dtype not in (torch.float32, *HALVES):
         why = f"takes float32, bfloat16 and float16, not {kind}"
+    elif name == "flash_attn" and importlib.util.find_spec("flash_attn") is None:
+        why = "needs the package flash-attn, which is not installed"
+    elif name == "flash_attn" and not (accelerated(device) and dtype in HALVES):
+        why = f"takes bfloat16 and float16 on CUDA, and this is {kind} on {device.type}"
     elif accelerated(device) and dtype in HALVES and (head_dim % 8 or head_dim > packed.MOST_DIMENSIONS):
         most = packed.MOST_DIMENSIONS
         why = f"takes head sizes that are multiples of 8 up to {most}, and this one is {head_dim}"
-    if why is not None and name == "torch":
-        raise BadSetting(f"The backend torch {why}: use reference.")
-    return "torch" if why is None else "reference"
+    if why is not None and name in ("torch", "flash_attn"):
+        raise BadSetting(f"The backend {name} {why}: use auto or reference.")
+    if why is not None:
+        return "reference"
+    return "flash_attn" if name == "flash_attn" else "torch"

@@ -9,7 +9,9 @@ the window reads strangers only. A pushed pair scores -PUSH^2 and weighs nothing
 q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out [B, H, T, D], lse [B, H, T] float32).
 """
 
+import importlib
 import inspect
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -31,8 +33,11 @@ BAND_TOKENS = 1024  # queries of one such call on the CPU: its tensors stay in t
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-def grouped(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Any number of groups per token."""
+def grouped(
+    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, flash_attn: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Any number of groups per token. `flash_attn`: by that package in the place of torch's kernel."""
+    call = of_flash_attn if flash_attn else of_torch if accelerated(q) else of_cpu
     batch, _, length, _ = q.shape
     with part("sort"):
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B T, heads, D]
@@ -46,10 +51,10 @@ def grouped(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale
         if rounds > 1:
             lower = of_token[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None])
     with part("set_a"):
-        far, far_lse = _without_shared(q[tokens], k[tokens], v[tokens], lower, members.sum(1).flatten(), scale)
+        far, far_lse = _without_shared(call, q[tokens], k[tokens], v[tokens], lower, members.sum(1).flatten(), scale)
     with part("set_b"):
         texts = torch.full((batch,), length, device=q.device)
-        out, lse = _without_shared(q, k, v, of_token, texts, scale, window)
+        out, lse = _without_shared(call, q, k, v, of_token, texts, scale, window)
         kind, out = out.dtype, out.float()
     with part("merge"):
         for index in range(rounds):
@@ -99,7 +104,14 @@ def _never(skip: Tensor, like: Tensor) -> Tensor:
 
 
 def _without_shared(
-    q: Tensor, k: Tensor, v: Tensor, extra: Tensor | None, sizes: Tensor, scale: float, window: int | None = None
+    call: Callable[..., tuple[Tensor, Tensor]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    extra: Tensor | None,
+    sizes: Tensor,
+    scale: float,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One packed call over texts of these `sizes`; pairs whose `extra` [N, E] overlap weigh nothing. lse [H, N], -inf
     where nothing is left."""
@@ -108,7 +120,6 @@ def _without_shared(
         push = extra * (PUSH / scale**0.5)
         q, k, v = (_widened(x, sign) for x, sign in ((q, push), (k, -push), (v, push * 0)))
     starts = F.pad(sizes.cumsum(0), (1, 0)).int()
-    call = of_torch if accelerated(q) else of_cpu
     out, lse = call(q, k, v, starts, int(sizes.max()), scale, window)
     return out[..., :dimensions], lse.float().masked_fill(lse < -(PUSH**2) / 2, float("-inf"))
 
@@ -119,7 +130,7 @@ def _widened(x: Tensor, extra: Tensor) -> Tensor:
     return F.pad(wide, (0, -wide.shape[-1] % 8))
 
 
-# Two packed calls, causal inside each text and over the last `window` keys where that is given: q [N, H, D], k and v
+# Three packed calls, causal inside each text and over the last `window` keys where that is given: q [N, H, D], k and v
 # [N, G, D], starts int32 [texts + 1], the borders of the texts -> (out [N, H, D], lse [H, N]).
 
 
@@ -148,6 +159,23 @@ def of_torch(
         assert lse.shape == (len(q), heads), f"logsumexp of shape {tuple(lse.shape)} for {len(q)} tokens"
         lse = lse.T
     return out[:tokens], lse[:, :tokens]
+
+
+def of_flash_attn(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, scale: float, window: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """By the package flash-attn, on CUDA."""
+    run = importlib.import_module("flash_attn").flash_attn_varlen_func
+    band = (-1 if window is None else window - 1, 0)
+    # Its third answer, the attention itself, is empty without dropout.
+    out, lse, _ = run(
+        *(q, k, v, starts, starts, longest, longest),
+        softmax_scale=scale,
+        causal=True,
+        window_size=band,
+        return_attn_probs=True,
+    )
+    return out, lse
 
 
 def of_cpu(

@@ -1,6 +1,8 @@
 """Grouped attention is exact: every kernel against the definition in float64, and by hand on tiny shapes."""
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -240,6 +242,22 @@ def test_the_call_on_a_gpu_gets_what_its_signature_takes(transposed, shares, mon
         for window in (None, 9):
             wanted = packed.of_cpu(q, k, v, starts, length - length // 3, 0.7, window)
             assert close(packed.of_torch(q, k, v, starts, length - length // 3, 0.7, window), wanted)
+
+
+def flash_attn_varlen_func(q, k, v, cu_q, cu_k, max_q, max_k, *, softmax_scale, causal, window_size, return_attn_probs):
+    """The call of flash-attn 2.8, which gives (out, lse [H, N], None) where probabilities are asked for."""
+    assert causal and return_attn_probs and window_size[1] == 0 and q.shape[-1] % 8 == 0
+    window = None if window_size[0] == -1 else window_size[0] + 1
+    return *packed.of_cpu(q, k, v, cu_q, max_q, softmax_scale, window), None
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_flash_attn_runs_the_same_algorithm(several, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))
+    q, k, v = states(2, 4, 2, 150, 16)
+    members = one_group(150, 5, 2) | (one_group(150, 5, 2, seed=3) & several)
+    found = packed.grouped(q, k, v, members, 9, 0.25, flash_attn=True)
+    assert close(found, by_hand(q, k, v, members, 9))
 
 
 @pytest.mark.gpu

@@ -102,9 +102,10 @@ def test_what_runs_where(given, backend, kernel):
 @pytest.mark.parametrize(
     "given, said",
     [
-        ({"backend": "magic"}, "'magic' and must be one of auto, reference, compiled, torch"),
-        ({"backend": "torch", "dtype": torch.float64}, "not float64: use reference"),
+        ({"backend": "magic"}, "'magic' and must be one of auto, reference, compiled, torch, flash_attn"),
+        ({"backend": "torch", "dtype": torch.float64}, "not float64: use auto or reference"),
         ({"backend": "torch", "device": "meta"}, "tensors are on meta"),
+        ({"backend": "flash_attn", "dtype": HALF, "device": "cuda"}, "needs the package flash-attn"),
         ({"backend": "torch", "dtype": torch.float16, "device": "cuda", "head_dim": 20}, "this one is 20"),
         pytest.param({"backend": "compiled", "dtype": HALF, "head_dim": 17}, "heads of 17"),
     ],
