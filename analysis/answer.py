@@ -8,13 +8,14 @@
         scores: np.ndarray = doc("float32 [L, T, K]")
 
 The type of a field decides where a stored run keeps it: a DataFrame is a table, an ndarray an array, and everything
-else a number, rows of records among them. The JSON Schema of what `--json` prints follows from the same types.
+else a number, rows of records among them. The JSON Schema of what `--json` prints follows from the same types, and so
+does the record that is read back from a stored run.
 """
 
 import types
 import typing
-from collections.abc import Iterable
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=type)
 TABLE, ARRAY, NUMBER = "tables", "arrays", "numbers"
 JSON_TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
+UNIONS = (types.UnionType, typing.Union)
 
 
 def doc(text: str, *, row: type | None = None, name: str = "", default: Any = MISSING) -> Any:
@@ -57,10 +59,10 @@ class Answer:
     @cached_property
     def tables(self) -> dict[str, "DataFrame"]:
         """pandas.DataFrame by name."""
-        made, kept = {}, dict(self._stored(TABLE))
+        made, stored = {}, dict(self._stored(TABLE))
         for one in fields(self):
-            if one.name in kept:
-                made[one.metadata.get("name") or one.name] = kept[one.name]
+            if one.name in stored:
+                made[one.metadata.get("name") or one.name] = stored[one.name]
             elif one.metadata.get("row"):
                 made[one.name] = frame(one.metadata["row"], getattr(self, one.name))
         return made
@@ -97,21 +99,59 @@ def plain(value: Any) -> Any:
     return [plain(inner) for inner in value] if isinstance(value, list | tuple | range) else value
 
 
+def restored(
+    kind: type[Answer], numbers: Mapping[str, Any], table: Callable[[str], Any], array: Callable[[str], Any]
+) -> Answer:
+    """The record that was stored; `table` and `array` give one by its name. What an earlier program did not store is
+    None, and what it stored besides is left out."""
+    hints, values = _hints(kind), {}
+    for one in fields(kind):
+        part = _part(hints[one.name])
+        if part == NUMBER:
+            values[one.name] = _restored(hints[one.name], numbers.get(one.name))
+        else:
+            values[one.name] = (table if part == TABLE else array)(one.metadata.get("name") or one.name)
+    return kind(**values)
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    """What `plain` made of a value of this type, as it was; a union is read as the first kind in it."""
+    if get_origin(hint) in UNIONS:
+        hint = next(kind for kind in get_args(hint) if kind is not types.NoneType)
+    inner = get_args(hint)
+    if isinstance(value, dict):
+        if is_dataclass(hint):
+            hints = _hints(typing.cast(type, hint))
+            return hint(**{one.name: _restored(hints[one.name], value.get(one.name)) for one in fields(hint)})  # type: ignore[operator]
+        return {name: _restored(inner[1], item) for name, item in value.items()} if len(inner) == 2 else value
+    if isinstance(value, list) and get_origin(hint) is list:
+        return [_restored(inner[0], item) for item in value]
+    return value
+
+
 def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
     """Rows of one record as a table with its fields as columns, also where there is no row; lists are left out."""
     import pandas
 
     hints = _hints(row)
-    columns = [one.name for one in fields(row) if not _is_nested(hints[one.name])]
+    nested = {
+        one.name
+        for one in fields(row)
+        if any(get_origin(kind) in (list, dict) for kind in (hints[one.name], *get_args(hints[one.name])))
+    }
+    columns = [one.name for one in fields(row) if one.name not in nested]
     return pandas.DataFrame([plain(one) for one in rows], columns=columns)
 
 
-def json_schema(answer: type[Answer]) -> dict[str, Any]:
-    """The JSON Schema of the numbers of an answer; its protocol is described by whoever prints it."""
-    made = _of_dataclass(answer)
-    del made["properties"]["protocol"]
-    made["required"].remove("protocol")
-    return made
+def json_schema(kind: type) -> dict[str, Any]:
+    """The JSON Schema of the numbers of a record; the protocol of an answer is described by whoever prints it."""
+    hints, made, required = _hints(kind), {}, []
+    for one in fields(kind):
+        if _part(hints[one.name]) == NUMBER and not (one.name == "protocol" and issubclass(kind, Answer)):
+            about = {"description": one.metadata["description"]} if "description" in one.metadata else {}
+            made[one.name] = _of(hints[one.name]) | about
+            required += [] if one.default is None else [one.name]
+    return {"type": "object", "properties": made, "required": sorted(required)}
 
 
 def returned(function: Any) -> type[Answer] | None:
@@ -136,30 +176,19 @@ def _part(hint: Any) -> str:
     return TABLE if "DataFrame" in kinds else ARRAY if "ndarray" in kinds else NUMBER
 
 
-def _is_nested(hint: Any) -> bool:
-    return any(get_origin(one) in (list, dict) for one in (hint, *get_args(hint)))
-
-
-def _of_dataclass(kind: type) -> dict[str, Any]:
-    hints, made, required = _hints(kind), {}, []
-    for one in fields(kind):
-        if _part(hints[one.name]) == NUMBER:
-            made[one.name] = _of(hints[one.name]) | _description(one)
-            required += [] if one.default is None else [one.name]
-    return {"type": "object", "properties": made, "required": sorted(required)}
-
-
-def _description(one: Field) -> dict[str, str]:
-    return {"description": one.metadata["description"]} if "description" in one.metadata else {}
-
-
 def _of(hint: Any) -> dict[str, Any]:
     """The schema of a type. A float may be null: JSON has no NaN."""
     inner = get_args(hint)
-    if get_origin(hint) in (types.UnionType, typing.Union):
-        return _of_any([{"type": "null"} if one is type(None) else _of(one) for one in inner])
+    if get_origin(hint) in UNIONS:
+        schemas = [{"type": "null"} if one is types.NoneType else _of(one) for one in inner]
+        # A union with anything is anything; two kinds of objects are not told apart.
+        if not all("type" in one for one in schemas):
+            return {}
+        kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in schemas]
+        merged = {name: value for one in schemas for name, value in one.items()}
+        return merged | {"type": list(dict.fromkeys(sum(kinds, [])))}
     if isinstance(hint, type) and is_dataclass(hint):
-        return _of_dataclass(hint)
+        return json_schema(hint)
     if get_origin(hint) in (list, tuple):
         return {"type": "array"} | ({"items": _of(inner[0])} if inner and inner[0] is not Any else {})
     if get_origin(hint) is dict:
@@ -167,12 +196,3 @@ def _of(hint: Any) -> dict[str, Any]:
     if hint in JSON_TYPES:
         return {"type": [JSON_TYPES[hint], "null"] if hint is float else JSON_TYPES[hint]}
     return {"type": "object"} if hint is dict else {"type": "array"} if hint is list else {}
-
-
-def _of_any(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """The schema of a union. A union with anything is anything; two kinds of objects are not told apart."""
-    if not all("type" in one for one in schemas):
-        return {}
-    kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in schemas]
-    merged = {name: value for one in schemas for name, value in one.items()}
-    return merged | {"type": list(dict.fromkeys(sum(kinds, [])))}

@@ -194,23 +194,6 @@ def locked(path: Path, wait: Callable[[], Any]) -> Iterator[None]:
         os.close(holder)
 
 
-@contextmanager
-def claimed(path: Path) -> Iterator[bool]:
-    """Whether nobody holds the lock of a folder that is there; if so it is ours meanwhile."""
-    holder = -1
-    try:
-        holder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        free = same(holder, path)
-    except OSError:
-        free = False
-    try:
-        yield free
-    finally:
-        if holder >= 0:
-            os.close(holder)
-
-
 def hold(path: Path) -> int:
     """Make a file of our own and lock it; the open file, which holds the lock until it is closed."""
     while (holder := _held(path)) is None:

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..commands import commandline
+from ..answer import Answer, restored, returned
+from ..commands import COMMANDS, commandline
 from ..corpus import sample_texts, text_hash
 from ..declaration.canonical import LARGEST, parsed
 from ..declaration.written import TEXTS
@@ -157,6 +158,20 @@ class Run(Asked):
         """The numpy.ndarray `name`; only this array is read from the file."""
         self._check_name(name, self.arrays, "array")
         return self._read_arrays(lambda file: file.get_tensor(name))
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The record that its command returned, also of a run from before. BadSetting where a command has none."""
+        kind = returned(COMMANDS[self.verb].function()) if self.verb in COMMANDS else None
+        if kind is None:
+            raise BadSetting(f"What {self.verb} returned is no record: read its numbers.")
+        tables, arrays = set(self.tables), set(self.arrays)
+        return restored(
+            kind,
+            self.numbers | {"protocol": self.numbers.get("protocol", self.protocol)},
+            lambda name: self.table(name) if name in tables else None,
+            lambda name: self.array(name) if name in arrays else None,
+        )
 
     def prove(self) -> None:
         """Compare every file with its checksum; Damaged when one is not what was written."""

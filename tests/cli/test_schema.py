@@ -19,6 +19,15 @@ from analysis.studies.registry import STORED
 EXAMPLES = sorted((CACHE / "demo" / "examples").glob("*/manifest.json"))
 
 
+@pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda path: path.parent.name)
+def test_a_stored_run_gives_the_record_that_its_command_returned(manifest):
+    run = read_run(manifest.parent, example=True)
+    read = run.answer
+    stored = {name: value for name, value in run.numbers.items() if name in read.numbers}
+    assert stored == {name: value for name, value in read.numbers.items() if name in run.numbers} and stored
+    assert set(read.tables) >= set(run.tables) and set(read.arrays) >= set(run.arrays)
+
+
 def examples() -> dict[str, list[dict]]:
     """Verb -> the answers kept with the bundled model, as `--json` prints them."""
     by_verb = {}
