@@ -76,12 +76,11 @@ def schema_of(verb: str, name: str = "") -> dict[str, Any]:
     is none."""
     declared = STORED[name] if name else COMMANDS[verb]
     function = NAMED[name] if name else COMMANDS[verb].function()
-    typed = returned(function)
-    document = json_schema(typed) if typed else {"type": "object", "properties": {}, "required": []}
-    hidden = [*NOT_PRINTED, *([] if verb not in SHAPES else document["properties"])]
-    shaped = {key: {"type": "array", "items": {"type": "object"}} for key in SHAPED.get(verb, ())}
-    properties = {key: value for key, value in document["properties"].items() if key not in hidden} | shaped
-    needed = [key for key in document["required"] if key not in hidden] + list(shaped)
+    typed, shaped = returned(function), SHAPED.get(verb)
+    document = json_schema(typed) if typed and not shaped else {"properties": {}, "required": []}
+    properties = {key: value for key, value in document["properties"].items() if key not in NOT_PRINTED}
+    needed = [key for key in document["required"] if key not in NOT_PRINTED] + list(shaped or ())
+    properties |= {key: {"type": "array", "items": {"type": "object"}} for key in shaped or ()}
     # What every verb writes into its protocol; `run`: the id of the stored run, on the command line.
     run = {"run": {"type": ["string", "null"]}}
     properties["protocol"] = {"type": "object", "properties": run, "required": ["verb", "versions"]}

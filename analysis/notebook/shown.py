@@ -157,7 +157,7 @@ def apply(
     return applied(context.held, ready.method)
 
 
-def run(words: str) -> Result:
+def run(words: str) -> Result | Answer:
     """What a command of the command line finds, such as "pairs story --min-distance 512": a verb and its words, as
     docs/commands.md lists them. `numbers`, `tables` (name -> DataFrame), `arrays`. Errors: AnalysisError in one
     sentence."""

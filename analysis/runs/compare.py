@@ -100,8 +100,10 @@ def beside(first: Table, second: Table, column: str) -> Beside:
         if 2 * best > min(map(len, index)):
             break
     labels = [label for label in index[0] if label in index[1]]
-    numbers = ([table[column][places[label]] for label in labels] for table, places in zip(sides, index, strict=True))
-    return Beside(keys, labels, *numbers, only=len(index[0]) + len(index[1]) - 2 * len(labels))
+    one, other = (
+        [table[column][places[label]] for label in labels] for table, places in zip(sides, index, strict=True)
+    )
+    return Beside(keys, labels, one, other, only=len(index[0]) + len(index[1]) - 2 * len(labels))
 
 
 def _filled(value: Any, defaults: dict[str, dict[str, Any]]) -> Any:

@@ -66,8 +66,8 @@ def headlines() -> list[Headline]:
     """The lines of `before.csv`."""
 
     def headline(*, judged: str, before: str, before_low: str, before_high: str, **names: str) -> Headline:
-        ends = [float(end) if end else None for end in (before_low, before_high)]
-        return Headline(**names, judged=judged == "yes", before=Comparison(float(before), *ends))
+        low, high = (float(end) if end else None for end in (before_low, before_high))
+        return Headline(**names, judged=judged == "yes", before=Comparison(float(before), low, high))
 
     with open(Path(__file__).with_name("before.csv"), encoding="utf-8", newline="") as lines:
         return [headline(**line) for line in csv.DictReader(lines)]
