@@ -76,7 +76,8 @@ def torch_without_cuda(pin: str, resolve: Callable[[list[str]], list[str]]) -> l
             "Only CUDA builds of PyTorch (2.7 GB) were found and this machine has no NVIDIA driver: allow access to "
             f"{CPU_INDEX}, set TORCH to a CPU wheel file, or set TORCH=cuda to install those 2.7 GB."
         )
-    assert why is not None  # each answer was refused, or brings CUDA
+    # Each answer was refused, or brings CUDA.
+    assert why is not None
     raise why
 
 
@@ -115,7 +116,8 @@ def announce(cuda: bool, free: float, first: bool) -> None:
 
 def create_venv(env: Path) -> None:
     """An empty environment, with a pip new enough to answer a dry run without downloading the packages."""
-    base = getattr(sys, "_base_executable", None) or sys.executable  # works also while `.venv` itself is active
+    # Works also while `.venv` itself is active.
+    base = getattr(sys, "_base_executable", None) or sys.executable
     if subprocess.run([base, "-m", "venv", "--clear", str(env)], capture_output=True).returncode:
         raise Refusal("This Python cannot make a virtual environment: on Debian and Ubuntu, install python3-venv.")
     pip(env, "install", "--upgrade", "--retries=1", "pip")
@@ -127,22 +129,26 @@ def copy_venv(old: Path, env: Path) -> None:
     def link(source: str, target: str) -> None:
         try:
             os.link(source, target)
-        except OSError:  # another disk, or one that knows no links
+        # Another disk, or one that knows no links.
+        except OSError:
             shutil.copy2(source, target)
 
     ignored = shutil.ignore_patterns(STAMP)
     shutil.copytree(str(old), str(env), symlinks=True, dirs_exist_ok=True, copy_function=link, ignore=ignored)
-    for script in [env / "pyvenv.cfg", *(env / "bin").iterdir()]:  # console scripts hold the path of their Python
+    # Console scripts hold the path of their Python.
+    for script in [env / "pyvenv.cfg", *(env / "bin").iterdir()]:
         if script.is_file() and not script.is_symlink() and os.fsencode(old) in script.read_bytes():
             text, mode = script.read_bytes(), script.stat().st_mode
-            script.unlink()  # a write through the link would change the old one
+            # A write through the link would change the old one.
+            script.unlink()
             script.write_bytes(text.replace(os.fsencode(old), os.fsencode(env)))
             script.chmod(mode)
 
 
 def add(env: Path, names: tuple[str, ...]) -> None:
     """Install what these files require, in the tested versions where there are wheels of them, else within ranges."""
-    pins = {name: version for name, version in tested().items() if name != "torch"}  # whose build was chosen before
+    # Whose build was chosen before.
+    pins = {name: version for name, version in tested().items() if name != "torch"}
     place = env / CONSTRAINTS
     place.unlink(missing_ok=True)
     place.write_text("\n".join(map("==".join, pins.items())), encoding="utf-8")
@@ -167,7 +173,8 @@ def use() -> str:
     """The Python that `.venv` names now. `tidy` leaves its environment alone while this process runs, or what it turns
     into, and another one that takes its place changes nothing for it."""
     env = VENV.resolve()
-    with contextlib.suppress(OSError):  # some network disks know no locks
+    # Some network disks know no locks.
+    with contextlib.suppress(OSError):
         os.set_inheritable(lock(env, fcntl.LOCK_SH), True)
     return str(interpreter(env))
 
@@ -186,9 +193,11 @@ def install(*names: str) -> None:
     Where that fails, one sentence says why, and what is installed serves on if it is within the requirements' ranges.
     """
     with open(str(ROOT / ".venv.lock"), "w") as alone:
-        fcntl.flock(alone, fcntl.LOCK_EX)  # of two starts, one installs and the other waits
+        # Of two starts, one installs and the other waits.
+        fcntl.flock(alone, fcntl.LOCK_EX)
         stamp, python = read_stamp(VENV), "{}.{}".format(*sys.version_info)
-        torch = os.environ.get("TORCH", stamp.get("torch", ""))  # a build once chosen stays
+        # A build once chosen stays.
+        torch = os.environ.get("TORCH", stamp.get("torch", ""))
         about = [python, torch, (ROOT / CONSTRAINTS).read_text(encoding="utf-8")]
         texts = {name: "\n".join([*about, (ROOT / name).read_text(encoding="utf-8")]) for name in names}
         wanted = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
@@ -220,7 +229,8 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
             create_venv(env)
             search = linux and not cuda and not pin.endswith(".whl")
             torch = torch_without_cuda(pin, partial(resolve, env)) if search else [pin]
-            pip(env, "install", "--no-deps", *torch)  # what it needs comes below, in the tested versions
+            # What it needs comes below, in the tested versions.
+            pip(env, "install", "--no-deps", *torch)
         else:
             copy_venv(VENV.resolve(), env)
         add(env, names)

@@ -92,8 +92,10 @@ def serve(arguments: list[str]) -> int:
     print(f"Focuscope is at http://127.0.0.1:{port} (Ctrl-C stops it).", flush=True)
     options = [f"--server.port={port}", "--server.address=127.0.0.1", "--logger.hideWelcomeMessage=true"]
     if connection or not sys.stdout.isatty():
-        options.append("--server.headless=true")  # nobody sits here for whom a browser could be opened
-    os.environ["PYTHONMALLOC"] = "malloc"  # Python's own allocator gives nothing back when readers leave
+        # Nobody sits here for whom a browser could be opened.
+        options.append("--server.headless=true")
+    # Python's own allocator gives nothing back when readers leave.
+    os.environ["PYTHONMALLOC"] = "malloc"
     return become("-m", "streamlit", "run", "app/serve/served.py", *options)
 
 

@@ -33,7 +33,8 @@ PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 def how(name: str) -> tuple[str, str, str]:
     """(name, precision, device) of a model's name: `owner/name@bfloat16@cuda:1`; what it leaves open is `auto`."""
     parts = HOW.fullmatch(name)
-    assert parts is not None  # every text fits it
+    # Every text fits it.
+    assert parts is not None
     bare, precision, device = parts.groups()
     return bare, precision or "auto", device or "auto"
 
@@ -103,7 +104,8 @@ def revision(name: str, root: Path | None = None) -> str | None:
             return files[0].parent.name[:12]
         stats = [(path, path.stat()) for path in (place / "config.json", *files)]
         return _hash(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
-    except OSError:  # a folder that is just being written
+    # A folder that is just being written.
+    except OSError:
         return None
 
 

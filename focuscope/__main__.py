@@ -49,8 +49,10 @@ def serve(port: int | None = None) -> int:
     """Serve the app on this machine until Ctrl-C: on `port`, or the first one from 8501 on that is free."""
     options = ["--server.address=127.0.0.1", *[f"--server.port={port}"] * bool(port)]
     command = [sys.executable, "-m", "streamlit", "run", str(HOME / "app" / "serve" / "served.py"), *options]
-    try:  # Streamlit reads its settings from the folder it is started in, and `analysis` and `app` are found there
-        return subprocess.call(command, cwd=HOME, env={**os.environ, "PYTHONMALLOC": "malloc"})  # as run.py
+    # Streamlit reads its settings from the folder it is started in, and `analysis` and `app` are found there.
+    try:
+        # As run.py.
+        return subprocess.call(command, cwd=HOME, env={**os.environ, "PYTHONMALLOC": "malloc"})
     except KeyboardInterrupt:
         return 0
 

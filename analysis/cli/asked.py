@@ -47,7 +47,7 @@ class Asked:
     def usual(self) -> dict[str, Any]:
         """The arguments that have a default, at it."""
         known: dict[str, Field] = fields(self.request.verb, self.study)
-        return {name: one.default for name, one in known.items() if not one.needed}
+        return {name: entry.default for name, entry in known.items() if not entry.needed}
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -130,8 +130,8 @@ def asked(options: dict[str, Any]) -> Asked:
             texts[keys[-1]] = title, text
             said += [f"{title}, {about}"] * bool(about)
         arguments[name] = keys if isinstance(places, list) else keys[0]
-    made = COMMANDS[verb].from_arguments(arguments) if study else COMMANDS[verb](**arguments)
-    return Asked(made, options["device"], options["state"], texts, said)
+    request = COMMANDS[verb].from_arguments(arguments) if study else COMMANDS[verb](**arguments)
+    return Asked(request, options["device"], options["state"], texts, said)
 
 
 def _methods(name: str, named: object, options: dict[str, Any], declared: dict[str, Field]) -> dict[str, Any]:

@@ -164,28 +164,30 @@ class Field:
     def json_schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
         about = self.declared
-        made: dict[str, Any] = {"type": JSON_TYPES.get(self.kind, "string")}
+        schema: dict[str, Any] = {"type": JSON_TYPES.get(self.kind, "string")}
         if self.item is not None:
-            made["items"] = {"type": JSON_TYPES.get(self.item, "string")}
+            schema["items"] = {"type": JSON_TYPES.get(self.item, "string")}
         if fits(None, self.hint) or get_origin(self.hint) in (types.UnionType, typing.Union):
             kinds = [JSON_TYPES.get(get_origin(kind) or kind, "null") for kind in get_args(self.hint)]
-            made["type"] = kinds if len(kinds) > 1 else made["type"]
-        known: dict[str, Any] = {
+            schema["type"] = kinds if len(kinds) > 1 else schema["type"]
+        limits: dict[str, Any] = {
             "minimum": about.low,
             "maximum": about.high,
             "enum": about.options and list(about.options),
         }
-        known |= {"description": about.help or None, "default": None if self.needed else self.default}
-        return made | {name: value for name, value in known.items() if value is not None}
+        limits |= {"description": about.help or None, "default": None if self.needed else self.default}
+        return schema | {name: value for name, value in limits.items() if value is not None}
 
 
 def fields_of(declaring: type) -> tuple[Field, ...]:
     """The declared fields of a dataclass, in their order; hints are resolved here and nowhere else."""
     if declaring not in _FIELDS:
         hints = typing.get_type_hints(declaring)
-        declared = [one for one in dataclasses.fields(declaring) if "declared" in one.metadata]
-        found = (Field(one.name, hints[one.name], one.default, one.metadata["declared"]) for one in declared)
-        _FIELDS[declaring] = tuple(found)
+        declared = [entry for entry in dataclasses.fields(declaring) if "declared" in entry.metadata]
+        declared_fields = (
+            Field(entry.name, hints[entry.name], entry.default, entry.metadata["declared"]) for entry in declared
+        )
+        _FIELDS[declaring] = tuple(declared_fields)
     return _FIELDS[declaring]
 
 
@@ -194,10 +196,10 @@ _FIELDS: dict[type, tuple[Field, ...]] = {}
 
 def check_names(owner: str, fields: tuple[Field, ...], values: Mapping[str, Any]) -> None:
     """Refuse a value of no such field, a needed one that is missing, and a word that is a text. Errors: BadSetting."""
-    by_name = {one.name: one for one in fields}
+    by_name = {entry.name: entry for entry in fields}
     if unknown := sorted(set(values) - set(by_name)):
         raise BadSetting(f"{owner} has no argument {unknown[0][:40]!r}; it has: {', '.join(by_name) or 'none'}.")
-    if missing := [name for name, one in by_name.items() if one.needed and name not in values]:
+    if missing := [name for name, entry in by_name.items() if entry.needed and name not in values]:
         raise BadSetting(f"{owner} needs the argument {missing[0]!r}: give it a value.")
     for name, value in values.items():
         if isinstance(value, str) and len(value) > LONGEST:

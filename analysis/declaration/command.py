@@ -76,8 +76,8 @@ class Command:
         dataclass(frozen=True, eq=False, kw_only=True)(cls)
         cls.verb = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         cls.title = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split()).removesuffix(".")
-        cls.defaults = {one.name: one.default for one in fields_of(cls) if not one.needed}
-        cls.renewed = {one.name: one.default for one in fields_of(cls) if one.declared.former is not None}
+        cls.defaults = {entry.name: entry.default for entry in fields_of(cls) if not entry.needed}
+        cls.renewed = {entry.name: entry.default for entry in fields_of(cls) if entry.declared.former is not None}
         cls.brief = re.split(r"[,:;(]", cls.title)[0].strip()
 
     def __new__(cls, **given: Any) -> Self:
@@ -87,9 +87,9 @@ class Command:
         return request
 
     def __post_init__(self) -> None:
-        for one in fields_of(type(self)):
-            if one.name in self._named:
-                object.__setattr__(self, one.name, one.check(getattr(self, one.name), self.verb))
+        for entry in fields_of(type(self)):
+            if entry.name in self._named:
+                object.__setattr__(self, entry.name, entry.check(getattr(self, entry.name), self.verb))
 
     _named: ClassVar[tuple[str, ...]]
 
@@ -116,7 +116,7 @@ class Command:
     @property
     def arguments(self) -> dict[str, Any]:
         """All arguments."""
-        return {one.name: getattr(self, one.name) for one in fields_of(type(self))}
+        return {entry.name: getattr(self, entry.name) for entry in fields_of(type(self))}
 
     @cached_property
     def changed(self) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Focuscope(HFLM):
             )
         scoring = {name: settings.pop(name) for name in SCORING if name in settings}
         self.held = load_model(pretrained, device, str(dtype).removeprefix("torch."))
-        self.applied = apply(self.held, None, method, **settings)  # which knows what the method takes
-        self.applied.__enter__()  # as long as the process lives
+        # Which knows what the method takes.
+        self.applied = apply(self.held, None, method, **settings)
+        # As long as the process lives.
+        self.applied.__enter__()
         super().__init__(pretrained=self.held.lm, tokenizer=self.held.tokenizer, **scoring)

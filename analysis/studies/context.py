@@ -62,9 +62,11 @@ class Context:
         self.progress = progress or (lambda fraction, stage: None)
         self.show = show or (lambda curve: None)
         self.at = at or (lambda fraction, stage: None)
-        self.kept: dict[str, tuple[object, Any]] = {}  # name -> (what it belongs to, the thing)
+        # Name -> (what it belongs to, the thing).
+        self.kept: dict[str, tuple[object, Any]] = {}
         self._texts: dict[str, tuple[str, str]] = {}
-        self._model: tuple[str, Model, str] | None = None  # name, model, the revision that was loaded
+        # Name, model, the revision that was loaded.
+        self._model: tuple[str, Model, str] | None = None
 
     @contextmanager
     def by_layer(self, model: "Model", began: float, share: float, stage: str) -> Iterator[None]:
@@ -224,7 +226,8 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
     parameters = {field.name: field for field in fields_of(COMMANDS[verb])} if verb in COMMANDS else {}
     specs = [*(request.get("methods") or []), request.get("method")]
     if "methods" in parameters and request.get("methods") is None:
-        return kind == "method" or USUAL[kind] == name  # of all methods there are
+        # Of all methods there are.
+        return kind == "method" or USUAL[kind] == name
     if USUAL.get(kind) != name:
         return False
     if kind in parameters and not named(kind, request) and (parameters[kind].default == name or kind == "policy"):
@@ -273,7 +276,8 @@ def _versions() -> dict[str, str]:
 
 def made_on(**details: Any) -> dict:
     """`what`, and the machine, versions and time it was made with."""
-    torch = sys.modules.get("torch")  # what needs none computes in one thread
+    # What needs none computes in one thread.
+    torch = sys.modules.get("torch")
     return {
         **details,
         "threads": torch.get_num_threads() if torch else 1,

@@ -61,53 +61,53 @@ def strict(text: str) -> dict:
     def refuse(constant):
         raise ValueError(f"{constant} is no JSON")
 
-    told = json.loads(text.splitlines()[-1], parse_constant=refuse)
-    assert set(PROTOCOL) <= set(told["protocol"])
-    Draft202012Validator(schema_of(told["protocol"]["verb"])).validate(told)
-    return told
+    reply = json.loads(text.splitlines()[-1], parse_constant=refuse)
+    assert set(PROTOCOL) <= set(reply["protocol"])
+    Draft202012Validator(schema_of(reply["protocol"]["verb"])).validate(reply)
+    return reply
 
 
 def test_groups(call, home):
     status, out, err = call("groups", home / "text.txt", "--json")
-    told = strict(out)
+    reply = strict(out)
     assert status == 0 and len(out.splitlines()) == 1 and "reading the groups" in err and "\r" not in err
-    assert [row["layer"] for row in told["layers"]] == [0, 1, 2]
-    for row in told["layers"]:
+    assert [row["layer"] for row in reply["layers"]] == [0, 1, 2]
+    for row in reply["layers"]:
         assert {"dominance", "confidence"} <= set(row) and len(row["groups"]) == 8
         assert all(set(GROUP) <= set(group) for group in row["groups"])
         assert sum(group["share"] for group in row["groups"]) == pytest.approx(1)
         assert row["dominance"] == pytest.approx(max(group["share"] for group in row["groups"]))
-    assert told["protocol"]["model"] == str(home / "tiny") and told["protocol"]["seed"] == 0
+    assert reply["protocol"]["model"] == str(home / "tiny") and reply["protocol"]["seed"] == 0
 
 
 def test_numbers_that_do_not_exist_are_null(call, home):
     (home / "short.txt").write_text("the cat")
     empty = strict(call("groups", home / "short.txt", "--json")[1])["layers"][0]["groups"]
     assert [group["purity"] for group in empty if group["tokens"] == 0].count(None) >= 5
-    told = strict(call("pairs", home / "short.txt", "--min-distance", 5, "--json")[1])
-    assert told["pairs"] == [] and {row["lift"] for row in told["controls"]} == {None}
+    reply = strict(call("pairs", home / "short.txt", "--min-distance", 5, "--json")[1])
+    assert reply["pairs"] == [] and {row["lift"] for row in reply["controls"]} == {None}
 
 
 def test_pairs(call, home):
     status, out, err = call("pairs", home / "text.txt", "--min-distance", 8, "--top", 5, "--layer", 1, "--json")
-    told = strict(out)
-    assert status == 0 and len(told["pairs"]) == 5 and "reading window 1" in err
-    assert all(set(PAIR) <= set(pair) for pair in told["pairs"])
-    assert {pair["layer"] for pair in told["pairs"]} == {1} and all(pair["distance"] >= 8 for pair in told["pairs"])
-    assert told["protocol"]["min_distance"] == 8 and len(told["controls"]) == 4 * 3
+    reply = strict(out)
+    assert status == 0 and len(reply["pairs"]) == 5 and "reading window 1" in err
+    assert all(set(PAIR) <= set(pair) for pair in reply["pairs"])
+    assert {pair["layer"] for pair in reply["pairs"]} == {1} and all(pair["distance"] >= 8 for pair in reply["pairs"])
+    assert reply["protocol"]["min_distance"] == 8 and len(reply["controls"]) == 4 * 3
 
 
 def test_inspect_model_and_fit_router(call, home):
-    told = strict(call("inspect", home / "text.txt", "--json")[1])
-    assert told["characters"] == len(SHORT) and told["windows"] > 1 and told["notes"]
-    told = strict(call("fit-router", "--groups", 2, "--seed", 3, "--json")[1])
-    assert Path(told["path"]) == home / "state" / "focus" / "k2-top1.safetensors" and Path(told["path"]).is_file()
-    assert "perplexity_dense" not in told, "measured on request only"
-    assert told["protocol"]["seed"] == 3
-    told = strict(call("fit-router", "--groups", 2, "--measure", "--json")[1])
-    assert min(told[f"perplexity_{name}"] for name in ("dense", "fitted", "random")) > 1
-    told = strict(call("model", "--json")[1])
-    assert told["parity"]["same"] is True and "k2-top1" in [router["name"] for router in told["routers"]]
+    reply = strict(call("inspect", home / "text.txt", "--json")[1])
+    assert reply["characters"] == len(SHORT) and reply["windows"] > 1 and reply["notes"]
+    reply = strict(call("fit-router", "--groups", 2, "--seed", 3, "--json")[1])
+    assert Path(reply["path"]) == home / "state" / "focus" / "k2-top1.safetensors" and Path(reply["path"]).is_file()
+    assert "perplexity_dense" not in reply, "measured on request only"
+    assert reply["protocol"]["seed"] == 3
+    reply = strict(call("fit-router", "--groups", 2, "--measure", "--json")[1])
+    assert min(reply[f"perplexity_{name}"] for name in ("dense", "fitted", "random")) > 1
+    reply = strict(call("model", "--json")[1])
+    assert reply["parity"]["same"] is True and "k2-top1" in [router["name"] for router in reply["routers"]]
 
 
 @pytest.mark.slow
@@ -115,10 +115,10 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     arguments = ["train-router", "--corpus", home / "corpus", "--steps", 3, "--groups", 4, "-o", home / "out", "--json"]
     arguments += ["--tokens-per-step", 256]
     status, out, err = call(*arguments)
-    told = strict(out)
-    assert status == 0 and set(TRAINED) <= set(told) and "router, step 3 of 3" in err
-    assert len(told["dominance"]) == 3 and all(0.25 <= share <= 1 for share in told["dominance"])
-    assert Path(told["path"]) == home / "out" / "k4-top1.safetensors"
+    reply = strict(out)
+    assert status == 0 and set(TRAINED) <= set(reply) and "router, step 3 of 3" in err
+    assert len(reply["dominance"]) == 3 and all(0.25 <= share <= 1 for share in reply["dominance"])
+    assert Path(reply["path"]) == home / "out" / "k4-top1.safetensors"
     files = {path.name for path in (home / "out").iterdir()}
     assert files == {f"{name}.{kind}" for name in ("k4-top1", "random-k4-top1") for kind in ("json", "safetensors")}
     about = json.loads((home / "out" / "k4-top1.json").read_text())["about"]
@@ -126,7 +126,7 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     again = vars(parser("x").parse_args(shlex.split(about["protocol"]["command"])[3:]))
     given = {"steps": 3, "groups": 4, "rate": 1e-3, "base_rate": 1e-4, "phase": 1, "gate": "log", "d_s": 16}
     assert given.items() <= again.items(), "the recorded command gives every argument"
-    trained = Path(told["path"]).read_bytes()
+    trained = Path(reply["path"]).read_bytes()
 
     def interrupt(*args):
         raise KeyboardInterrupt
@@ -137,7 +137,7 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     assert status == 130 and out == "" and "Stopped" in err and (home / "out" / "k4-top1.checkpoint").is_file()
     status, out, err = call(*arguments)
     assert status == 0 and "router, step" not in err, "all steps were in the checkpoint"
-    assert Path(told["path"]).read_bytes() == trained
+    assert Path(reply["path"]).read_bytes() == trained
     assert call(*arguments[:4], 2, *arguments[5:])[0] == 0, "a finished run does not stand in the way of another"
 
 
@@ -230,8 +230,8 @@ def test_every_verb_has_help_and_the_program_a_version(capsys):
 def test_the_bundled_model_from_a_shell(home):
     command = [sys.executable, "-m", "analysis", "inspect", "-", "--json", "--state", str(home / "other")]
     done = subprocess.run(command, cwd=ROOT, input=SHORT.encode(), capture_output=True)
-    told = strict(done.stdout.decode())
-    assert done.returncode == 0 and told["protocol"]["model"] == "demo" and told["characters"] == len(SHORT)
+    reply = strict(done.stdout.decode())
+    assert done.returncode == 0 and reply["protocol"]["model"] == "demo" and reply["characters"] == len(SHORT)
     assert done.stderr == b"", "nothing is loaded to count tokens"
     done = subprocess.run([*command[:4], "absent.txt"], cwd=ROOT, capture_output=True)
     assert done.returncode == 2 and done.stdout == b"" and done.stderr.decode().count("\n") == 1

@@ -18,7 +18,7 @@ def nothing_runs(state, monkeypatch):
     monkeypatch.setattr("analysis.cli.asked.Asked.run", lambda self, progress: pytest.fail("it ran"))
 
 
-def told(capsys, *words: str) -> dict:
+def reply(capsys, *words: str) -> dict:
     assert main([*words, "--plan", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert set(said) == {"verb", "arguments", "price", "stored"}
@@ -27,23 +27,23 @@ def told(capsys, *words: str) -> dict:
 
 def test_a_study_is_planned_with_its_own_sizes(capsys):
     asked = "study", "focal-temperatures", "--seeds", "1"
-    said = told(capsys, *asked)
+    said = reply(capsys, *asked)
     sizes = {"name": "focal-temperatures", "length": 512, "windows": 64, "steps": 500, "tokens_per_step": 2048}
     assert said["verb"] == "study" and sizes.items() <= said["arguments"].items()
     assert said["price"]["seconds"] > 0 and said["stored"].endswith("studies/focal-temperatures.json")
-    smaller = told(capsys, *asked, "--steps", "50")
+    smaller = reply(capsys, *asked, "--steps", "50")
     assert smaller["arguments"]["steps"] == 50 and smaller["stored"] is None
     assert smaller["price"]["seconds"] < said["price"]["seconds"]
 
 
 def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
-    said = told(capsys, "budgets")
+    said = reply(capsys, "budgets")
     assert said["stored"] is None
     store, result = RunStore(), Result({"x": 1, "protocol": {}})
     run = store.put("budgets", {"model": "demo", "window": None}, result, {}, 0.5)
     store.close()
-    assert told(capsys, "budgets")["stored"] == run.id
-    assert told(capsys, "budgets", "--policy", "mine")["stored"] is None
+    assert reply(capsys, "budgets")["stored"] == run.id
+    assert reply(capsys, "budgets", "--policy", "mine")["stored"] is None
     assert main(["budgets", "--plan"]) == 0
     assert f"Stored already: {run.id}." in capsys.readouterr().out
 

@@ -154,6 +154,6 @@ def test_a_client_over_pipes(desk):
     early, price, found, hostile = asyncio.run(talk())
     assert early.is_error and "first." in early.content[0].text
     assert json.loads(price.content[0].text)["price"]["seconds"] > 0
-    told = json.loads(found.content[0].text)
-    assert told["protocol"]["verb"] == "pairs" and all(row["distance"] >= 8 for row in told["pairs"])
+    reply = json.loads(found.content[0].text)
+    assert reply["protocol"]["verb"] == "pairs" and all(row["distance"] >= 8 for row in reply["pairs"])
     assert hostile.is_error and hostile.content[0].text.count("\n") == 0 and "no text file" in hostile.content[0].text
