@@ -3,8 +3,6 @@ named."""
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,30 +42,13 @@ ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "take": "test_take.py",
     "sparse-config": "test_sparse_config.py",
 }
-MORE = """
-compare story --router k8-top1 --other k8-top2
-group-controls story
-model --json
-head story --layer 2 --head 3
-temperature story --t 0.4
-temperature-curve story
-reads-text story
-route-time story --visited 4
-fit-method routing_transformer --clusters 16
-equal-budget story --share 0.25 --methods longformer,sparq
-route TEXT TEXT TEXT TEXT TEXT TEXT --heads all
-time-method story --method quest
-finetune --corpus DIR --method lora,focus,full
-runs temperature --examples
-"""  # verbs that the documents show elsewhere, as they are typed
 
 
 def commands() -> list[str]:
-    """Every line that calls Python in the code blocks of the documents, and MORE."""
+    """Every line that calls Python in the code blocks of the documents."""
     text = "".join((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/log.md"))
     text = "".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.M | re.S))
     lines = text.replace("\\\n", " ").splitlines()
-    lines += [f"python -m analysis {line}" for line in MORE.split("\n") if line]
     return sorted({line.split("  #")[0].strip() for line in lines if line.strip().startswith("python ")})
 
 
@@ -122,15 +103,3 @@ def test_a_command_of_the_readme_runs_in_small(command, home, capsys, state):
     status = main(filled(shlex.split(command)[3:], home))
     said = capsys.readouterr()
     assert status == 0 and said.out.strip(), said.err[-400:]
-
-
-SHELL = ["head story --layer 2 --head 3", "pairs TEXT --min-distance 256", "model --json"]
-
-
-@pytest.mark.parametrize("words", SHELL)
-def test_a_command_runs_from_a_shell_on_the_bundled_model(words, tmp_path, state):
-    text = tmp_path / "words.txt"
-    text.write_text("The cat that the dog saw ran home, and the dog saw that the cat ran. " * 20)
-    given = [str(text) if word == "TEXT" else word for word in words.split()]
-    done = subprocess.run([sys.executable, "-m", "analysis", *given], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() and "Traceback" not in done.stderr, done.stderr[-400:]
