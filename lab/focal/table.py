@@ -11,8 +11,9 @@ from analysis.metrics.intervals import DOCUMENTS, holm
 from analysis.models import Model
 from analysis.studies.stored.panels import columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
+from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
+from analysis.studies.text.scoring import Progress
 
 ONE_LAYER = (0.6, 0.8, 1.25)
 SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position
@@ -41,7 +42,8 @@ def measure(run: Setting) -> dict:
     parts = _domains(run)
     by_layer = _judged(parts)
     windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
-    report = counter(run.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
+    passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
+    report = Progress(run.context, (0.0, 1.0), passes)
     rows, bins = [], []
     for name, (ids, documents) in parts.items():
         curve = Curve(lm, ids, report, documents)

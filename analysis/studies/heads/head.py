@@ -16,8 +16,7 @@ from ...statistics.numerics import SAMPLE
 from ...statistics.states import States
 from ..context import Context, protocol, read
 from ..text.one_pass import head_statistics
-from ..text.query import telling_query
-from ..text.states import head_window, query_blocks
+from ..text.states import head_window, query_blocks, telling_query
 from ..text.text import keys_table, token_table
 
 # Cells of a pattern, and tokens of an exact tile, on each side.

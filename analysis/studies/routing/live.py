@@ -16,8 +16,7 @@ from ...routers.state import RoutingState
 from ...seam.attention import Block
 from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
-from ..text.query import telling_query
-from ..text.states import check_head, states_of
+from ..text.states import check_head, states_of, telling_query
 from ..text.text import token_table
 from .cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from .fit import Fitted

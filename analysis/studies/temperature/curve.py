@@ -17,7 +17,7 @@ from ...metrics.quality import BINS, position_bins
 from ...models import Model
 from ..context import Context, protocol
 from ..text.compared import Difference, columns
-from ..text.scoring import whole_windows, window_losses
+from ..text.scoring import Progress, whole_windows, window_losses
 from .sharpness import check_temperatures
 
 ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
@@ -85,7 +85,7 @@ def temperature_curve(request: TemperatureCurve, *, context: Context) -> CurveOf
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     ids = np.stack(reading.windows)
     passes = len(ids) * (1 + len(temperatures) + len(alone) * lm.num_layers + (chosen is not None))
-    curve = Curve(lm, ids, counter(context, passes))
+    curve = Curve(lm, ids, Progress(context, (0.0, 1.0), passes))
     rows, bins = curve_of(curve, temperatures)
     layered = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
     one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
@@ -111,12 +111,6 @@ def curve_of(curve: Curve, temperatures: list[float]) -> tuple[list[dict], list[
         table.append({"t": t, **row})
         bins += curve.bins(losses, t)
     return table, bins
-
-
-def counter(context: Context, passes: int) -> Callable[[str], None]:
-    """Tells of one pass more, each time."""
-    done = iter(range(passes))
-    return lambda name: context.progress(min(1.0, next(done, passes) / passes), name)
 
 
 def sentence(rows: list[dict], name: str) -> str:

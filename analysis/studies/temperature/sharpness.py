@@ -11,8 +11,7 @@ from ...methods.focal import check_temperature
 from ...models import Model
 from ...statistics.states import States
 from ..context import Context, protocol
-from ..text.query import telling_query
-from ..text.states import fits, head_window
+from ..text.states import fits, head_window, telling_query
 from ..text.text import keys_table
 
 # The best constant temperature of the paper.

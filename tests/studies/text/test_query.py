@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from analysis.statistics.states import States
-from analysis.studies.text import query as first_query
-from analysis.studies.text.query import far_reads, telling_query
+from analysis.studies.text import states as first_query
+from analysis.studies.text.states import far_reads, telling_query
 
 
 @pytest.mark.parametrize("window", [None, 9])
