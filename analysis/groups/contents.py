@@ -65,6 +65,7 @@ def group_contents(
     counts = np.bincount(group * kinds + codes, minlength=groups * kinds).reshape(groups, kinds)  # [K, C]
     total = counts.sum(0)  # [C]
     certain = np.bincount(group, weights=confidence, minlength=groups)  # [K]
+    # One stream of draws for all groups, so the order of the groups decides the numbers.
     random, rows = np.random.default_rng(seed), []
     for k, size in enumerate(sizes.tolist()):
         if size == 0:
@@ -101,6 +102,7 @@ def _words(group: np.ndarray, words: Sequence[str], sizes: np.ndarray, top: int)
     table = DataFrame({"group": group, "word": word_of_form[form_of]})
     table = table.groupby(["group", "word"]).size().rename("count").reset_index()
     table["lift"] = table["count"] * len(group) / (sizes[table["group"]] * total[table["word"]])
+    # Below a lift of 1 a word marks the other groups.
     table = table[(table["count"] >= MIN_COUNT) & (table["lift"] > 1)]
     table = table.assign(word=spelling[table["word"]], rating=table["count"] * np.log(table["lift"]))
     table = table.sort_values(["group", "rating", "count", "word"], ascending=[True, False, False, True])

@@ -24,6 +24,7 @@ def random_centroids(router: FocusRouter, hidden: Sequence[Tensor], seed: int = 
     control.centroids.copy_(torch.nn.functional.normalize(directions, dim=-1))
     control.to(router.projection.device)
     for layer, sample in enumerate(hidden):
+        # Scores that spread alike give assignments as sure as those of the router.
         wanted = score_spread(router.scores(layer, sample))
         control.centroids[layer] *= wanted / score_spread(control.scores(layer, sample)).clamp_min(1e-12)
     control.fit_potential(hidden)

@@ -40,6 +40,7 @@ def stability(first: np.ndarray, second: np.ndarray, groups: int) -> tuple[float
     tokens -> (share, matched [K]) where first's group g is second's matched[g].
     """
     first, second = np.asarray(first, np.int64).reshape(-1), np.asarray(second, np.int64).reshape(-1)
+    # A pair of labels counts as one number.
     table = np.bincount(first * groups + second, minlength=groups * groups).reshape(groups, groups)
     rows, matched = linear_sum_assignment(table, maximize=True)
     return (float(table[rows, matched].sum() / first.size) if first.size else math.nan), matched

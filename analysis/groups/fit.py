@@ -58,6 +58,7 @@ def fit_without_training(
         centroids, _ = spherical_kmeans(centred @ directions, groups, seed)
         router.projection[layer] = directions
         if settings.similarity == "dot":
+            # Rows evenly spaced over the sample: the search needs thousands of tokens, not all.
             few = (centred[:: max(1, -(-tokens // SAMPLE))] @ directions) @ centroids.T  # [<= SAMPLE, K]
             centroids = centroids * _scale(few, confidence, settings.temperature)
         router.centroids[layer] = centroids
@@ -98,6 +99,7 @@ def _scale(scores: Tensor, confidence: float, temperature: float) -> float:
     if scores.shape[-1] == 1 or spread < 1e-12:
         return 1.0
     low, high = 1e-3 * temperature / spread, 1e3 * temperature / spread
+    # The confidence rises with the scale, from 1/K to 1.
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
         potential = frozen_potential(scores * middle, temperature)

@@ -28,6 +28,7 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
             break
         sums = torch.zeros_like(centroids).index_add_(0, labels, x)
         length = sums.norm(dim=-1, keepdim=True)
+        # Opposite vectors that sum to nothing leave their centroid where it was.
         centroids = torch.where(length > 1e-6, sums / length.clamp_min(1e-6), centroids)
     return centroids, _assigned(x, centroids)
 

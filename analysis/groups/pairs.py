@@ -202,6 +202,7 @@ class PairCollector(FarShares):
         wanted = paired & wanted_q.to(block.device)[:, None] & wanted_k.to(block.device)
         best = torch.where(wanted, block.amax(0), 0.0)  # [n, t]
         strong = (best > 0) & (best >= self.least)
+        # More than can be listed: all that reach the last of the strongest, ties among them.
         if int(strong.sum()) > self.top:
             strong &= best >= best[strong].topk(self.top).values[-1]
         row, column = strong.nonzero(as_tuple=True)

@@ -131,6 +131,7 @@ def _english(text: str, words: list[Span]) -> dict[Span, str]:
 
 
 def _python(text: str, words: list[Span]) -> dict[Span, str]:
+    # Which characters stand inside comments and strings.
     prose = bytearray(len(text) + 1)
     lines = [0]
     for line in io.StringIO(text, newline=""):

@@ -73,6 +73,7 @@ def bucket_sums(
 
     # Keys that are far enough for every query of the block.
     settled, done = torch.zeros_like(body[0]), sinks
+    # From the largest distance down: keys that are far enough for it are so for all smaller ones.
     for index in reversed(range(len(distances))):
         edge = min(max(sinks, first - distances[index] + 1), total)
         if edge > done:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .base import RoutedText, Router
 
+# Counters that are hashed and not numbers that are drawn in turn: blocks of a text may come in any size.
 _ODD = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # of splitmix64, as int64
 
 

@@ -40,6 +40,7 @@ class GWRLinear(Router):
         if self._sums is None:
             self._sums = gram, cross
         else:
+            # In place: the sums of all heads are the largest tensors here.
             self._sums[0].add_(gram)
             self._sums[1].add_(cross)
         self.__dict__.pop("weights_", None)
@@ -59,8 +60,10 @@ class GWRLinear(Router):
         if self.intercept:
             shrunk[-1] = 0.0
         trace = (gram.diagonal(dim1=-2, dim2=-1) * shrunk).sum(-1) / shrunk.sum()  # [...]
+        # A ridge of 0 would leave a head without queries singular.
         ridge = (self.eps * trace).clamp(min=torch.finfo(torch.float64).tiny)
         matrix = gram + torch.diag_embed(ridge.unsqueeze(-1) * shrunk)
+        # Without any query the intercept has no ones to count.
         if self.intercept:
             matrix[..., -1, -1] = matrix[..., -1, -1].clamp(min=1.0)
         return torch.cholesky_solve(cross, torch.linalg.cholesky(matrix))

@@ -41,6 +41,7 @@ class SaapMLP(Router):
         lead = queries.shape[:-2]
         x, y = (rows[..., order, :].reshape(lead.numel(), len(order), -1).float() for rows in (queries, mass))
         y = y / y.sum(-1, keepdim=True).clamp(min=1e-12)
+        # Queries of one size for all heads, so that one rate fits them; the weights take the size back below.
         size = x.square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
         start = self._start(x.shape[-1], y.shape[-1], lead.numel(), draw)
         start = {name: weight.to(x.device) for name, weight in start.items()}
@@ -131,6 +132,7 @@ def _adam(weights: Weights, moments: dict, gradients: Weights, rate: float, step
         first, second = moments[name]
         first.lerp_(gradient, 0.1)
         second.lerp_(gradient.square(), 0.001)
+        # Adam (Kingma & Ba, 2015, algorithm 1) with betas of 0.9 and 0.999, both corrected for their start at 0.
         size = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
         weights[name].addcdiv_(first, size, value=-rate / (1 - 0.9**step))
 

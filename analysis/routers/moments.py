@@ -33,6 +33,7 @@ class Moments:
 def power(matrix: Tensor, exponent: float) -> Tensor:
     """A symmetric positive matrix [..., D, D] to any power, by its eigenvalues in float64."""
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    # Rounding leaves eigenvalues at or below 0, of which a root would be none.
     values = torch.maximum(values, values[..., -1:] * SMALLEST)
     result = (vectors * values.pow(exponent).unsqueeze(-2)) @ vectors.mT
     return (result + result.mT) / 2
@@ -48,6 +49,7 @@ def gauge(queries: Tensor, keys: Tensor, eps: float = 1e-4) -> tuple[Tensor, Ten
 def gauge_of(of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
     """`gauge` from the second moments themselves, [..., D, D] with eps I."""
     root = power(of_keys, 0.5)
+    # The one symmetric positive S with S M_q S = M_k.
     solution = root @ power(root @ of_queries @ root, -0.5) @ root
     return (solution + solution.mT) / 2, power(solution, 0.5)
 

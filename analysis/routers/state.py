@@ -64,6 +64,7 @@ class RoutingState:
             raise NotFitted(f"There is no fitted router {kind[:40]!r}, only {', '.join(self.kinds)}: fit them anew.")
         of_keys = self.centroids(layer)
         router = ROUTERS[kind](of_keys.repeat_interleave(heads // len(of_keys), 0), self.settings.seed + layer)
+        # Fitted tensors of all layers lie in one; a layer takes its own.
         return router.restore({name: self.tensors[f"{kind}.{name}"][layer] for name in router.NAMES})
 
     def check(self, layers: int, heads: int, kv_heads: int, head_dim: int) -> None:

@@ -44,6 +44,7 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
         products = [getattr(torch, name) for name in json.loads(notes.get("products", "[]"))]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise BadSetting(f"The checkpoint {path.name} is damaged: delete it to train from the start.") from None
+    # Fields that came later are missing in older checkpoints and count as differing.
     if differing := [key for key, value in recipe.items() if stored_recipe.get(key) != value]:
         raise BadSetting(
             f"The checkpoint {path.name} was made with another {', '.join(differing)}: delete it, or give "

@@ -42,6 +42,7 @@ class Extension:
 
     def windows(self, ids: np.ndarray, step: int) -> np.ndarray:
         """The sequences of a step, [n, length], a pure function of plan and step."""
+        # One generator a step: a run that goes on reads what it would have read anyway.
         random = np.random.default_rng([self.seed, step])
         starts = random.integers(0, len(ids) - self.length + 1, max(1, self.tokens_per_step // self.length))
         return np.stack([ids[start : start + self.length] for start in starts])

@@ -68,6 +68,7 @@ def train_temperatures(
     method = FocalLearned(weights, plan.mean, plan.tau_min, plan.tau_max)
     optimiser = torch.optim.AdamW([weights.w], lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     draw, log = np.random.default_rng(plan.seed), []
+    # Before any step: what dense attention gives, since the offset begins there.
     before = _held_out(model, method, held_out, length)
     with frozen(model.lm):
         for step in range(plan.steps):

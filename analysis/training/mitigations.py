@@ -103,6 +103,7 @@ class Control(Learning):
         batch, length = hidden.shape[:2]
         if self.plan.reading == "alone":
             return torch.zeros(batch, length, 1, dtype=torch.bool, device=hidden.device)
+        # Never twice the same groups, and the same again when a training is repeated.
         seed = np.random.SeedSequence([self.plan.seed, *self.turn, layer]).generate_state(1)
         members = random_tokens(batch * length, self.router.K, self.top, int(seed[0]))  # [B T, K]
         return members.view(batch, length, -1).to(hidden.device)

@@ -30,11 +30,14 @@ def keep_lines(text: str) -> str:
 def detokenise(text: str) -> str:
     """WikiText's word-level text as it was written: no space before punctuation, `@-@` joined, headings `== x ==`;
     `<unk>` stays, which is part of the published text."""
+    # Marks that tokenising set apart: `well @-@ known`, `1 @,@ 000`.
     text = re.sub(r" @([-,.])@ ", r"\1", text)
     text = re.sub(r"= (?==)|(?<==) =(?= *$)", "=", text, flags=re.M)
+    # Quotations and brackets hug what they hold, and punctuation what it follows.
     text = re.sub(r'" ([^"\n]*?) "', r'"\1"', text)
     text = re.sub(r"([(\[]) ", r"\1", text)
     text = re.sub(r" ([,.;:!?)\]%])", r"\1", text)
+    # `it 's` and `dogs ' `.
     text = re.sub(r" '(?=(?:s|t|re|ve|ll|d|m)\b)|(?<=s) '(?= )", "'", text)
     return re.sub(r"[ \t]+$", "", re.sub(r"^[ \t]+", "", text, flags=re.M), flags=re.M).strip()
 
@@ -110,6 +113,7 @@ def train_tokenizer(corpus: Path, vocabulary: int, characters: int) -> Tokenizer
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    # All 256 bytes are tokens, so that no text is out of the vocabulary.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False

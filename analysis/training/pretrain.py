@@ -114,6 +114,7 @@ def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel
         sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": recipe.rope_base}}
         config = getattr(transformers, f"{kind}Config")(**sizes, **shared)
         model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    # Every block of the network begins as the identity.
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
             torch.nn.init.zeros_(weight)
@@ -203,6 +204,7 @@ def train(
             step += 1
             usual = [*usual[-30:], time.monotonic() - began]
             middle = statistics.median(usual)
+            # A pause of the machine is no training.
             seconds += usual[-1] if usual[-1] < 5 * middle else middle
             entry = {"step": step, "tokens": step * recipe.tokens_per_step, "seconds": round(seconds, 1)}
             if step % 20 == 0 or step == recipe.steps:
@@ -214,6 +216,7 @@ def train(
                 bits = bits_by_domain(model, valid_tokens, about, length, limit, per_pass)
                 entry |= {f"valid_{name}": value for name, value in bits.items()}
                 model.train()
+            # Steps at which nothing was measured are no entry of the log.
             if len(entry) > 3:
                 append(log, lines([entry]))
                 left = middle * (recipe.steps - step) / 60

@@ -103,6 +103,7 @@ class Run:
         )
         self.rated = [(rate, wanted) for rate, ps in rated if (wanted := [p for p in ps if p.requires_grad])]
         groups = [{"params": wanted} for _, wanted in self.rated]
+        # Gradients of a router are tiny: the usual eps of 1e-8 would slow it down.
         self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
 
     def train(
@@ -165,6 +166,7 @@ class Run:
                 loss = window_loss(self.model, window) / len(windows)
                 (loss + self.method.penalty() / len(windows)).backward()
                 total += loss.detach()
+        # Clipped apart from the model, whose gradients are so much larger that the router would not move.
         of_router = {id(p) for p in self.router.parameters()}
         trained = [p for _, wanted in self.rated for p in wanted]
         sound = bool(total.isfinite())
@@ -271,6 +273,7 @@ class Run:
         return [self.ids[s : s + self.length] for s in starts]
 
     def _recipe(self) -> dict:
+        # A checkpoint belongs to the tokens that were read, wherever they lay.
         read = zlib.crc32(np.ascontiguousarray(self.ids, dtype="<i8").tobytes())
         return asdict(self.plan) | {"model": self.model.revision, "corpus": read}
 

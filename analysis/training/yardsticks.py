@@ -75,6 +75,7 @@ def context_gain(
     if count < 1 or not short <= first < context - 1:
         raise BadText(f"The gain of context at {context:,} needs one window of that many tokens, not {len(tokens):,}.")
     rng, device, gains = np.random.default_rng(seed), next(model.parameters()).device, []
+    # Evenly spaced over the text, each with positions of its own.
     for window in np.arange(min(windows, count)) * count // min(windows, count):
         ids = torch.from_numpy(tokens[window * context : (window + 1) * context].astype(np.int64)).to(device)
         full = token_losses(model, ids[None])[0]  # [T-1]; entry p is the loss of token p + 1

@@ -89,6 +89,7 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
     layers, matching, confusion = [], [], []
     for layer, (first, second) in enumerate(zip(labels, other_labels, strict=True)):
         agreement, matched, table = matched_table(first, second, K, K_other)
+        # Matching finds some agreement in any two labellings.
         drawn = chance(first, second, max(K, K_other), request.seed)
         shares = largest_share(first, K), largest_share(second, K_other)
         layers.append(LayerAgreement(layer, agreement, drawn, *shares))

@@ -163,6 +163,7 @@ def groups(request: Groups, *, context: Context) -> TextGroups:
         words_of_layers.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced})
     layer_table, group_table = DataFrame(layers), concat(contents_of_layers)
+    # PCA of all layers is quick; UMAP of one is a command of its own.
     flat = [pca(of_layer.numpy()) for of_layer in text.vectors]
     return TextGroups(
         K=K,
@@ -211,6 +212,7 @@ def group_controls(request: GroupControls, *, context: Context) -> ControlledGro
     rows = []
     for layer, vectors in enumerate(text.vectors):
         context.progress(0.4 + 0.6 * layer / len(text.vectors), f"groups of layer {layer}")
+        # The table of the paper: one line a layer and arm.
         for arm, soft in text.soft.items():
             of_layer = soft[layer]
             rows.append(_arm_row(text, layer, arm, of_layer.argmax(-1), of_layer.max(-1)))

@@ -95,6 +95,7 @@ def far(
 
         def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
             span = slice(start, start + len(hidden))
+            # On the CPU, as in `routing_vectors`: the next page is to find the very same numbers.
             states = hidden.float().cpu()
             for sorter in vectors:
                 own = vectors[sorter][layer, span] = sorter.project(layer, states)
@@ -111,6 +112,7 @@ def far(
         numbers |= {f"pairs.{name}": torch.from_numpy(collector.rows[name].copy()) for name in PAIR_COLUMNS}
         return numbers | {"sums": _stacked(collector)}
 
+    # What decides over the numbers, so that another router or distance is read anew.
     decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
     tensors = Readings(context, model, reading.windows).made("far reading", decides, make)
     read = FarReading(len(reading.tokens), min_distance)

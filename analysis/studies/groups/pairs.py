@@ -113,6 +113,7 @@ def described(listed: DataFrame, words: DataFrame, ids: np.ndarray) -> DataFrame
     """
     queries, keys = listed["query_position"].to_numpy(), listed["key_position"].to_numpy()
     word = words["word"].to_numpy()
+    # Upper and lower case are one word.
     folded = np.array([spelled.casefold() for spelled in word], dtype=object)
     fits = {
         COPY: ids[queries] == ids[keys],

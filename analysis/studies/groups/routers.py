@@ -70,6 +70,7 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     """
     path = router_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
+        # A router without its control was not stored by this program.
         if control_path(stored).is_file():
             router = FocusRouter.load(stored, model.num_layers, model.width)
             if router.about.get("revision") == model.revision:
@@ -108,6 +109,7 @@ def save(
 ) -> list[str]:
     """Store a router of a model and its control; runs that used an earlier one of this name go to the trash. Returns
     sentences that say so."""
+    # The control says of which texts it is, and not how the router was trained.
     about = {"model": model.name, "revision": model.revision, **about}
     with storing("router", path):
         router.save(path, **about)

@@ -91,6 +91,7 @@ class LayerView:
 def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
     """Mass of each bucket for each query of a block, [h, n, C] per cell, over the far keys alone and adding up to 1;
     zeros for a query without any far mass. `probabilities` [H, n, Tk] of one text."""
+    # Indexing copies: not where all heads are chosen.
     weights = probabilities[view.heads] if len(view.heads) < len(probabilities) else probabilities
     masses = {}
     for cell, sums in _sums(view, block, cells, weights):

@@ -123,6 +123,7 @@ def calibrate(
             for kind in (MAIN, *ABLATIONS) if cell == cells[0] else (MAIN,):
                 end = f"-d{cell.min_distance}-s{cell.sinks}-{layer}-{kind}.safetensors"
                 learned[cell, layer, kind] = work and work.with_name(work.name + end)
+    # Those that an earlier run of the same settings left behind are not trained again.
     trained = {place: fitted_files.read(path, seconds=float) if path else None for place, path in learned.items()}
     pairs = _second_pass(context, model, prompts, fitted, {p[:2] for p, stored in trained.items() if stored is None})
     for number, ((cell, layer, kind), stored) in enumerate(trained.items()):
@@ -162,6 +163,7 @@ def _first_pass(
     context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, buckets: int
 ) -> tuple[dict[int, Tensor], dict[int, Moments], dict[int, Moments]]:
     """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
+    # Every prompt gives as many keys, and k-means takes at most SAMPLE for a bucket.
     quota = -(-SAMPLE * buckets // len(prompts))
     of_queries: dict[int, Moments] = defaultdict(Moments)
     of_keys: dict[int, Moments] = defaultdict(Moments)
@@ -202,6 +204,7 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
                     cast(Streamed, fitted.routers[cell][block.layer][kind]).partial_fit(queries, mass)
             if (cell, block.layer) in wanted:
                 rows = torch.isin(block.rows, sampled[cell].to(block.rows.device))
+                # In 16 bits: the pairs of all heads are the largest thing that is held.
                 pairs[cell, block.layer].append((queries[:, rows].half(), mass[:, rows].half()))
 
     for number, prompt in enumerate(prompts):

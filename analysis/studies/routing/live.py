@@ -114,6 +114,7 @@ def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
 def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
     """The stored routers of all heads, with the oracle, as what a test pass takes."""
     state.check(lm.num_layers, lm.num_heads, lm.num_kv_heads, lm.head_dim)
+    # Once, where the model is: a slider asks for the same routers again and again.
     state.to(lm.device)
     heads = heads_of(lm)
     routers = {layer: {kind: state.router(kind, layer, lm.num_heads) for kind in state.kinds} for layer in heads}

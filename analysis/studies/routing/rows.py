@@ -150,6 +150,7 @@ class CellRows:
             table = np.column_stack([recall, _mean(selectivity[kind], 0), ends])
             for (layer, head), numbers in zip(self.curves.heads, table, strict=True):
                 rows.append(HeadRow(layer, head, kind, visited, *_numbers(numbers)))
+        # Readers look up a head, and then compare its routers.
         return sorted(rows, key=lambda row: (row.layer, row.head))
 
     def closure(self, visited: float) -> list[ClosureRow]:
@@ -162,6 +163,7 @@ class CellRows:
         rows = []
         for kind in recall:
             closure = gap_closure(means[kind], means[LOW], means[HIGH])
+            # Leaving a document out changes both ends of the gap, so the ratio is made anew for each.
             gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
             with np.errstate(invalid="ignore", divide="ignore"):
                 mean_of_ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)

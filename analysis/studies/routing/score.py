@@ -93,6 +93,7 @@ def score_routers(
         counts_of = cell_counts(layer_view, block, cells)
         scores_of: dict[tuple, Tensor] = {}
         for cell, mass in masses.items():
+            # A query without any far mass says nothing of recall, and must not count for selectivity.
             valid = (mass.sum(-1, keepdim=True) > 0).to(mass)  # [h, n, 1]
             share = layer_view.per_head(counts_of[cell])
             queries[cell][document, rows] += valid.sum((1, 2)).cpu().numpy()
@@ -112,6 +113,7 @@ def score_routers(
         context.progress(begin + (0.98 - begin) * number / len(prompts), f"test prompt {number + 1} of {len(prompts)}")
         document = prompt.document
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
+    # Of a document without any far mass nothing is known: 0 / 0 is NaN.
     with np.errstate(invalid="ignore"):
         for of_cells in sums.values():
             for cell, kinds in of_cells.items():

@@ -51,6 +51,7 @@ def state_near(context: Context, model: Model, cell: Cell) -> RoutingState:
     if not states:
         raise NotFitted(f"{model.name} has no stored routers: run `route --store` on some texts first.")
 
+    # Distances are compared by their ratio: 16 is as near to 32 as 512 to 1,024.
     def apart(state: RoutingState) -> tuple[bool, float]:
         settings = state.settings
         return settings.sinks != cell.sinks, abs(math.log(settings.min_distance / cell.min_distance))

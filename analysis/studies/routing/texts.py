@@ -54,6 +54,7 @@ def prompts_of(model: Model, documents: list[str], length: int, count: int, need
     per_document, prompts = -(-count // len(documents)), []
     for number, text in enumerate(documents):
         windows = max(1, min(per_document, len(text) // (SPARE * length)))
+        # Windows are cut from characters first: a whole novel would take minutes to tokenise.
         edges = np.linspace(0, len(text), windows + 1).astype(int)
         pieces = [text[a:b][: SPARE * length] for a, b in zip(edges[:-1], edges[1:], strict=True)]
         tokenized = [tokenize(model.tokenizer, piece, length, 1).ids for piece in pieces]

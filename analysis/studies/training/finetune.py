@@ -85,6 +85,7 @@ def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
     kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
     texts = domains(sizes.corpus, sizes.rows, setting.context)
     new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
+    # Every training reads the same windows; nothing is measured on the way.
     names = "groups window n_sink steps tokens_per_step length seed".split()
     plan = RouterTraining(**{name: getattr(sizes, name) for name in names}, check_windows=0, calibration_windows=8)
     windows_of, units = {}, {}

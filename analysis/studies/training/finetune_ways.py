@@ -98,6 +98,7 @@ class Baselines(PhaseTrainer):
 
     def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA or whole."""
+        # The copy learns under full attention, so that LoRA and all weights are compared without groups.
         rank = way.size if way.kind == "lora" else None
         place, report = doing / "training.checkpoint", self.told(name, TRAINED)
         tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank)[0]
@@ -140,6 +141,7 @@ class Baselines(PhaseTrainer):
         for number, (domain, ids) in enumerate(self.held.items()):
             report = self.told(f"{name}, {domain}", share, began + number * share)
             means_of[domain] = []
+            # One window at a time, so that others may use the model between two.
             for place, window in enumerate(ids):
                 report(place / len(ids), f"window {place + 1} of {len(ids)}")
                 with apply(lm, method, kernels=kernels):

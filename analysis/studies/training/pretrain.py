@@ -86,6 +86,7 @@ def measure(model: torch.nn.Module, method: Method | None, valid: dict, about: d
     """Bits per byte on each whole valid split and the gain of context on the first domain, with weights as shipped."""
     with torch.no_grad():
         for p in model.parameters():
+            # What is measured is what is shipped.
             p.copy_(p.bfloat16())
     model.eval()
     with apply(model, method) if method else contextlib.nullcontext():

@@ -90,6 +90,7 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     `focus/`, and the numbers are the copy's.
     """
     check_seed(request.seed)
+    # Every field of a training that the command has, too.
     settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)
     plan = RouterTraining(**{name: getattr(request, name) for name in settings})
     if not request.corpus:
