@@ -119,14 +119,14 @@ def test_load_refuses_absent_foreign_and_damaged_files(tmp_path):
     path = FocusRouter(2, 24).save(tmp_path / "k8")
     with pytest.raises(BadSetting, match="2 layers of width 24 and the model has 6 layers of width 256"):
         FocusRouter.load(path, layers=6, width=256)
-    whole, note = path.read_bytes(), path.with_suffix(".json").read_text()
+    data_of_router, note = path.read_bytes(), path.with_suffix(".json").read_text()
     for data, text in (
-        (whole[:-4], note),
+        (data_of_router[:-4], note),
         (b"", note),
-        (whole, "{"),
-        (whole, "[]"),
-        (whole, note.replace('"groups": 8', '"groups": 9')),
-        (whole, note.replace('"groups"', '"grouqs"')),
+        (data_of_router, "{"),
+        (data_of_router, "[]"),
+        (data_of_router, note.replace('"groups": 8', '"groups": 9')),
+        (data_of_router, note.replace('"groups"', '"grouqs"')),
     ):
         path.write_bytes(data)
         path.with_suffix(".json").write_text(text)
@@ -187,8 +187,8 @@ def test_fit_without_training_refuses_what_cannot_work():
         with pytest.raises(BadSetting):
             fit_without_training(hidden, 4, **settings)
     # Nothing to tell apart: still a whole router.
-    same = fit_without_training([torch.ones(40, 8)], 3, d_s=2)
-    assert bool(same.potential.isfinite().all()) and same.members(0, torch.ones(2, 8)).sum(-1).tolist() == [1, 1]
+    alike = fit_without_training([torch.ones(40, 8)], 3, d_s=2)
+    assert bool(alike.potential.isfinite().all()) and alike.members(0, torch.ones(2, 8)).sum(-1).tolist() == [1, 1]
     assert fit_without_training(samples(), 1).soft(0, samples()[0], membership="causal").eq(1).all()
 
 

@@ -40,8 +40,8 @@ def test_the_gauge_matches_second_moments_and_keeps_products(head, eps):
     back = torch.linalg.inv(R).T
     assert ((queries @ R) @ (keys @ back).T - queries @ keys.T).abs().max() < 1e-8
     assert (R.T @ of_queries @ R - back.T @ of_keys @ back).abs().max() < 1e-8, "equal second moments"
-    same = gauge(queries, queries)
-    assert all((matrix - torch.eye(D)).abs().max() < 1e-8 for matrix in same), "equal moments need no turn"
+    of_equal_moments = gauge(queries, queries)
+    assert all((matrix - torch.eye(D)).abs().max() < 1e-8 for matrix in of_equal_moments), "equal moments need no turn"
     pieces = Moments()
     for part in queries.split(77):
         pieces.add(part)
@@ -165,21 +165,21 @@ def test_the_gradients_of_both_losses_by_hand():
 
 def test_bad_input_is_refused(head):
     queries, keys, mass, centroids = head
-    for arguments, said in (
+    for arguments, message in (
         (("knn", queries, keys, mass, centroids), "There is no router 'knn'"),
         (("kmeans", queries[:, :4], keys, mass, centroids), "one size of vector"),
         (("kmeans", queries, keys, mass[:, :5], centroids), "one column per bucket"),
         (("kmeans", queries[:9], keys, mass, centroids), "one row per query"),
     ):
-        with pytest.raises(BadSetting, match=said):
+        with pytest.raises(BadSetting, match=message):
             fit_router(*arguments)
-    for kind, said in (("oracle", "needs the mass"), ("recency", "needs the labels and positions")):
-        with pytest.raises(BadSetting, match=said):
+    for kind, message in (("oracle", "needs the mass"), ("recency", "needs the labels and positions")):
+        with pytest.raises(BadSetting, match=message):
             fit_router(kind, *head).scores(queries)
     for kind in ("gwr_linear", "static_prior", "mlp", "whitening"):
         with pytest.raises(NotFitted, match=kind):
             ROUTERS[kind](centroids).scores(queries)
-    for chosen, said in (([[0, 0]], "chosen twice"), ([[C]], "0 to 11"), ([[0]] * 2, "do not fit")):
-        with pytest.raises(BadSetting, match=said):
+    for chosen, message in (([[0, 0]], "chosen twice"), ([[C]], "0 to 11"), ([[0]] * 2, "do not fit")):
+        with pytest.raises(BadSetting, match=message):
             bucket_recall(mass[:1], chosen)
     assert bucket_recall([[0.2, 0.3, 0.5]], [[2, 0]]) == pytest.approx(0.7)

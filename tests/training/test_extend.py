@@ -13,8 +13,8 @@ from tests.made.tuning import IDS
 
 
 def routing(model):
-    made = METHODS["routing_transformer"](window=4, n_sink=1, clusters=4)
-    return made.fit(model, torch.as_tensor(IDS[:64]).view(2, 32))
+    method = METHODS["routing_transformer"](window=4, n_sink=1, clusters=4)
+    return method.fit(model, torch.as_tensor(IDS[:64]).view(2, 32))
 
 
 METHODS_READ = {"performer": lambda model: METHODS["performer"](), "routing_transformer": routing}
@@ -25,11 +25,11 @@ def test_what_is_trained_while_a_method_reads_is_read_better_by_it(name, tmp_pat
     """One sequence is learned by heart: read by the method, the copy trained so beats the one trained dense."""
     model, ids = load_model(tiny("llama")), torch.as_tensor(IDS[:32])[None]
     method, losses = METHODS_READ[name](model), {}
-    for way, given in (("dense", None), ("method", method)):
+    for way, reader in (("dense", None), ("method", method)):
         plan = Extension(32, steps=25, tokens_per_step=32, rate=1e-2, warm_up=2)
-        own, _ = extend(model, IDS[:64], plan, tmp_path / way, lambda fraction, stage: None, method=given)
-        with apply(own, method):
-            losses[way] = float(token_losses(own, ids).mean())
+        copied, _ = extend(model, IDS[:64], plan, tmp_path / way, lambda fraction, stage: None, method=reader)
+        with apply(copied, method):
+            losses[way] = float(token_losses(copied, ids).mean())
     with apply(model, method):
         assert losses["method"] < float(token_losses(model, ids).mean()) - 0.1
     assert losses["method"] < losses["dense"]
@@ -42,7 +42,7 @@ def test_performer_passes_gradients_to_queries_and_keys():
     with apply(model, METHODS["performer"]()):
         model.lm(ids, use_cache=False).logits.square().mean().backward()
     attention = model.lm.model.layers[0].self_attn
-    found = [attention.q_proj.weight.grad, attention.k_proj.weight.grad]
+    gradients = [attention.q_proj.weight.grad, attention.k_proj.weight.grad]
     model.lm.zero_grad(set_to_none=True)
     model.lm.requires_grad_(False)
-    assert all(grad is not None and grad.abs().max() > 0 for grad in found)
+    assert all(grad is not None and grad.abs().max() > 0 for grad in gradients)

@@ -59,18 +59,18 @@ def test_parameter_counts_are_the_papers():
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
 def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
     model, ids = load_model(tiny(family)), token_ids(1, 24)
-    before, own = state(model), lora_copy(model, 2)
+    before, adapted_copy = state(model), lora_copy(model, 2)
     with torch.no_grad():
-        assert torch.equal(own.lm(ids).logits, model.lm(ids).logits)
+        assert torch.equal(adapted_copy.lm(ids).logits, model.lm(ids).logits)
     plan = replace(SECOND, reading="alone", steps=20, base_rate=1e-1, check_windows=0)
     # One sequence, to be learned by heart.
     adapted, *_ = finetune(model, start(), IDS[:33], plan, tmp_path / "c", rank=2)
     learned = torch.as_tensor(IDS[:32])[None]
     assert token_losses(adapted, learned).mean() < token_losses(model, learned).mean() - 0.05
-    at_first = dict(own.lm.named_parameters())
+    at_first = dict(adapted_copy.lm.named_parameters())
     moved = {name for name, p in adapted.lm.named_parameters() if not torch.equal(p, at_first[name])}
     assert moved == {name for name in at_first if "lora_" in name}, "every addition, and nothing else"
-    assert trainable(own.lm) == sum(at_first[name].numel() for name in moved) and same(before, model)
+    assert trainable(adapted_copy.lm) == sum(at_first[name].numel() for name in moved) and same(before, model)
     with pytest.raises(BadSetting, match="none of the projections"):
         lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
 
@@ -78,11 +78,11 @@ def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
 def test_a_stopped_lora_ends_as_an_unbroken_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 2)
     model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=4)
-    whole = finetune(model, start(), IDS, plan, tmp_path / "whole", rank=2)
+    unbroken = finetune(model, start(), IDS, plan, tmp_path / "whole", rank=2)
     with pytest.raises(Cancelled):
         finetune(model, start(), IDS, plan, tmp_path / "stopped", stop_at(0.5), rank=2)
     again = finetune(model, start(), IDS, plan, tmp_path / "stopped", rank=2)
-    assert again[3] == whole[3] and equal_numbers(again[0].lm, whole[0].lm)
+    assert again[3] == unbroken[3] and equal_numbers(again[0].lm, unbroken[0].lm)
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +100,8 @@ def home(tmp_path_factory):
 @pytest.mark.slow
 def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
-    given = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2], "seeds": 1}
-    ask = asker(NAMED["baselines"], home, **given, **SIZES)
+    options = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2], "seeds": 1}
+    ask = asker(NAMED["baselines"], home, **options, **SIZES)
 
     def stop(fraction, stage):
         if stage.startswith("full"):
@@ -116,8 +116,8 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     lines = ["LoRA r=4", "LoRA r=16", *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values())]
     assert "--rates 0.001,0.01" in stored["protocol"]["command"]
     rows = {(row["line"], row["rate"]): row for row in stored["rows"]}
-    others = [f"{title}, fine-tuned" for title in READERS.values()]
-    trained = {(line, rate) for line in [*lines, "full fine-tuning", *others] for rate in (1e-3, 1e-2)}
+    readers = [f"{title}, fine-tuned" for title in READERS.values()]
+    trained = {(line, rate) for line in [*lines, "full fine-tuning", *readers] for rate in (1e-3, 1e-2)}
     assert set(rows) == trained | {(f"{title}, as pretrained", None) for title in READERS.values()} | {("base", None)}
     for title in READERS.values():
         before, after = rows[f"{title}, as pretrained", None], rows[f"{title}, fine-tuned", 1e-2]
@@ -162,10 +162,12 @@ def test_arms_are_told_in_order_with_what_is_sure_of_them():
     units = dict.fromkeys(("python", "novels"), np.arange(64) // 4)
     base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {"needle": [0.0] * 16}}
     lines = {"LoRA r=4": -0.1, "full fine-tuning": -0.2, "Focus K=2, soft gate": 0.1}
-    told = sentence([row(base, units, [2.0 + apart] * 64, line=line) for line, apart in lines.items()], 1)
+    words = sentence([row(base, units, [2.0 + apart] * 64, line=line) for line, apart in lines.items()], 1)
     order = "lower: full fine-tuning (rate 0.001) −0.2000, LoRA r=4 (rate 0.001) −0.1000; higher: Focus K=2, soft"
-    assert order in told and "On the old one, in nats against the base, the same: LoRA r=4 (rate 0.001) 0.0000" in told
-    assert "Tasks right: no change is significant; the smallest effect this sample could detect is " in told
+    assert (
+        order in words and "On the old one, in nats against the base, the same: LoRA r=4 (rate 0.001) 0.0000" in words
+    )
+    assert "Tasks right: no change is significant; the smallest effect this sample could detect is " in words
     right = row(base, units, [2.0] * 64, needle=[1.0] * 16)
     assert "Tasks right: LoRA r=4 (+100.0 points)." in sentence([right], 1)
 

@@ -47,10 +47,10 @@ def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tm
 
 
 def test_two_studies_in_one_folder_make_an_arm_once(tmp_path):
-    began, go_on, waited, made, results = threading.Event(), threading.Event(), threading.Event(), [], []
+    began, go_on, waited, calls, results = threading.Event(), threading.Event(), threading.Event(), [], []
 
     def make(doing):
-        made.append(doing)
+        calls.append(doing)
         began.set()
         assert go_on.wait(60)
         return {"loss": 1.5}
@@ -72,7 +72,7 @@ def test_two_studies_in_one_folder_make_an_arm_once(tmp_path):
     go_on.set()
     for thread in threads:
         thread.join(60)
-    assert results == [{"loss": 1.5}] * 2 and len(made) == 1
+    assert results == [{"loss": 1.5}] * 2 and len(calls) == 1
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 

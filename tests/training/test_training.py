@@ -27,7 +27,7 @@ def test_the_loss_falls_and_every_parameter_learns(family, tmp_path):
     model, ids = load_model(tiny(family)), IDS[:65]
     before, stages = state(model), []
     plan = replace(PLAN, steps=20, length=64, rate=5e-3, calibration_windows=2)
-    router, pooled, log = train_router(model, ids, plan, tmp_path / "c", lambda *told: stages.append(told))
+    router, pooled, log = train_router(model, ids, plan, tmp_path / "c", lambda *progress: stages.append(progress))
     losses = [row["loss"] for row in log]
     assert len(losses) == 20 and losses[-1] < losses[0] - 1e-3 and min(losses[-5:]) < min(losses[:5])
     for layer in range(model.num_layers):
@@ -45,17 +45,17 @@ TABLE_8 = {"ema": {"ema": 0.9}, "k-means": {"recluster_every": 4}, "softmax": {"
 def test_a_stopped_run_ends_as_an_unbroken_one_bit_for_bit(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 3)
     model, plan = load_model(tiny("llama")), replace(PLAN, **settings)
-    whole, _, log = train_router(model, IDS, plan, tmp_path / "whole")
+    unbroken, _, log = train_router(model, IDS, plan, tmp_path / "whole")
     with pytest.raises(Cancelled, match="5 of 8 steps are kept: with the same settings it goes on at step 6"):
         train_router(model, IDS, plan, tmp_path / "stopped", stop_at(5 / 8))
     assert clean(model)
     stages = []
     resumed, _, again = train_router(model, IDS, plan, tmp_path / "stopped", lambda f, stage: stages.append(stage))
     assert "step 6 of 8" in stages[0], "all five steps that were done were kept"
-    assert again == log and equal_numbers(whole, resumed)
-    assert (whole.potential.abs().max() > 0) == (plan.balance == "sinkhorn")
+    assert again == log and equal_numbers(unbroken, resumed)
+    assert (unbroken.potential.abs().max() > 0) == (plan.balance == "sinkhorn")
     once_more, _, _ = train_router(model, IDS, plan, tmp_path / "stopped", lambda f, stage: stages.append(stage))
-    assert torch.equal(once_more.projection, whole.projection) and "freezing" in stages[-1]
+    assert torch.equal(once_more.projection, unbroken.projection) and "freezing" in stages[-1]
 
 
 def test_a_long_step_is_left_between_its_windows_and_slow_steps_are_kept_one_by_one(tmp_path, monkeypatch):
@@ -71,10 +71,10 @@ def test_a_long_step_is_left_between_its_windows_and_slow_steps_are_kept_one_by_
     assert rows == [0, 1, 2] and clean(model)
     monkeypatch.setattr(run, "PATIENCE", 0.0)
     monkeypatch.setattr(run, "WRITING", 0)
-    kept, keep = [], run.Run._keep
-    monkeypatch.setattr(run.Run, "_keep", lambda self: kept.append(len(self.log)) or keep(self))
+    written, keep = [], run.Run._keep
+    monkeypatch.setattr(run.Run, "_keep", lambda self: written.append(len(self.log)) or keep(self))
     train_router(model, IDS, PLAN, tmp_path / "c")
-    assert kept == [3, 4, 5, 6, 7, 8], "a process that dies loses one step"
+    assert written == [3, 4, 5, 6, 7, 8], "a process that dies loses one step"
 
 
 def test_a_seed_decides_everything_and_another_seed_something(tmp_path):
@@ -88,14 +88,14 @@ def test_a_seed_decides_everything_and_another_seed_something(tmp_path):
 def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_path):
     model, place, one_step = load_model(tiny("llama")), tmp_path / "k4-top1.checkpoint", replace(PLAN, steps=1)
     train_router(model, IDS, one_step, place)
-    for other, ids, plan, said in (
+    for trained_model, ids, plan, setting in (
         (model, IDS, replace(PLAN, steps=2), "steps"),
         (model, IDS, replace(one_step, rate=0.5), "rate"),
         (load_model(tiny("qwen2")), IDS, one_step, "model"),
         (model, IDS[::-1].copy(), one_step, "corpus"),
     ):
-        with pytest.raises(BadSetting, match=f"k4-top1.checkpoint was made with another {said}: delete it"):
-            train_router(other, ids, plan, place)
+        with pytest.raises(BadSetting, match=f"k4-top1.checkpoint was made with another {setting}: delete it"):
+            train_router(trained_model, ids, plan, place)
     data = place.read_bytes()
     for damage in (data[: len(data) // 2], b"", b"nonsense"):
         place.write_bytes(damage)

@@ -44,8 +44,8 @@ def test_context_gain_is_zero_for_a_model_that_reads_one_token_and_not_for_one_t
 
         def forward(self, input_ids, use_cache, logits_to_keep=0):
             logits = torch.zeros(*input_ids.shape, 8)
-            known = torch.nn.functional.one_hot(input_ids, 8).float() * 20
-            logits[:, self.back - 1 :] = known[:, : input_ids.shape[1] - self.back + 1]
+            certain = torch.nn.functional.one_hot(input_ids, 8).float() * 20
+            logits[:, self.back - 1 :] = certain[:, : input_ids.shape[1] - self.back + 1]
             return SimpleNamespace(logits=logits[:, -logits_to_keep:])
 
     tokens = np.tile(np.random.default_rng(0).integers(0, 8, 32), 16).astype(np.uint16)  # repeats every 32 tokens

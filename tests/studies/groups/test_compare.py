@@ -60,13 +60,13 @@ def test_the_matching_by_hand():
 
 
 def test_a_router_agrees_with_itself_and_less_with_another(ask, home):
-    itself = ask("compare", other="k4-top1", other_model=str(home / "tiny"))
-    assert itself.numbers["mean"] == 1 and all(row["agreement"] == 1 for row in itself.numbers["layers"])
-    assert (itself.tables["matching"]["group"] == itself.tables["matching"]["other"]).all()
-    other = ask("compare", other="k4-top1-again")
-    assert 0.25 <= other.numbers["chance"] <= other.numbers["mean"] < 1
-    cells, tokens = other.tables["confusion"], other.numbers["protocol"]["tokens"]
-    for row in other.numbers["layers"]:
+    with_itself = ask("compare", other="k4-top1", other_model=str(home / "tiny"))
+    assert with_itself.numbers["mean"] == 1 and all(row["agreement"] == 1 for row in with_itself.numbers["layers"])
+    assert (with_itself.tables["matching"]["group"] == with_itself.tables["matching"]["other"]).all()
+    with_another = ask("compare", other="k4-top1-again")
+    assert 0.25 <= with_another.numbers["chance"] <= with_another.numbers["mean"] < 1
+    cells, tokens = with_another.tables["confusion"], with_another.numbers["protocol"]["tokens"]
+    for row in with_another.numbers["layers"]:
         of_layer = cells[cells["layer"] == row["layer"]]
         assert len(of_layer) == 16 and of_layer["tokens"].sum() == tokens
         diagonal = of_layer[of_layer["group"] == of_layer["place"]]["tokens"].sum()
@@ -135,17 +135,17 @@ def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):
     (folder,) = study_folders(store, "owner/tiny", "abc")
     folder.mkdir(parents=True)
     good = {"sentence": "It holds.", "protocol": {"command": "x"}}
-    whole = good | {"rows": [], "columns": [], "panels": []}
+    study = good | {"rows": [], "columns": [], "panels": []}
     files = {
         "groups-k8-top1": json.dumps(good),
-        "grid": json.dumps(whole),
+        "grid": json.dumps(study),
         "dominance": json.dumps(good | {"rows": []}),
     }
     files |= {"broken": "{", "list": "[]", "nan": '{"sentence": NaN}', "half": json.dumps(good | {"panels": []})}
     for name, words in files.items():
         (folder / f"{name}.json").write_text(words)
     read = {path.stem: read_study(path) for path in study_files([folder, tmp_path / "absent"])}
-    said = " ".join(sentence for _, sentence in read.values() if sentence)
+    sentences = " ".join(sentence for _, sentence in read.values() if sentence)
     assert {name for name, (numbers, _) in read.items() if numbers} == {"groups-k8-top1", "grid"}
-    assert said.count("is left out") == 5 and "dominance is left out (it has no curves)" in said
+    assert sentences.count("is left out") == 5 and "dominance is left out (it has no curves)" in sentences
     store.close()

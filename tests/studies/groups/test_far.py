@@ -67,8 +67,8 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     assert part.equals(pairs.tables["controls"].head(len(part))) and SHUFFLED not in set(part["arm"])
     assert len(passes) == 3 * windows, "the shuffled text, which Start has no use for"
     groups = asked("groups", {})
-    same = [name for name in groups.tables["groups"] if not name.endswith("_shuffled")]
-    assert sorted_alone["groups"][same].equals(groups.tables["groups"][same])
+    columns = [name for name in groups.tables["groups"] if not name.endswith("_shuffled")]
+    assert sorted_alone["groups"][columns].equals(groups.tables["groups"][columns])
     assert sorted_alone["groups"]["share_shuffled"].isna().all()
     assert asked("group-controls", {}).numbers["rows"] and len(passes) == 3 * windows
     narrow = asked("pairs", ONE)
@@ -76,11 +76,15 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     alone = asked("statistics", {}, "heads")
     for name, table in alone.tables.items():
         pd.testing.assert_frame_equal(table, heads.tables[name], rtol=1e-4, atol=1e-6)
-    for verb, given, found in (("groups", {}, groups), ("pairs", FAR["pairs"], pairs), ("pairs", ONE, narrow)):
-        again = asked(verb, given, f"{verb} {len(given)}")
-        assert again.numbers["sentence"] == found.numbers["sentence"]
+    for verb, arguments, first_answer in (
+        ("groups", {}, groups),
+        ("pairs", FAR["pairs"], pairs),
+        ("pairs", ONE, narrow),
+    ):
+        again = asked(verb, arguments, f"{verb} {len(arguments)}")
+        assert again.numbers["sentence"] == first_answer.numbers["sentence"]
         for name, table in again.tables.items():  # alone, a page may run another exact kernel: float32 in another order
-            pd.testing.assert_frame_equal(table, found.tables[name], rtol=1e-5, atol=1e-6)
+            pd.testing.assert_frame_equal(table, first_answer.tables[name], rtol=1e-5, atol=1e-6)
     assert len(first.tables["pairs"]) == 20 and pairs.tables["pairs"]["attention"].is_monotonic_decreasing
     assert (pairs.tables["pairs"].head(20)["attention"] == first.tables["pairs"]["attention"]).all()
 

@@ -53,19 +53,21 @@ def test_all_buckets_hold_all_and_curves_only_rise(stored):
     for cell, kinds in curves.recall.items():
         for kind, values in kinds.items():
             assert (np.diff(values, axis=-1) > -1e-5).all(), (cell, kind)
-            for whole in (values, curves.selectivity[cell][kind]):
-                assert np.allclose(whole[..., -1], 1, atol=1e-4), (cell, kind)
+            for of_kind in (values, curves.selectivity[cell][kind]):
+                assert np.allclose(of_kind[..., -1], 1, atol=1e-4), (cell, kind)
 
 
 def test_some_heads_equal_the_same_heads_among_all(ask, home):
     sizes = {"corpus": str(home / "corpus"), "mlp": False, **SMALL}
-    every, some = (ask(STUDIES["route"], **sizes, heads=heads).numbers for heads in ("all", "2:3,0:1"))
-    of_all = {(row["layer"], row["head"]): row for row in every["heads"]}
-    assert [(row["layer"], row["head"]) for row in some["heads"]] == [(0, 1), (2, 3)]
-    for row in some["heads"]:
+    of_all_heads, chosen = (ask(STUDIES["route"], **sizes, heads=heads).numbers for heads in ("all", "2:3,0:1"))
+    of_all = {(row["layer"], row["head"]): row for row in of_all_heads["heads"]}
+    assert [(row["layer"], row["head"]) for row in chosen["heads"]] == [(0, 1), (2, 3)]
+    for row in chosen["heads"]:
         for kind in ("kmeans", "static_prior", "gwr_linear", "oracle"):
             assert row[kind] == pytest.approx(of_all[row["layer"], row["head"]][kind], abs=1e-3), kind
-    assert every["closure"] == [] and every["heads"][0]["gap_closure"] is None, "there is no learned router"
+    assert of_all_heads["closure"] == [] and of_all_heads["heads"][0]["gap_closure"] is None, (
+        "there is no learned router"
+    )
 
 
 def test_documents_are_on_one_side_only(home, context):
@@ -77,7 +79,7 @@ def test_documents_are_on_one_side_only(home, context):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"heads": "9:0"}, "Layers run from 0 to 2, and 9 was asked for"),
         ({"heads": "1:4"}, "Heads run from 0 to 3, and 4 was asked for"),
@@ -92,8 +94,8 @@ def test_documents_are_on_one_side_only(home, context):
         ({"seed": -1}, "The seed is -1"),
     ],
 )
-def test_what_cannot_be_is_refused(ask, home, wrong, said):
-    with pytest.raises(BadSetting, match=said):
+def test_what_cannot_be_is_refused(ask, home, wrong, message):
+    with pytest.raises(BadSetting, match=message):
         ask(STUDIES["route"], **{"corpus": str(home / "corpus"), **SMALL} | wrong)
 
 

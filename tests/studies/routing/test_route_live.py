@@ -62,21 +62,24 @@ def test_recall_equals_a_loop_over_the_whole_attention(home, context):
 
 
 def test_a_slider_reads_the_stored_curves(ask, stored):
-    def recalls(visited, **more):
-        return [row["recall"] for row in ask(STUDIES["route-at"], visited=visited, **more).numbers["means"]]
+    def recalls(visited, **options):
+        return [row["recall"] for row in ask(STUDIES["route-at"], visited=visited, **options).numbers["means"]]
 
-    one, half, two = (recalls(visited, min_distance=DISTANCE) for visited in (1.0, 1.5, 2.0))
-    assert one == pytest.approx([row["recall"] for row in stored[0].numbers["means"]], abs=1e-3)
-    assert half == pytest.approx([(a + b) / 2 for a, b in zip(one, two, strict=True)])
+    at_one, half, two = (recalls(visited, min_distance=DISTANCE) for visited in (1.0, 1.5, 2.0))
+    assert at_one == pytest.approx([row["recall"] for row in stored[0].numbers["means"]], abs=1e-3)
+    assert half == pytest.approx([(a + b) / 2 for a, b in zip(at_one, two, strict=True)])
     assert recalls(2.0, min_distance=DISTANCE, partition="whitening")[1] > 0
-    for wrong, said in (({"min_distance": 9}, "no curves for d9 s0: choose one of d8 s0"), ({"visited": 7}, "1 and 6")):
-        with pytest.raises(BadSetting, match=said):
+    for wrong, message in (
+        ({"min_distance": 9}, "no curves for d9 s0: choose one of d8 s0"),
+        ({"visited": 7}, "1 and 6"),
+    ):
+        with pytest.raises(BadSetting, match=message):
             ask(STUDIES["route-at"], **wrong)
     result = ask(STUDIES["route-at"])
     numbers = result.numbers
     assert len(result.tables["rows"]) == 12 * len(ROUTERS) and numbers["buckets"] == BUCKETS
-    shown = [numbers[name] for name in ("min_distance", "sinks", "partition", "l")]
-    assert shown == [DISTANCE, 0, "raw keys", 1.0] and numbers["lines"]["oracle"]["l"] == list(range(1, BUCKETS + 1))
+    setting = [numbers[name] for name in ("min_distance", "sinks", "partition", "l")]
+    assert setting == [DISTANCE, 0, "raw keys", 1.0] and numbers["lines"]["oracle"]["l"] == list(range(1, BUCKETS + 1))
     budgets = stored[0].numbers["budgets"]
     assert budgets == sorted({row["l"] for row in numbers["curve"]}) == sorted({r["l"] for r in numbers["closures"]})
     assert {row["router"] for row in numbers["timings"]} == {*ROUTERS, "buckets"} and numbers["paper"]
@@ -108,8 +111,8 @@ def test_a_step_of_generation_is_timed_against_dense(ask, own_text):
     assert [row["side"] for row in numbers["rows"]] == ["dense", "bucket routing"] and numbers["length"] == 40
     assert all(row["ms_per_token"] > 0 for row in numbers["rows"]) and numbers["step_parts"]["router"] > 0
     assert "gathered buckets" in numbers["rows"][1]["kernel"] and "3 of 6 buckets" in numbers["sentence"]
-    for wrong, said in (({"visited": 7}, "7 buckets were to be visited"), ({"length": 64}, "prompt is 64")):
-        with pytest.raises(BadSetting, match=said):
+    for wrong, message in (({"visited": 7}, "7 buckets were to be visited"), ({"length": 64}, "prompt is 64")):
+        with pytest.raises(BadSetting, match=message):
             ask(STUDIES["route-time"], text=own_text, **wrong)
 
 
@@ -128,13 +131,13 @@ def test_the_buckets_of_one_query(ask, context):
     for router in ("oracle", "recency", "random", "mlp", "static_prior"):
         numbers = ask(STUDIES["route-visit"], text=key, position=45, router=router, min_distance=DISTANCE).numbers
         assert router != "oracle" or numbers["recall"] == pytest.approx(numbers["best"])
-    for wrong, error, said in (
+    for wrong, error, message in (
         ({"position": 4}, BadText, "must be at least 9 tokens long"),
         ({"layer": 3}, BadSetting, "Layers run from 0 to 2"),
         ({"router": "knn"}, BadSetting, "There is no router 'knn'"),
         ({"visited": 7}, BadSetting, "buckets to visit is 7"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             ask(STUDIES["route-visit"], text=key, min_distance=DISTANCE, **wrong)
 
 

@@ -24,12 +24,12 @@ def test_the_copy_and_its_router_learn_and_the_model_stays(family, tmp_path):
     model, ids = load_model(tiny(family)), IDS[:65]
     before, first = state(model), start()
     plan = replace(SECOND, steps=6, length=64, calibration_windows=2)
-    own, router, _, log = finetune(model, first, ids, plan, tmp_path / "c")
+    copied, router, _, log = finetune(model, first, ids, plan, tmp_path / "c")
     losses = [row["loss"] for row in log]
-    assert losses[-1] < losses[0] - 0.02 and same(before, model) and clean(own) and equal_numbers(first, start())
+    assert losses[-1] < losses[0] - 0.02 and same(before, model) and clean(copied) and equal_numbers(first, start())
     assert not torch.equal(router.projection, first.projection) and not torch.equal(router.centroids, first.centroids)
-    moved = [not torch.equal(p, before[name][0]) for name, p in own.lm.named_parameters()]
-    assert all(moved) and not any(p.requires_grad for p in own.lm.parameters())
+    moved = [not torch.equal(p, before[name][0]) for name, p in copied.lm.named_parameters()]
+    assert all(moved) and not any(p.requires_grad for p in copied.lm.parameters())
 
 
 @pytest.mark.parametrize("gate", ["literal", "centred", "log"])
@@ -46,10 +46,10 @@ def test_every_gate_trains_in_both_phases(gate, phase, tmp_path):
 
 def test_under_the_hard_mask_the_base_learns_and_the_router_stays(tmp_path):
     model, first = load_model(tiny("llama")), start()
-    own, router, _, log = finetune(model, first, IDS, replace(SECOND, reading="hard", steps=6), tmp_path / "c")
+    copied, router, _, log = finetune(model, first, IDS, replace(SECOND, reading="hard", steps=6), tmp_path / "c")
     assert torch.equal(router.projection, first.projection) and torch.equal(router.centroids, first.centroids)
     assert log[-1]["loss"] < log[0]["loss"] and router.potential.abs().max() > 0
-    weights = zip(own.lm.parameters(), model.lm.parameters(), strict=True)
+    weights = zip(copied.lm.parameters(), model.lm.parameters(), strict=True)
     assert not any(torch.equal(ours, theirs) for ours, theirs in weights)
 
 
@@ -57,13 +57,13 @@ def test_under_the_hard_mask_the_base_learns_and_the_router_stays(tmp_path):
 def test_a_stopped_phase_2_ends_as_an_unbroken_one_bit_for_bit(reading, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 3)
     model, plan = load_model(tiny("gpt2")), replace(SECOND, reading=reading)
-    whole, router, _, log = finetune(model, start(), IDS, plan, tmp_path / "whole")
+    unbroken, router, _, log = finetune(model, start(), IDS, plan, tmp_path / "whole")
     with pytest.raises(Cancelled):
         finetune(model, start(), IDS, plan, tmp_path / "stopped", stop_at(5 / 8))
     stages = []
-    own, again, _, rows = finetune(model, start(), IDS, plan, tmp_path / "stopped", lambda f, s: stages.append(s))
+    copied, again, _, rows = finetune(model, start(), IDS, plan, tmp_path / "stopped", lambda f, s: stages.append(s))
     assert "step 6 of 8" in stages[0] and rows == log
-    assert equal_numbers(router, again) and equal_numbers(own.lm, whole.lm)
+    assert equal_numbers(router, again) and equal_numbers(copied.lm, unbroken.lm)
 
 
 def test_rates_that_break_the_model_name_the_step_and_keep_the_last_state(tmp_path, monkeypatch):
@@ -116,9 +116,9 @@ def test_a_training_shows_its_curve_while_it_runs(home, tmp_path):
     curves = []
     context = Context(state=tmp_path, browser=False, show=curves.append, device="cpu")
     sizes = {"model": str(home / "tiny"), "corpus": str(home / "corpus"), "groups": 2, "tokens_per_step": 64}
-    made = STUDIES["train-router"](**sizes, steps=3, output=str(tmp_path), context=context)
+    result = STUDIES["train-router"](**sizes, steps=3, output=str(tmp_path), context=context)
     assert [so_far["step"] for so_far in curves] == [[], [0], [0, 1]]
-    assert curves[-1]["loss"] == made.tables["log"]["loss"].tolist()[:2]
+    assert curves[-1]["loss"] == result.tables["log"]["loss"].tolist()[:2]
     rows = [{"step": step, "loss": 1.0} | ({"hard": 2.0} if step % 100 == 99 else {}) for step in range(5000)]
     thin = curve(rows)
     assert len(thin["step"]) < 400 and sum(value is not None for value in thin["hard"]) == 50
@@ -129,6 +129,9 @@ def test_what_cannot_be_asked_for_is_refused(home):
     with pytest.raises(BadSetting, match="'k2-top1' of .* is not trained and a trained one is needed"):
         ask()
     context = Context(state=home / "state")
-    for wrong, said in (({"corpus": "x", "output": "/tmp/x"}, "no folder can be"), ({"corpus": "/etc"}, "no corpus")):
-        with pytest.raises(BadSetting, match=said):
+    for wrong, message in (
+        ({"corpus": "x", "output": "/x"}, "no folder can be"),
+        ({"corpus": "/etc"}, "no corpus"),
+    ):
+        with pytest.raises(BadSetting, match=message):
             STUDIES["train-router"](model="demo", **wrong, context=context)

@@ -193,8 +193,8 @@ def test_bad_input_is_one_sentence(tmp_path):
     (half / "books" / "train" / "a.txt").write_bytes(b"caf\xe9")
     (half / "books" / "valid").mkdir()
     (half / "books" / "valid" / "b.txt").write_text(" \n")
-    for split, said in (("train", "not UTF-8"), ("valid", "b.txt is empty")):
-        with pytest.raises(BadText, match=said):
+    for split, message in (("train", "not UTF-8"), ("valid", "b.txt is empty")):
+        with pytest.raises(BadText, match=message):
             list(mixture.documents(half, mixture.MIXTURE[0], split))
     with pytest.raises(BadSetting, match="no folder 'python'"):
         mixture.build(half, tmp_path / "t")
