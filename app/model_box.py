@@ -1,5 +1,7 @@
 """The chip of the model: what is here and whether it fits, how the one in use is held, and any other by its name."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis import available, places
@@ -81,7 +83,7 @@ def _choose(now: str, listed: tuple[str, ...] | None) -> None:
 
     help = "Whether its weights fit the main memory that is free now, in float32, bfloat16 or 8 bits."
     label = "Model" if listed else "Models on this machine"
-    look = {"disabled": len(offered) == 1, "help": None if listed else help}
+    look: dict[str, Any] = {"disabled": len(offered) == 1, "help": None if listed else help}
     chips.choice("model", label, offered, now if now in offered else offered[0], chosen, spelled, **look)
 
 

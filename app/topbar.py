@@ -6,6 +6,7 @@ A page shows the chips it uses. Every error stays in its own corner, and the cho
 import contextlib
 from collections.abc import Collection
 from io import BytesIO
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -69,7 +70,7 @@ def _texts(offered: dict[str, str], key: str) -> None:
         max_upload_size=documents.MAX_BYTES // 10**6,
         help=FILES,
     )
-    look = {"height": 140, "placeholder": "A page or two shows most; 900 words read in a second."}
+    look: dict[str, Any] = {"height": 140, "placeholder": "A page or two shows most; 900 words read in a second."}
     st.text_area("or paste it here", key=paste, **look)
     st.button("Read this text", on_click=_pasted, args=(paste,), type="primary", key="read_paste")
     st.caption(sharing.private(), help=KEPT_HERE)

@@ -1,5 +1,7 @@
 """Benchmarks on the page Long-context tests: what is asked, and every score beside dense with what it rests on."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.benchmarks import SET_UPS, TASKS, here
@@ -70,7 +72,7 @@ def _controls(available: list[str]) -> list[str]:
     def picked() -> None:
         state.choose(chosen, benchmark_tasks="~".join(chosen["benchmark_pick"]) or "none")
 
-    look = {"format_func": lambda name: TASKS[name].title, "on_change": picked, "width": 620}
+    look: dict[str, Any] = {"format_func": lambda name: TASKS[name].title, "on_change": picked, "width": 620}
     st.multiselect("Tasks", available, key="benchmark_pick", **look)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         widgets.settled("benchmark_shots", list(BENCHMARK_SHOTS), None)
@@ -173,7 +175,7 @@ def chart(rows: list[dict]) -> dict:
         data.append(marks(safe(method), x, [row["value"] for row in cells], hover, look, error_y=error))
     chances = {row["title"]: TASKS[row["task"]].chance for row in rows if row["task"] in TASKS}
     levels = {titles.index(title): level for title, level in chances.items() if level is not None}
-    look = {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}}
+    look: dict[str, Any] = {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}}
     data.append(marks("chance", list(levels), list(levels.values()), "chance %{y:.0%}", look))
     axis = {"tickvals": list(range(len(titles))), "ticktext": [safe(title) for title in titles]}
     axis |= {"range": [-0.6, len(titles) - 0.4], "showgrid": False}

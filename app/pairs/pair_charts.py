@@ -2,7 +2,7 @@
 
 from analysis.runs import Run
 from app import cached
-from app.ui import widgets
+from app.ui import plots
 from app.ui.charts import (
     ARMS,
     CHANCE,
@@ -57,14 +57,8 @@ def lift_chart(run: Run, key: str, layer: int | None, top: float | None = None) 
     data.append(line("chance (1.0)", layers, [1.0] * len(layers), CHANCE, "dot", None))
     shapes = [] if layer is None else [band(layer)]
     yaxis = {"rangemode": "tozero"} if top is None else {"range": [0, 1.08 * top]}
-    widgets.chart(
-        figure(data, "layer", "lift (times chance)", height=360, xaxis=LAYERS, yaxis=yaxis, shapes=shapes),
-        table,
-        title="Attention of same-group pairs against chance",
-        key=key,
-        alt="Lift of the router and of three controls in every layer",
-        help=cached.glossary("lift"),
-    )
+    drawn = figure(data, "layer", "lift (times chance)", height=360, xaxis=LAYERS, yaxis=yaxis, shapes=shapes)
+    plots.draw(drawn, table, "Attention of same-group pairs against chance", key, "lift")
 
 
 def mass_chart(run: Run) -> None:
@@ -81,11 +75,5 @@ def mass_chart(run: Run) -> None:
         name = "its share of the pairs (chance)"
         data.insert(1, line(name, x, ours["pairs_share"], CHANCE, "dot", None, hover))
     axis = from_bins(ours["low"], ours["high"])
-    widgets.chart(
-        figure(data, DISTANCE, "share of same-group pairs", height=360, xaxis=axis, yaxis=SHARE),
-        table,
-        title="Attention held by same-group pairs, by distance",
-        key="pairs_mass",
-        alt="Share of the attention against share of the pairs by distance",
-        help=cached.glossary("attention mass"),
-    )
+    drawn = figure(data, DISTANCE, "share of same-group pairs", height=360, xaxis=axis, yaxis=SHARE)
+    plots.draw(drawn, table, "Attention held by same-group pairs, by distance", "pairs_mass", "attention mass")

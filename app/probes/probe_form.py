@@ -1,5 +1,7 @@
 """What the page on long-context tests asks for: the task, methods and sizes, and the two requests they make."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.probes import Probe
@@ -85,7 +87,7 @@ def controls() -> list[Asked]:
     widgets.prose(cached.glossary(PROBE_TASKS[st.session_state["probe"]][2]), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         choices = methods()
-        look = {"format_func": PROBE_WAYS.get, "width": 190, "help": cached.glossary("dynamic NTK")}
+        look: dict[str, Any] = {"format_func": PROBE_WAYS.get, "width": 190, "help": cached.glossary("dynamic NTK")}
         st.selectbox("Positions", list(PROBE_WAYS), key="probe_rope", **look)
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         about = "More questions narrow the intervals and take longer in proportion."
@@ -119,7 +121,12 @@ def methods() -> list[Asked]:
     def picked() -> None:
         state.choose(chosen, probe_methods="~".join(chosen["probe_pick"]) or "none")
 
-    look = {"max_selections": MOST, "placeholder": "Choose up to five", "on_change": picked, "width": 280}
+    look: dict[str, Any] = {
+        "max_selections": MOST,
+        "placeholder": "Choose up to five",
+        "on_change": picked,
+        "width": 280,
+    }
     titles = {name: about["title"] for name, about in described.items()}
     st.multiselect("Methods, beside dense", offered, key="probe_pick", format_func=titles.get, **look)
     return [_asked(name, described[name], offered) for name in chosen["probe_pick"]]

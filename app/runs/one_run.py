@@ -1,5 +1,7 @@
 """One stored run: where it comes from, what it cost, the page that shows it, and all that is in it."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.runs import Run, compare
@@ -8,7 +10,7 @@ from app import cached
 from app.runs import run_list, run_pages, run_words
 from app.selection import state
 from app.selection.menu import PAGES
-from app.ui import jobs, tables, widgets
+from app.ui import jobs, plots, tables, widgets
 
 NUMBERS = {
     "name": tables.Column("number", wrap=True),
@@ -56,7 +58,11 @@ def _buttons(run: Run) -> None:
     link, pinned = run_pages.link(run), run.marks.pinned
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if link:
-            look = {"type": "primary", "icon": ":material/open_in_new:", "help": EXACT if link["exact"] else TOLD}
+            look: dict[str, Any] = {
+                "type": "primary",
+                "icon": ":material/open_in_new:",
+                "help": EXACT if link["exact"] else TOLD,
+            }
             label = f"Open on {PAGES[link['page']].title}"
             st.button(label, key="run_open", on_click=run_pages.go, args=(link,), **look)
         if not run.example:
@@ -86,8 +92,7 @@ def _contents(run: Run) -> None:
         values = {"name": [run_words.number(name, run.numbers) for name, _, _ in rows]}
         values |= {"value": [value for _, value, _ in rows]}
         cells = values | {"value_words": [f"{value:,.4g}" for value in values["value"]]}
-        tables.table(NUMBERS, cells, key="run_numbers", identity=run.id, label="Numbers of the run", height=240)
-        widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
+        plots.listed(NUMBERS, cells, "run_numbers", "Numbers of the run", run.id, height=240)
     for name in compare.tables(run):
         table, key = compare.columns(run, name), f"run_table_{name}"
         st.subheader(f"{name}, {len(next(iter(table.values()), ())):,} rows", anchor=False)

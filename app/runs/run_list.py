@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from io import BytesIO
+from typing import Any
 
 import streamlit as st
 
@@ -40,7 +41,12 @@ def controls() -> None:
     widgets.settled("runs_made", [None, *verbs], None)
     help = "Finds the runs that have all of these words in their verb, text, model, settings, date or id."
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"max_chars": 80, "width": 320, "placeholder": "words, a text, a setting, an id", "help": help}
+        look: dict[str, Any] = {
+            "max_chars": 80,
+            "width": 320,
+            "placeholder": "words, a text, a setting, an id",
+            "help": help,
+        }
         st.text_input("Search", key="runs_find", **look)
         look = {"index": None, "width": 320, "format_func": jobs.called, "placeholder": "everything"}
         st.selectbox("Runs of", verbs, key="runs_made", **look)
@@ -190,7 +196,7 @@ def disk(rows: Sequence[Row]) -> None:
         deletable = [row.id for row in rows if not row.pinned and not row.example]
         if deletable:
             label, help = f"Delete the {_runs(len(deletable))} of this list", "What is pinned stays; you can undo it."
-            look = {"on_click": delete, "args": (deletable,), "icon": ":material/delete:", "help": help}
+            look: dict[str, Any] = {"on_click": delete, "args": (deletable,), "icon": ":material/delete:", "help": help}
             st.button(label, key="runs_delete_all", **look)
         if used.deleted:
             gone = [run.id for run in cached.store().deleted()]

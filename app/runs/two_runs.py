@@ -1,5 +1,7 @@
 """Two runs of one kind beside each other: what came out, on one scale, and what was asked differently."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.runs import Run, compare
@@ -7,7 +9,7 @@ from analysis.runs.compare import Beside
 from analysis.runs.keys import is_id
 from app import cached
 from app.runs import run_words
-from app.ui import jobs, tables, widgets
+from app.ui import jobs, plots, tables, widgets
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, bars, figure, line, marks, safe
 
 FIRST, SECOND = "first run", "second run"
@@ -37,7 +39,7 @@ def show(run: Run) -> None:
         settings = run_words.settings(row.about, methods)
         names[row.id] = f"{row.text or row.model}: {settings} ({row.created[:10]}, {row.id})"
     widgets.settled("run_other", [None, *names], None)
-    look = {"index": None, "format_func": names.get, "placeholder": "no other"}
+    look: dict[str, Any] = {"index": None, "format_func": names.get, "placeholder": "no other"}
     st.selectbox(f"Compare with another run: {kind}", list(names), key="run_other", **look)
     if st.session_state["run_other"] is None:
         return
@@ -63,9 +65,7 @@ def _configuration(run: Run, second: Run, identity: str) -> None:
         return
     rows = [(run_words.number(name, run.request), _words(one), _words(other)) for name, one, other in differences]
     values = dict(zip(ASKED, map(list, zip(*rows, strict=True)), strict=True))
-    label = "Differences in how they were made"
-    tables.table(ASKED, values, key="runs_asked", identity=identity, label=label, height=240)
-    widgets.numbers(values, "configuration", "runs_asked_rows")
+    plots.listed(ASKED, values, "runs_asked", "Differences in how they were made", identity, height=240)
 
 
 def _words(value: object) -> str:
@@ -91,8 +91,7 @@ def _numbers(run: Run, second: Run, identity: str) -> None:
         "ratio": [None if None in pair or not pair[0] else pair[1] / pair[0] for pair in pairs],
     }
     cells = values | {f"{name}_words": [_words(cell) for cell in values[name]] for name in values if name != "name"}
-    tables.table(NUMBERS, cells, key="runs_numbers", identity=identity, label="Numbers", height=260)
-    widgets.numbers(values, "numbers-of-two-runs", "runs_numbers_rows")
+    plots.listed(NUMBERS, cells, "runs_numbers", "Numbers", identity, height=260)
 
 
 def _tables(run: Run, second: Run) -> None:
@@ -119,8 +118,7 @@ def _tables(run: Run, second: Run) -> None:
     if rows.labels:
         values = {key: [label[place] for label in rows.labels] for place, key in enumerate(rows.keys or ["row"])}
         values |= {FIRST: rows.first, SECOND: rows.second}
-        alt = f"{name} of both runs, for every row that both have"
-        widgets.chart(chart(rows, name), values, title=f"Both runs: {name}", key="runs_both", alt=alt)
+        plots.draw(chart(rows, name), values, f"Both runs: {name}", "runs_both")
         if (step := _step(rows)) > 1:
             st.caption(f"Every {step}th row is drawn; the CSV has all.")
 

@@ -3,7 +3,7 @@ behind is dropped."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from streamlit import runtime
 from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -65,7 +65,7 @@ class Visit:
         self.session = ""
         self._waiting: deque[dict] = deque()
         # What ends the run that is going, none where none is.
-        self._ends: set[int] = set()
+        self._ends: Collection[int] = set()
         self._begun = False
         self._silent: asyncio.TimerHandle | None = None
 

@@ -8,7 +8,7 @@ from analysis.commands.heads import Readers
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import asking, charts, foot, painted, tables, widgets
+from app.ui import asking, charts, foot, painted, plots, tables, widgets
 
 MOST = 3  # pairs that are told on either side
 COLUMNS = {
@@ -40,14 +40,7 @@ def distance(run: Run, key: str, runs: list[Run] | None = None) -> None:
         tables_of = [cached.columns(each, "distance") for each in runs]
         top = max(max(columns[side]) for columns in tables_of for side in ("mass", "uniform"))
         figure["layout"]["yaxis"] |= {"range": [0, 1.05 * top]}
-    widgets.chart(
-        figure,
-        table,
-        title="How far back it reads",
-        key=key,
-        alt="Share of the attention by distance, beside uniform reading",
-        help=cached.glossary("chance level (uniform reading)"),
-    )
+    plots.draw(figure, table, "How far back it reads", key, "chance level (uniform reading)")
 
 
 def clicked(key: str) -> None:
@@ -80,7 +73,7 @@ def token(tokens: dict, pairs: dict) -> None:
     link = foot.carried(("query",))
     if sides["query"]:
         link |= {name: str(pairs[name][sides["query"][0]]) for name in ("layer", "head")}
-    look = {"icon": ":material/arrow_forward:", "query_params": link}
+    look: dict[str, Any] = {"icon": ":material/arrow_forward:", "query_params": link}
     st.page_link("views/attention_heads.py", label="Open in Attention heads", **look)
 
 
@@ -101,5 +94,4 @@ def _readers(tokens: dict, place: int) -> None:
     listed = cached.columns(run, "readers")
     if listed["layer"]:
         label = "The later token of each head that reads it most"
-        tables.table(COLUMNS, listed, key="start_readers", identity=run.id, label=label, height=280)
-        widgets.numbers(listed, "readers", "start_readers_numbers", "Who reads it")
+        plots.listed(COLUMNS, listed, "start_readers", label, run.id, height=280)

@@ -16,7 +16,7 @@ from app.selection import state
 from app.selection.sparsify import READ_SHARES, SOFTMAX
 from app.start import far
 from app.temperature import temperature_charts
-from app.ui import asking, charts, painted, widgets
+from app.ui import asking, charts, painted, plots, widgets
 
 KEYS = 8  # of the chart of one query
 
@@ -140,13 +140,9 @@ def sharpen(run: Run, tokens: dict) -> None:
     table["before"], table["after"] = (weights[row].tolist() for row in places)
     table["piece"] = table["word"]
     strongest = sorted(range(len(table["key"])), key=lambda row: -max(table["before"][row], table["after"][row]))[:KEYS]
-    widgets.chart(
-        charts.larger(temperature_charts.query(table, strongest, STORY.t)),
-        {name: [table[name][row] for row in strongest] for name in ("position", "word", "before", "after")},
-        title="The tokens it reads most",
-        key="tour_sharpen",
-        alt="Attention of the tokens that get most, before and after sharpening",
-    )
+    drawn = charts.larger(temperature_charts.query(table, strongest, STORY.t))
+    numbers = {name: [table[name][row] for row in strongest] for name in ("position", "word", "before", "after")}
+    plots.draw(drawn, numbers, "The tokens it reads most", "tour_sharpen")
 
 
 def cut(run: Run, tokens: dict) -> None:
@@ -157,14 +153,9 @@ def cut(run: Run, tokens: dict) -> None:
         f"If all heads together read only the best {share(row['share'])} of the pairs, perplexity changes by "
         f"{signed(row['difference'])} on average, and by {signed(row['worst_bin_difference'])} where it hurts most."
     )
-    columns = ("share", "difference", "low", "high", "worst_bin_difference")
-    widgets.chart(
-        charts.larger(budget_charts.by_reads(rows, row["share"])),
-        {name: [budget[name] for budget in rows] for name in columns},
-        title="Reading less and less",
-        key="tour_cut",
-        alt="Change of perplexity against the share of the pairs that is read",
-    )
+    numbers = plots.columns(rows, "share", "difference", "low", "high", "worst_bin_difference")
+    drawn = charts.larger(budget_charts.by_reads(rows, row["share"]))
+    plots.draw(drawn, numbers, "Reading less and less", "tour_cut")
 
 
 SHOWN = {"token": token, "head": head, "pair": pair, "sharpen": sharpen, "cut": cut}

@@ -6,6 +6,7 @@ Plain dictionaries keep plotly's Python objects (and pandas) out of the app's me
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 HERE, RANDOM, TOKENS, SHUFFLED, CHANCE = "#1483B0", "#7C8796", "#A07CC5", "#C0803A", "#C94F4F"
 ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
@@ -39,7 +40,7 @@ def safe(text: object) -> str:
 
 def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object) -> dict:
     """A figure with both axes named and the legend below the plot."""
-    shared = {
+    shared: dict[str, Any] = {
         "height": height,
         "margin": MARGIN,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
@@ -157,9 +158,9 @@ def bars(
     name: str,
     x: Sequence,
     y: Sequence,
-    colour,
+    colour: Any,
     hover: str | None,
-    pattern="",
+    pattern: str | None = "",
     marker: dict | None = None,
     **details: object,
 ) -> dict:
@@ -216,9 +217,9 @@ def band(layer: int) -> dict:
 
 
 def vectors(
-    xy,
+    xy: Any,
     positions: Sequence[int],
-    group,
+    group: Sequence[int],
     words: Sequence[str],
     labels: Sequence[str],
     names: tuple[str, str],

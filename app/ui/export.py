@@ -53,7 +53,9 @@ def _footer(about: Mapping[str, str]) -> list[str]:
     return [" · ".join(first), " · ".join(filter(None, [about["page"], about.get("versions")]))]
 
 
-def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: str, chart: str = "") -> dict[str, str]:
+def row(
+    values: Callable[[], Mapping[str, Sequence]], name: str, key: str, title: str, chart: str = ""
+) -> dict[str, str]:
     """The buttons below a chart (its key: `chart`) or a table: `values` makes its numbers, `name` goes into the
     names of files, `title` above the picture. Returns its `facts`."""
     about = facts(title)
@@ -79,7 +81,7 @@ def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: s
     return about
 
 
-def to_csv(values: dict[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
+def to_csv(values: Mapping[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
     """A table as CSV in UTF-8 with a byte order mark, so that a spreadsheet reads it.
 
     `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that

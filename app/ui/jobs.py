@@ -55,7 +55,12 @@ def run_button(
         widgets.redraw()
     status = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
-        look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
+        look: dict[str, Any] = {
+            "icon": ":material/play_arrow:",
+            "help": help,
+            "disabled": busy or due.refused,
+            "type": type,
+        }
         st.button(label, key=key, on_click=_submit, args=submitted, **look)
         widgets.prose(status, "quiet")
     if busy:
@@ -167,7 +172,7 @@ def _live(job_ids: Sequence[str]) -> None:
                 st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job, silent.get(job.id, 0.0)))
                 if job.id in silent:
                     restart_button(f"job_restart_{job.id}")
-                look = {"disabled": job.cancelling, "icon": ":material/close:", "help": help}
+                look: dict[str, Any] = {"disabled": job.cancelling, "icon": ":material/close:", "help": help}
                 key = "job_cancel" if place == 0 else f"job_cancel_{job.id}"
                 st.button("Cancel", key=key, on_click=cancel, args=(job.id,), **look)
 

@@ -3,6 +3,7 @@
 import html
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner_utils.exceptions import StopException
@@ -73,7 +74,12 @@ def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
         st.caption("Smaller:", width="content")
         for place, scope in enumerate(scopes):
             about = "" if scope.share is None else f", about {spell(price.part(scope.share))}"
-            look = {"type": "tertiary", "icon": ":material/compress:", "on_click": _take, "args": (scope, starts)}
+            look: dict[str, Any] = {
+                "type": "tertiary",
+                "icon": ":material/compress:",
+                "on_click": _take,
+                "args": (scope, starts),
+            }
             st.button(f"{scope.words}{about}", key=f"{key}_smaller_{place}", **look)
 
 

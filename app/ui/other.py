@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -26,7 +27,7 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
         state.choose(chosen, **{control: None if chosen[pick] == NOTHING else chosen[pick]})
 
     names = {NOTHING: "Nothing"} | offered
-    look = {"format_func": names.get, "required": True, "on_change": switched}
+    look: dict[str, Any] = {"format_func": names.get, "required": True, "on_change": switched}
     st.segmented_control("Beside it", list(names), key=pick, **look)
     return chosen[control]
 

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -20,12 +21,12 @@ PACKED = ("keys", "readers", "given", "received")
 MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))  # per cent of the colour in the light and in the dark
 
 
-def part(name: str, html: str):
+def part(name: str, html: str) -> Callable[..., Any]:
     """A component whose script and style are files of app/parts; data reaches the page as text nodes only."""
     read = {kind: (PARTS / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")}
-    component = st.components.v2.component(f"focuscope_{name}", html=html, **read)
+    component = st.components.v2.component(f"focuscope_{name}", html=html, css=read["css"], js=read["js"])
 
-    def mount(data: dict, **look):
+    def mount(data: dict, **look: Any) -> Any:
         # A bare dict would be searched for data frames, which loads pandas (50 MB) into the app.
         return component(data=[data], **look)
 
@@ -84,7 +85,7 @@ def painted(
     tips: list[tuple[str, Sequence]],
     legend: str,
     hint: str,
-    arcs: list[dict] = (),
+    arcs: Sequence[dict] = (),
     open_arc: int | None = None,
     isolate: int | None = None,
     locked: int | None = None,
@@ -131,7 +132,7 @@ def painted(
     _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
 
 
-def crossing(first: int, keys, given, readers, received) -> dict:
+def crossing(first: int, keys: Any, given: Any, readers: Any, received: Any) -> dict:
     """What hovering a token marks, as small as the browser can take it: of the window that begins at token `first`
     the places int [T, n] of what every token reads and of its readers, and their shares float [T, n] in 255 steps."""
     wide = len(keys) > 0xFFFF
@@ -183,7 +184,7 @@ def clicked(key: str, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def picked(key: str, rows: Sequence):
+def picked(key: str, rows: Sequence) -> Any:
     """The entry of `rows` that the last click in a table took; None when it was released."""
     row = clicked(key, "row")
     return rows[row] if row is not None and row < len(rows) else None
@@ -195,7 +196,7 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
     `notes`: what is said of the key and of the query. Other places of either word are underlined.
     """
     words, repeated = tokens["word"], {tokens["word"][token].lower() for token in (query, key)} - {""}
-    pieces, home = list(tokens["piece"]), {}
+    pieces, home = list(tokens["piece"]), dict[int, int]()
     # A whole character stands at its first token.
     for start, stop, spelled in characters(tokens):
         pieces[start:stop] = [spelled, *[""] * (stop - start - 1)]

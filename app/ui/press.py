@@ -7,6 +7,7 @@ import threading
 from functools import cache
 from html import escape
 from importlib.util import find_spec
+from typing import Any
 
 import streamlit as st
 
@@ -60,7 +61,7 @@ def popover(figure: dict, name: str, key: str, facts: dict[str, str]) -> None:
         width = st.radio("Width", list(WIDTHS), key=f"{key}_press_width", horizontal=True, format_func=names.get)
         file = f"focuscope-{name}-{width.split()[0].lower()}"
         for kind, mime in KINDS.items():
-            look = {"key": f"{key}_press_{kind}", "icon": ":material/download:", "on_click": "ignore"}
+            look: dict[str, Any] = {"key": f"{key}_press_{kind}", "icon": ":material/download:", "on_click": "ignore"}
             picture = lambda kind=kind: drawn(figure, kind, WIDTHS[width], facts)  # noqa: E731  it waits for the click
             st.download_button(kind, picture, file_name=f"{file}.{kind.lower()}", mime=mime, **look)
         st.caption("On white, in 8-point letters, without a title: the caption says it. It takes a few seconds.")

@@ -1,6 +1,7 @@
 """How a page about one text opens: its question, what the text is for the model, and the run that answers."""
 
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -37,7 +38,7 @@ def reading(
     top = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
     if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
         label = f"The model reads {inspected['max_positions']:,} tokens at once"
-        look = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
+        look: dict[str, Any] = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
         top.segmented_control(label, list(LONG), key="long_text", **look)
     args |= controls(inspected) if controls else {}
     request = command.from_arguments(state.study_args(st.session_state, *shared, **args))

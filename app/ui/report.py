@@ -5,8 +5,9 @@ It lives as long as the tab. It is bounded, and what it refuses it says why.
 
 import base64
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -47,7 +48,7 @@ def all_kept() -> list[Kept]:
     return st.session_state.setdefault(KEPT, [])
 
 
-def numbers(values: dict[str, Sequence]) -> str:
+def numbers(values: Mapping[str, Sequence]) -> str:
     """A table as HTML."""
     total = len(next(iter(values.values()), ()))
     rows = [[_cell(column[row]) for column in values.values()] for row in range(min(total, ROWS))]
@@ -113,7 +114,12 @@ def popover() -> None:
         for place, entry in enumerate(entries):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(f"{place + 1}\\. {plain(entry.facts['title'])}", width="stretch")
-                look = {"icon": ":material/close:", "type": "tertiary", "on_click": entries.pop, "args": (place,)}
+                look: dict[str, Any] = {
+                    "icon": ":material/close:",
+                    "type": "tertiary",
+                    "on_click": entries.pop,
+                    "args": (place,),
+                }
                 st.button("Remove", key=f"report_remove_{place}", **look)
             st.caption(plain(f"{entry.facts['page']} · {entry.facts['made with']}"))
             if entry.picture:

@@ -134,9 +134,8 @@ def one(stored: StoredStudy, title: str, key: str, help: str | None = None) -> N
 def _draw(panel: Panel, stored: StoredStudy, key: str, help: str | None, large: bool = False) -> None:
     # A series keeps its colour from panel to panel, so every panel is drawn with the names of all.
     names = list(dict.fromkeys(series.name for panel in stored.panels for series in panel.series))
-    alt = f"{panel.y_label} against {panel.x_label}"
-    figure = panel_figure(panel, names, large)
-    widgets.chart(figure, _values(panel), title=panel.title, key=key, alt=alt, help=help)
+    alt, drawn = f"{panel.y_label} against {panel.x_label}", panel_figure(panel, names, large)
+    widgets.chart(drawn, _values(panel), title=panel.title, key=key, alt=alt, help=help)
 
 
 def rows(name: str, stored: StoredStudy, key: str) -> None:

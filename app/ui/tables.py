@@ -1,7 +1,8 @@
 """Tables of the pages, drawn by the browser from plain columns (Streamlit's own would load pandas into the app)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -30,7 +31,7 @@ class Column:
     wrap: bool = False
     words: str = ""
 
-    def show(self, value: object) -> str:
+    def show(self, value: Any) -> str:
         """The value as it stands in a cell; a missing one is a dash."""
         if value is None or value == "":
             return "–"
@@ -44,7 +45,7 @@ class Column:
             return f"{value:.{max(self.digits - 2, 1)}%}"
         return str(value)
 
-    def sent(self, values: dict[str, Sequence], name: str) -> dict:
+    def sent(self, values: Mapping[str, Sequence], name: str) -> dict:
         """What the browser gets of the column `name` of these values."""
         cells = list(values[name][:MAX_ROWS])
         words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
@@ -54,7 +55,7 @@ class Column:
 
 def table(
     columns: dict[str, Column],
-    values: dict[str, Sequence],
+    values: Mapping[str, Sequence],
     *,
     key: str,
     identity: str,

@@ -1,6 +1,7 @@
 """Take it with you: the setting of a result as a zip that runs on torch and transformers, without this program."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -25,7 +26,7 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
         request = Take(run=run.id, method=method, model=st.session_state["model"])
-        look = {"type": "primary", "icon": ":material/folder_zip:"}
+        look: dict[str, Any] = {"type": "primary", "icon": ":material/folder_zip:"}
         with widgets.guarded():
             taken = cached.store().find(request)
             if taken is None and st.button("Make the zip", key=f"{key}_make", **look):

@@ -4,7 +4,7 @@ import contextlib
 import html
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -20,7 +20,7 @@ from app.ui.painted import part
 from app.ui.spelled import plain
 
 log = logging.getLogger("focuscope.app")
-Values = dict[str, Sequence]  # the numbers of a chart or a table: column -> its cells
+Values = Mapping[str, Sequence]  # the numbers of a chart or a table: column -> its cells
 DROPPED = "_dropped"  # of the session: what was said to have gone of the link while the page was drawn
 REDRAWN = "_redrawn"  # of the session: whether `redraw` ended the last run
 MODES = {"lasso": [], "box": ["lasso2d"]}  # what is selected -> ways to select that it does without
@@ -135,7 +135,7 @@ def layer_pills(depth: int, default: int) -> int:
     def picked() -> None:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
-    look = {"required": True, "help": cached.glossary("layer"), "on_change": picked}
+    look: dict[str, Any] = {"required": True, "help": cached.glossary("layer"), "on_change": picked}
     st.pills("Layer", list(range(depth)), key="layer_pick", **look)
     return st.session_state["layer_pick"]
 
@@ -240,7 +240,7 @@ def numbers(
         facts = export.row(make, name, key, title, key if figure else "")
         if figure is not None:
             press.popover(figure, name, key, facts)
-        look = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
+        look: dict[str, Any] = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
         popover = st.popover("Numbers as a table", key=f"{key}_numbers", **look)
         if popover.open:
             cells = make()

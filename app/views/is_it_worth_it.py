@@ -1,5 +1,7 @@
 """Is it worth it?: what could sparse attention gain at most, from the model's shape alone?"""
 
+from typing import Any
+
 import streamlit as st
 
 from app import cached
@@ -75,7 +77,7 @@ def live() -> None:
 
     st.subheader(f"Context by context, {worth_charts.many(batch)}", anchor=False)
     label, marked = "Shares and gains by context; choose one to look at it", of_batch["context"].index(context)
-    look = {"selected": marked, "on_row": on_row, "height": 520}
+    look: dict[str, Any] = {"selected": marked, "on_row": on_row, "height": 520}
     plots.listed(COLUMNS, of_batch, "worth_table", label, f"{run.id}.{batch}", **look)
     with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
         widgets.source(run)

@@ -7,7 +7,7 @@ from analysis.runs import Run
 from app import cached
 from app.pairs import pair_charts, pair_list
 from app.selection.look import PAIR_DISTANCES, PAIR_KINDS, PAIR_TOPS
-from app.ui import asking, other, painted, tables, widgets
+from app.ui import asking, other, painted, plots, tables, widgets
 from app.ui.reading import reading
 
 BESIDE = ("query", "key", "kind", "attention", "distance")  # columns of the table of a second text or model
@@ -61,15 +61,8 @@ def places(listed: dict, keys: list[str], row: int, title: str, identity: str) -
             )
             st.caption("Click a row, or use the arrow keys, to open a pair.")
         with st.container():
-            points = widgets.chart(
-                pair_charts.places(listed, len(tokens["word"]), row),
-                listed,
-                title="Where they are",
-                key="pairs_scatter",
-                alt="Each pair at its query and key position",
-                help=cached.glossary("distance"),
-                select="points",
-            )
+            drawn = pair_charts.places(listed, len(tokens["word"]), row)
+            points = plots.draw(drawn, listed, "Where they are", "pairs_scatter", "distance", select="points")
             pair_list.take_point(points, keys)
 
 

@@ -1,6 +1,7 @@
 """Papers vs measured: every row that the papers print, beside what this installation measured."""
 
 from collections import Counter
+from typing import Any
 
 import streamlit as st
 
@@ -21,7 +22,7 @@ from app import cached
 from app.papers import paper_row, paper_words
 from app.papers.lookup import Lookup
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import painted, plots, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
 
 EVERY = "all"
@@ -68,20 +69,14 @@ def overview(rows: States) -> None:
         bars(name, size, names, COLOURS[name], f"%{{y}}, {name}: %{{x}} rows", orientation="h")
         for name, size in sizes.items()
     ]
-    widgets.chart(
-        figure(data, "printed rows", "", height=270, barmode="stack"),
-        {"paper": names} | sizes,
-        title="Rows by paper",
-        key="papers_overview",
-        alt=f"Printed rows of every paper: {', '.join(STATES)}",
-        help=cached.glossary("state of a printed row"),
-    )
+    drawn = figure(data, "printed rows", "", height=270, barmode="stack")
+    plots.draw(drawn, {"paper": names} | sizes, "Rows by paper", "papers_overview", "state of a printed row")
 
 
 def table(rows: States) -> Key:
     """The chosen paper's rows as a table; returns the one that is looked at."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        look = {"format_func": paper_words.SHORT.get, "required": True}
+        look: dict[str, Any] = {"format_func": paper_words.SHORT.get, "required": True}
         st.segmented_control("Paper", list(PAPERS), key="paper", **look)
         st.segmented_control("State", [EVERY, *STATES], key="paper_state", required=True)
     paper, wanted = st.session_state["paper"], st.session_state["paper_state"]
@@ -108,8 +103,7 @@ def table(rows: States) -> Key:
         "state": [rows[key][0] for key in listed],
     }
     look = {"identity": f"{paper}.{wanted}.{len(listed)}", "selected": listed.index(looked_at), "on_row": picked}
-    tables.table(COLUMNS, values, key="papers_rows", label="Printed rows; choose one to look at it", **look)
-    widgets.numbers(values, f"papers-{paper}", "papers_numbers")
+    plots.listed(COLUMNS, values, "papers_rows", "Printed rows; choose one to look at it", **look)
     return looked_at
 
 

@@ -1,5 +1,7 @@
 """Quality vs speed: what does reading less cost on this text, and what does it gain on this machine?"""
 
+from typing import Any
+
 import streamlit as st
 
 from app import cached
@@ -36,7 +38,7 @@ def live() -> None:
     widgets.header("What does reading less cost, and what does it gain?", SUBTITLES[saves])
     with widgets.guarded():
         with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-            look = {"format_func": SAVES.get, "required": True}
+            look: dict[str, Any] = {"format_func": SAVES.get, "required": True}
             st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
             look = {"format_func": "{}%".format, "help": cached.glossary("equal reads")}
             st.segmented_control("Same budget for all", EQUAL_SHARES, key="quality_equal", **look)

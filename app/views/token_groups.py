@@ -7,7 +7,7 @@ from app import cached
 from app.groups import compared, group_contents
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
-from app.ui import charts, export, jobs, painted, tables, take, widgets
+from app.ui import charts, export, jobs, painted, plots, tables, take, widgets
 from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
@@ -29,24 +29,13 @@ words = rows_of(cached.columns(run, "words"), layer=layer)
 labels = here["label"]
 
 with st.grid(2, min_column_width=420, gap="large"):
-    widgets.chart(
-        charts.shares(here, count, chosen),
-        {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")},
-        title=f"Share of the tokens in layer {layer}",
-        key="groups_shares",
-        alt="Share of the tokens in each group beside random centroids and shuffled text",
-        help=cached.glossary("group share"),
-    )
+    drawn = charts.shares(here, count, chosen)
+    numbers = {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")}
+    plots.draw(drawn, numbers, f"Share of the tokens in layer {layer}", "groups_shares", "group share")
     with st.container():
         measure = st.session_state["measure"]
-        widgets.chart(
-            charts.by_layer(layers, measure, count, layer),
-            layers,
-            title=GROUP_MEASURES[measure],
-            key="groups_layers",
-            alt="One value for every layer, beside its controls",
-            help=cached.glossary(group_contents.TERMS[measure]),
-        )
+        drawn, term = charts.by_layer(layers, measure, count, layer), group_contents.TERMS[measure]
+        plots.draw(drawn, layers, GROUP_MEASURES[measure], "groups_layers", term)
         measures = list(GROUP_MEASURES)
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
 
