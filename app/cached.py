@@ -3,9 +3,10 @@
 import functools
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -77,7 +78,7 @@ def drawn_anew() -> None:
 
 
 @st.cache_data(show_spinner=False)
-def samples() -> list[tuple[str, str]]:
+def samples() -> Sequence[tuple[str, str]]:
     """(hash, title) of the bundled samples, put into the store."""
     return store().samples()
 
@@ -134,7 +135,7 @@ def request(command: type[Asks], **arguments: object) -> Asks:
 
 
 @functools.lru_cache(256)
-def _request(command: type[Asks], arguments: str) -> Asks:
+def _request(command: Callable[..., Any], arguments: str) -> Any:
     return command(**json.loads(arguments))
 
 
@@ -156,7 +157,7 @@ def due(request: Command, tokens: int | None = None, price: Price | None = None)
     predicts it itself."""
     model = getattr(request, "model", None)
     loaded = card(model)
-    if request.verb == "model" and (size := places.weight_bytes(model, places.CACHE)):
+    if isinstance(request, Model) and (size := places.weight_bytes(request.model, places.CACHE)):
         price = loading(size)
     price = price or predicted(store(), request, tokens or counted(request)[0], loaded)
     in_memory = loaded is None or loaded.numbers["device"] == "cpu"
@@ -190,11 +191,11 @@ def columns(run: Run, name: str) -> dict:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _array(identity: str, name: str, _run: Run):
+def _array(identity: str, name: str, _run: Run) -> Any:
     return _run.array(name)
 
 
-def array(run: Run, name: str):
+def array(run: Run, name: str) -> Any:
     """A stored numpy array, shared between sessions: not to be changed."""
     drawing().runs[run.id] = run
     return _array(run.id + run.created, name, run)

@@ -121,9 +121,9 @@ def _uploaded(name: str) -> None:
             release(file)
 
 
-def release(file) -> None:
+def release(file: Any) -> None:
     """Drop an upload: Streamlit would keep the bytes of an upload in the app's memory as long as the tab is open."""
-    context = get_script_run_ctx()
+    context: Any = get_script_run_ctx()
     remove = getattr(getattr(context, "uploaded_file_mgr", None), "remove_file", None)
     if remove is not None:
         remove(session_id=context.session_id, file_id=file.file_id)

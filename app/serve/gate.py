@@ -3,6 +3,7 @@ demo."""
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -41,8 +42,8 @@ class Gate:
         # What comes in pieces would be counted when it is here.
         if not length.isdecimal():
             return await _refused(411, "An upload says how long it is.")(scope, receive, send)
-        if reason := self.full(session, int(length)):
-            return await _refused(413, reason)(scope, receive, send)
+        if no_room := self.full(session, int(length)):
+            return await _refused(413, no_room)(scope, receive, send)
         self.coming.append(upload := (session, int(length)))
         try:
             await self.app(scope, receive, send)
@@ -74,7 +75,8 @@ def foreign(origin: str | None, host: str | None) -> bool:
 
 def _here() -> list[tuple[str, int]]:
     """Session and bytes of every file that Streamlit keeps in this process."""
-    storage = runtime.get_instance().uploaded_file_mgr.file_storage
+    files: Any = runtime.get_instance().uploaded_file_mgr
+    storage = files.file_storage
     return [(session, len(file.data)) for session, files in list(storage.items()) for file in list(files.values())]
 
 

@@ -1,6 +1,7 @@
 """A chip of the top bar: what is in use as a button that opens the choice."""
 
 from collections.abc import Callable
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -14,14 +15,17 @@ def chip(
     """What is in use as a button that opens the choice; choosing closes it, by a new key. `watch` is drawn below, and
     told whether the choice is open: what renews itself need not where nobody looks."""
     key = f"{kind}_chip_{st.session_state.setdefault(f'{kind}_chosen', 0)}"
-    label, change = f"{kind.capitalize()}: {widgets.plain(name)}", "rerun" if watch else "ignore"
+    label = f"{kind.capitalize()}: {widgets.plain(name)}"
+    change: Literal["rerun", "ignore"] = "rerun" if watch else "ignore"
     with st.popover(label, icon=f":material/{icon}:", key=key, on_change=change) as popover:
         draw()
         if watch is not None:
             watch(bool(popover.open))
 
 
-def choice(kind: str, label: str, options: list, now: object, chosen: Callable, spell: Callable = str, **look) -> None:
+def choice(
+    kind: str, label: str, options: list, now: object, chosen: Callable, spell: Callable = str, **look: Any
+) -> None:
     """A list inside a chip, `now` being in use: each value in use has a list of its own, which begins with it. The
     browser tells of the list of a chip that has closed once more, with the next page: that is no choice."""
     key = f"{kind}_pick_{now}"

@@ -40,7 +40,7 @@ def keep_pick(name: str) -> None:
     state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
 
 
-def pick(widget: Callable, label: str, options: Sequence, name: str, value: object, **look: object):
+def pick(widget: Callable, label: str, options: Sequence, name: str, value: object, **look: Any) -> Any:
     """A control that shows a default without making it the selection; returns what it shows."""
     st.session_state[f"{name}_pick"] = value
     widget(label, options, key=f"{name}_pick", on_change=keep_pick, args=(name,), **look)
@@ -55,7 +55,7 @@ def write_address() -> None:
 
 
 def number(
-    label: str, name: str, low: float, high: float, term: str = "", *, placeholder: str | None = None, **look: object
+    label: str, name: str, low: float, high: float, term: str = "", *, placeholder: str | None = None, **look: Any
 ) -> None:
     """A number kept inside its range, whole where that is; `term` of the glossary explains it. With a placeholder it
     may be left empty."""

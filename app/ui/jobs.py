@@ -140,7 +140,7 @@ def _done(job: JobStatus) -> None:
             name = job.args["model"]
             st.button(f"Use {name}", key="job_use", on_click=chips.use_model, args=(name,), type="primary")
         _dismiss_button()
-    if makes_router and (run := cached.find_run(job.run_id)) is not None:
+    if makes_router and job.run_id and (run := cached.find_run(job.run_id)) is not None:
         # What moved to the trash.
         widgets.notes(run)
 

@@ -5,7 +5,7 @@ import html
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -167,9 +167,11 @@ def source(run: Run) -> None:
 
 def router_badge(facts: dict) -> None:
     """What made the groups, with "not trained" in plain sight."""
-    label, icon, colour, term = "not trained", "warning", "orange", "fit without training"
+    colour: Literal["orange", "green"] = "orange"
+    label, icon, term = "not trained", "warning", "fit without training"
     if facts.get("kind") == "trained":
-        label, icon, colour, term = f"trained, {facts.get('steps', 0):,} steps", "check", "green", "trained router"
+        label, icon, term = f"trained, {facts.get('steps', 0):,} steps", "check", "trained router"
+        colour = "green"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(label, icon=f":material/{icon}:", color=colour, help=cached.glossary(term))
         made = f"router {facts['name']}: {facts['groups']} groups, each token in {facts['top']}"
@@ -213,8 +215,8 @@ def chart(
         buttons = ["toImage", "zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
         buttons += MODES.get(select or "", ["select2d", "lasso2d"]) + ([] if select else ["pan2d", "resetScale2d"])
         config = {"displaylogo": False, "displayModeBar": True, "modeBarButtonsToRemove": buttons}
-        selection = {"on_select": "rerun", "selection_mode": [select]} if select else {}
-        event = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **selection)
+        selection: dict[str, Any] = {"on_select": "rerun", "selection_mode": [select]} if select else {}
+        event: Any = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **selection)
         numbers(values, re.sub(r"\W+", "-", title.lower()).strip("-"), key, title, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
@@ -222,7 +224,8 @@ def chart(
 def new_cell(points: list[dict], key: str) -> tuple[int, int] | None:
     """The (layer, head) of a point that was selected on a map just now; the chart `key` keeps its selection, so that
     an old one is passed over."""
-    cell = next((tuple(map(int, point["customdata"][:2])) for point in points if point.get("customdata")), None)
+    chosen = next((point["customdata"] for point in points if point.get("customdata")), None)
+    cell = (int(chosen[0]), int(chosen[1])) if chosen else None
     old = st.session_state.get(f"{key}_taken")
     st.session_state[f"{key}_taken"] = cell
     return cell if cell != old else None
