@@ -25,30 +25,36 @@ def by_hand(q, k, v, gate, scale, multiply=False):
 def test_value_and_gradients_are_those_of_the_formula(monkeypatch, length, kv_heads, multiply):
     monkeypatch.setattr(biased, "BLOCK", 4)  # several blocks, the last one shorter
     torch.manual_seed(length)
-    given = made(2, 4, length, 6), made(2, kv_heads, length, 6), made(2, kv_heads, length, 6), made(2, length, length)
-    found = biased_attention(*given, 0.3, multiply)
-    torch.testing.assert_close(found, by_hand(*given, 0.3, multiply), rtol=0, atol=1e-14)
-    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, 0.3, multiply), given, fast_mode=True)
+    arguments = (
+        made(2, 4, length, 6),
+        made(2, kv_heads, length, 6),
+        made(2, kv_heads, length, 6),
+        made(2, length, length),
+    )
+    result = biased_attention(*arguments, 0.3, multiply)
+    torch.testing.assert_close(result, by_hand(*arguments, 0.3, multiply), rtol=0, atol=1e-14)
+    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, 0.3, multiply), arguments, fast_mode=True)
 
 
-def test_two_tokens_by_hand():
-    q = k = torch.zeros(1, 1, 2, 1)
-    v = torch.tensor([[[[1.0], [5.0]]]])
-    bias = torch.tensor([[[0.0, 9.0], [torch.tensor(3.0).log(), 0.0]]])  # above the diagonal nothing is read
-    out = biased_attention(q, k, v, bias)
-    torch.testing.assert_close(out.flatten(), torch.tensor([1.0, (3 * 1 + 5) / 4]))
+@pytest.mark.parametrize(
+    "keys, gate, multiply, second",
+    [
+        # a bias of log 3 on the first key; above the diagonal nothing is read
+        ([0.0, 0.0], [[0.0, 9.0], [1.0986123, 0.0]], False, (3 * 1 + 5) / 4),
+        # both scores become 1
+        ([2.0, 1.0], [[1.0, 9.0], [0.5, 1.0]], True, 3.0),
+    ],
+)
+def test_two_tokens_by_hand(keys, gate, multiply, second):
+    q, k, v = torch.ones(1, 1, 2, 1), torch.tensor(keys).view(1, 1, 2, 1), torch.tensor([1.0, 5.0]).view(1, 1, 2, 1)
+    out = biased_attention(q, k, v, torch.tensor([gate]), 1.0, multiply=multiply)
+    torch.testing.assert_close(out.flatten(), torch.tensor([1.0, second]))
 
 
 def test_the_bias_needs_no_gradient():
     q, bias = made(1, 2, 9, 4), torch.zeros(1, 9, 9, dtype=torch.float64)
     biased_attention(q, q, q, bias).sum().backward()
     assert q.grad is not None and bias.grad is None
-
-
-def test_a_factor_by_hand():
-    q, k = torch.ones(1, 1, 2, 1), torch.tensor([[[[2.0], [1.0]]]])
-    v, gate = torch.tensor([[[[1.0], [5.0]]]]), torch.tensor([[[1.0, 9.0], [0.5, 1.0]]])  # both scores become 1
-    torch.testing.assert_close(biased_attention(q, k, v, gate, 1.0, multiply=True).flatten(), torch.tensor([1.0, 3.0]))
 
 
 def test_a_mask_leaves_keys_out_and_its_gradient_is_finite(monkeypatch):

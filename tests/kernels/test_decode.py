@@ -48,21 +48,21 @@ def by_definition(q, keys, values, read, scale):
     seed=st.integers(0, 99),
 )
 def test_every_step_is_the_masked_softmax(prompt, steps, shape, window, n_sink, kind, seed):
-    length, (groups, most) = prompt + steps, shape
-    keys, values, members = text(length, groups=groups, most=most, seed=seed, dtype=kind)
+    length, (groups, memberships) = prompt + steps, shape
+    keys, values, members = text(length, groups=groups, most=memberships, seed=seed, dtype=kind)
     members[seed % length, groups - 1] = True  # the highest bit of 64
     q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=kind)
     read = read_pairs(members, window, n_sink)
-    held = GroupMajor(keys[:, :, :prompt], values[:, :, :prompt], members[:prompt], window, n_sink)
+    stored = GroupMajor(keys[:, :, :prompt], values[:, :, :prompt], members[:prompt], window, n_sink)
     atol = 1e-5 if kind == torch.float32 else 1e-9
     for at in range(prompt, length):
         row = slice(at, at + 1)
-        held.put(keys[:, :, row], values[:, :, row], members[at])
+        stored.put(keys[:, :, row], values[:, :, row], members[at])
         wanted, _ = by_definition(q[:, :, row], keys[:, :, : at + 1], values[:, :, : at + 1], read[row, : at + 1], 0.7)
         with torch.no_grad():
-            assert torch.allclose(held.attend(q[:, :, row], 0.7).double(), wanted, atol=atol)
-    assert held.length == length
-    for ordered, as_given in zip(held.in_order(), (keys, values), strict=True):
+            assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=atol)
+    assert stored.length == length
+    for ordered, as_given in zip(stored.in_order(), (keys, values), strict=True):
         assert torch.equal(ordered, as_given), "nothing is lost, and the order of the text comes back"
 
 
@@ -70,26 +70,26 @@ def test_a_step_reads_its_groups_and_the_window_alone():
     length, groups, window, n_sink = 4096, 8, 16, 4
     keys, values, _ = text(length, size=8, dtype=torch.float32)
     members = torch.nn.functional.one_hot(torch.arange(length) % groups, groups).bool()
-    held = GroupMajor(keys, values, members, window, n_sink)
-    held.put(keys[:, :, :1], values[:, :, :1], members[3])
-    held.attend(torch.randn(1, 4, 1, 8), 0.3)
-    assert held.read_bytes == (length // groups + 1 + window + n_sink) * 2 * 2 * 8 * 4
+    stored = GroupMajor(keys, values, members, window, n_sink)
+    stored.put(keys[:, :, :1], values[:, :, :1], members[3])
+    stored.attend(torch.randn(1, 4, 1, 8), 0.3)
+    assert stored.read_bytes == (length // groups + 1 + window + n_sink) * 2 * 2 * 8 * 4
     everything = keys.nbytes + values.nbytes
-    assert held.nbytes < 1.3 * everything and held.read_bytes < everything / 7
+    assert stored.nbytes < 1.3 * everything and stored.read_bytes < everything / 7
 
 
 def test_no_step_copies_the_past():
     """Buffers stay where they are from step to step, but for the few that grow."""
     keys, values, members = text(400, groups=3, most=1, dtype=torch.float32)
-    held = GroupMajor(keys[:, :, :100], values[:, :, :100], members[:100], 8)
+    stored = GroupMajor(keys[:, :, :100], values[:, :, :100], members[:100], 8)
 
     def places():
-        return [buffer.keys.rows.data_ptr() for buffer in (*held._groups, held._near)]
+        return [buffer.keys.rows.data_ptr() for buffer in (*stored._groups, stored._near)]
 
     moves = 0
     for at in range(100, 400):
         before = places()
-        held.put(keys[:, :, at : at + 1], values[:, :, at : at + 1], members[at])
+        stored.put(keys[:, :, at : at + 1], values[:, :, at : at + 1], members[at])
         moves += sum(a != b for a, b in zip(before, places(), strict=True))
     assert moves <= 12, "each of the five buffers grew by half two or three times in 300 steps"
 
@@ -110,9 +110,9 @@ def test_sinks_are_merged_exactly(window):
     keys, values, members = text(length, most=2)
     q = torch.randn(1, 4, length, 4, dtype=torch.float64)
     without, with_sinks = (read_pairs(members, window, count) for count in (0, n_sink))
-    found = read_sinks(*by_definition(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)
+    result = read_sinks(*by_definition(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)
     wanted = by_definition(q, keys, values, with_sinks, 0.7)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, wanted, strict=True))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(result, wanted, strict=True))
     assert sink_pairs(members[None], window, n_sink) == int(with_sinks.sum() - without.sum())
     assert sink_pairs(members[None], window, 0) == 0
 
@@ -173,12 +173,12 @@ def test_a_step_of_both_paths_is_the_same(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     keys, values, q = (torch.randn(1, n, m, 64, generator=draw) for n, m in ((2, 3000), (2, 3000), (4, 1)))
     members, read = torch.rand(3000, 5, generator=draw) < 0.3, torch.rand(1, 4, 3000, generator=draw) < 0.6
-    found = []
+    result = []
     with torch.no_grad():
         for _ in range(2):
-            held = GroupMajor(keys, values, members, 40, 4)
-            held.put(keys[:, :, :1], values[:, :, :1], members[1])
-            found.append((held.attend(q, 0.125), gathered_attention(q, keys, values, read, 0.125)))
+            stored = GroupMajor(keys, values, members, 40, 4)
+            stored.put(keys[:, :, :1], values[:, :, :1], members[1])
+            result.append((stored.attend(q, 0.125), gathered_attention(q, keys, values, read, 0.125)))
             monkeypatch.setattr(one_query, "programs", dict)
-    for compiled, plain in zip(*found, strict=True):
+    for compiled, plain in zip(*result, strict=True):
         assert (compiled - plain).abs().max() < 1e-5

@@ -81,10 +81,10 @@ def exact_in_float32(case, stretch=1.0):
     out, lse, keep = by_hand(q, k, v, members, window)
     chosen = plan(members, window, shape[1], shape[-1], q.dtype, "cpu")
     assert chosen.pairs == int(keep.sum())
-    found = {chosen.kernel: grouped_attention(q, k, v, members, window)}
+    result = {chosen.kernel: grouped_attention(q, k, v, members, window)}
     for name, kernel in IN_FLOAT32.items():
-        found.setdefault(name, kernel(q, k, v, members, window, shape[-1] ** -0.5))
-    for name, pair in found.items():
+        result.setdefault(name, kernel(q, k, v, members, window, shape[-1] ** -0.5))
+    for name, pair in result.items():
         assert close(pair, (out, lse), 5e-6 * stretch) and pair[1].dtype == torch.float32, (name, chosen)
 
 
@@ -116,10 +116,10 @@ def test_the_reference_is_the_definition_and_has_gradients(small_blocks, case):
     shape, members, window = case
     q, k, v = (x.double().requires_grad_() for x in states(*shape))
     out, lse, _ = by_hand(q, k, v, members, window)
-    found, sums = grouped_attention(q, k, v, members, window, backend="reference")
-    assert close((found, sums), (out, lse), 1e-12, 1e-12)
+    result, sums = grouped_attention(q, k, v, members, window, backend="reference")
+    assert close((result, sums), (out, lse), 1e-12, 1e-12)
     wanted = torch.autograd.grad((out.sin().sum() + lse.cos().sum()), (q, k, v))
-    got = torch.autograd.grad((found.sin().sum() + sums.cos().sum()), (q, k, v))
+    got = torch.autograd.grad((result.sin().sum() + sums.cos().sum()), (q, k, v))
     assert max((a - b).abs().max() for a, b in zip(wanted, got, strict=True)) < 1e-10
 
 
@@ -131,8 +131,8 @@ def test_half_precision_errs_like_its_rounding(dtype, bound, several, window):
     members = one_group(600, 8, 2) | (one_group(600, 8, 2, seed=5) & several)
     wanted = by_hand(q, k, v, members, window)
     for kernel in (KERNELS | ({"compiled": compiled.groups} if dtype in compiled.programs() else {})).values():
-        found = kernel(q, k, v, members, window, 32**-0.5)
-        assert found[0].dtype == dtype and close(found, wanted, bound, 2e-3)
+        result = kernel(q, k, v, members, window, 32**-0.5)
+        assert result[0].dtype == dtype and close(result, wanted, bound, 2e-3)
 
 
 @IN_TILES
@@ -143,8 +143,8 @@ def test_tiles_of_bfloat16_err_like_their_rounding(case):
     shape, members, window = case
     shape = (*shape[:-1], shape[-1] // 2 * 2)  # numbers come in pairs
     q, k, v = states(*shape, torch.bfloat16)
-    found = compiled.groups(q, k, v, members, window, shape[-1] ** -0.5)
-    assert found[0].dtype == torch.bfloat16 and close(found, by_hand(q, k, v, members, window), 2e-2)
+    result = compiled.groups(q, k, v, members, window, shape[-1] ** -0.5)
+    assert result[0].dtype == torch.bfloat16 and close(result, by_hand(q, k, v, members, window), 2e-2)
 
 
 @settings(max_examples=40)
@@ -187,9 +187,9 @@ def test_four_tokens_by_hand(members, window, out, read):
     q = k = torch.zeros(1, 1, 4, 1)  # every score is 0: the mean of what is read
     v = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 4, 1)
     members = torch.tensor(members).bool()
-    found = [grouped_attention(q, k, v, members, window)]
-    found += [kernel(q, k, v, members[None], window, 1.0) for kernel in IN_FLOAT32.values()]
-    for mean, lse in found:
+    result = [grouped_attention(q, k, v, members, window)]
+    result += [kernel(q, k, v, members[None], window, 1.0) for kernel in IN_FLOAT32.values()]
+    for mean, lse in result:
         torch.testing.assert_close(mean.flatten(), torch.tensor(out).float(), atol=1e-6, rtol=0)
         torch.testing.assert_close(lse.flatten().exp(), torch.tensor(read).float(), atol=1e-5, rtol=0)
 
@@ -207,10 +207,10 @@ def test_no_kernel_holds_t_by_t(name, several):
     length = 16384
     members = one_group(length, 8) | (one_group(length, 8, seed=3) & several)
     q, k, v = states(1, 1, 1, length, 8)
-    most = peak_bytes(lambda: IN_FLOAT32[name](q, k, v, members, 128, 0.3), torch.device("cpu"))
-    if most is None:
+    peak = peak_bytes(lambda: IN_FLOAT32[name](q, k, v, members, 128, 0.3), torch.device("cpu"))
+    if peak is None:
         pytest.skip("this system does not say how much memory a call takes")
-    assert most < length * length, "not even a T x T of bytes"
+    assert peak < length * length, "not even a T x T of bytes"
 
 
 # --- the call that runs on a GPU -----------------------------------------------------------------------------------
@@ -294,18 +294,18 @@ def test_a_row_of_which_subtraction_leaves_nothing_is_zeros():
     members = torch.ones(1, 6, 1, dtype=torch.bool)
     # tokens 0 and 5 are of the group: two of its last two, while token 0 left the window of two
     members[:, 1:5] = False
-    found = merges(q, k, torch.ones(1, 1, 6, 4), members, 2)
-    assert found["subtraction"] == {"cosine": pytest.approx(5 / 6), "lowest": 0.0, "error": 1.0}
-    assert found["exact overlap"]["error"] < 1e-6
+    result = merges(q, k, torch.ones(1, 1, 6, 4), members, 2)
+    assert result["subtraction"] == {"cosine": pytest.approx(5 / 6), "lowest": 0.0, "error": 1.0}
+    assert result["exact overlap"]["error"] < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_subtracting_the_overlap_fails_and_disjoint_sets_hold(dtype):
     q, k, v = states(1, 4, 2, 1024, 64, dtype)
-    found = merges(q * 4, k, v, one_group(1024, 4), 128)  # scores that spread as those of trained heads
+    result = merges(q * 4, k, v, one_group(1024, 4), 128)  # scores that spread as those of trained heads
     rounding = 1e-5 if dtype == torch.float32 else 8e-2
-    assert found["disjoint"]["error"] < rounding and found["disjoint"]["lowest"] > 0.999
-    assert found["subtraction"]["cosine"] < 0.85 and found["subtraction"]["error"] > 1  # the paper: 0.79
-    assert found["exact overlap"]["error"] < 10 * rounding
+    assert result["disjoint"]["error"] < rounding and result["disjoint"]["lowest"] > 0.999
+    assert result["subtraction"]["cosine"] < 0.85 and result["subtraction"]["error"] > 1  # the paper: 0.79
+    assert result["exact overlap"]["error"] < 10 * rounding
     with pytest.raises(BadSetting, match="at most 4,096 tokens, and these are 4,097"):
         merges(*states(1, 1, 1, 4097, 8), one_group(4097, 2), 128)

@@ -32,8 +32,8 @@ def test_steps_equal_one_masked_pass(batch, more):
         assert (stepped(lm, ids, cache, 20) - whole).abs().max() < 1e-5
         assert all(isinstance(layer, GroupedLayer) and layer.is_sorted for layer in cache.layers)
         kernels = {entry.kernel for entry in ran(lm) if entry.phase == "decode"}
-    held, read = cache_bytes(cache)
-    assert cache.get_seq_length() == 60 and kernels == {"group-major cache"} and 0 < read < held
+    stored, read = cache_bytes(cache)
+    assert cache.get_seq_length() == 60 and kernels == {"group-major cache"} and 0 < read < stored
 
 
 def test_more_text_after_a_sorted_past():
@@ -43,11 +43,11 @@ def test_more_text_after_a_sorted_past():
         whole = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True), torch.no_grad():
         cache = method.cache(lm)
-        found = [stepped(lm, ids[:, :30], cache, 20)]
+        result = [stepped(lm, ids[:, :30], cache, 20)]
         for rows in (slice(30, 45), slice(45, 46), slice(46, 47), slice(47, 50)):
-            found.append(lm(ids[:, rows], **as_past(lm, cache), use_cache=True).logits)
+            result.append(lm(ids[:, rows], **as_past(lm, cache), use_cache=True).logits)
         phases = {(entry.phase, entry.kernel): entry for entry in ran(lm) if entry.layer == 0}
-    assert (torch.cat(found, 1) - whole).abs().max() < 1e-5
+    assert (torch.cat(result, 1) - whole).abs().max() < 1e-5
     assert phases["decode", "group-major cache"].calls == 12 and ("continued", "masked blocks") in phases
 
 

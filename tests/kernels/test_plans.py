@@ -20,10 +20,10 @@ def chosen(members, window=128, dtype=FLOAT, device="cpu", head_dim=64, backend=
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("compiled", marks=BUILT)])
 def test_one_group_per_token_runs_by_groups_and_says_what_it_costs(backend):
-    made = chosen(random_tokens(16384, 8, 1), backend=backend)
-    assert (made.kernel, made.backend) == ("groups", backend) and made.cost < 0.5
-    assert 1 / made.retained == pytest.approx(7.2, abs=0.2)
-    assert made.retained < made.computed < 2 * made.retained
+    built = chosen(random_tokens(16384, 8, 1), backend=backend)
+    assert (built.kernel, built.backend) == ("groups", backend) and built.cost < 0.5
+    assert 1 / built.retained == pytest.approx(7.2, abs=0.2)
+    assert built.retained < built.computed < 2 * built.retained
 
 
 def test_without_a_compiler_torch_runs(monkeypatch):
@@ -34,14 +34,14 @@ def test_without_a_compiler_torch_runs(monkeypatch):
 
 
 def test_several_groups_run_by_lowest_shared_group_where_that_pays():
-    made = chosen(random_tokens(32768, 16, 2))
-    assert made.kernel == "lowest shared group" and made.cost < 0.6
-    assert made.retained == pytest.approx(0.242 + 0.758 * 2 * 128 / 32768, abs=0.01)
+    built = chosen(random_tokens(32768, 16, 2))
+    assert built.kernel == "lowest shared group" and built.cost < 0.6
+    assert built.retained == pytest.approx(0.242 + 0.758 * 2 * 128 / 32768, abs=0.01)
 
 
 def test_where_sparse_cannot_win_masked_dense_runs():
-    made = chosen(random_tokens(4096, 8, 3))  # 82% of the pairs, computed 1.1 times
-    assert made.kernel == "masked" and made.cost == 1.5 and made.retained > 0.8
+    built = chosen(random_tokens(4096, 8, 3))  # 82% of the pairs, computed 1.1 times
+    assert built.kernel == "masked" and built.cost == 1.5 and built.retained > 0.8
     q, members = torch.randn(1, 2, 300, 8), random_tokens(300, 8, 3)
     assert plan(members, 2, 2, 8, FLOAT, "cpu").kernel == "masked"
     dense = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
@@ -62,8 +62,8 @@ def test_where_sparse_cannot_win_masked_dense_runs():
     ],
 )
 def test_a_mask_that_is_causal_runs_plain_dense(members, window, kernel):
-    made = chosen(members, window)
-    assert (made.kernel == "causal") == (made.retained == 1) == (kernel == "causal")
+    built = chosen(members, window)
+    assert (built.kernel == "causal") == (built.retained == 1) == (kernel == "causal")
 
 
 def test_pairs_are_counted_exactly_also_where_bit_sets_are_many():
@@ -95,8 +95,8 @@ def test_pairs_are_counted_exactly_also_where_bit_sets_are_many():
     ids=str,
 )
 def test_what_runs_where(given, backend, kernel):
-    made = chosen(**{"members": ONE} | given)
-    assert (made.backend, made.kernel) == (backend, kernel)
+    built = chosen(**{"members": ONE} | given)
+    assert (built.backend, built.kernel) == (backend, kernel)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_does_not_fit_together_is_refused(case):
     q, k, v = tensors()
-    change, said = BAD[case]
-    with pytest.raises(BadSetting, match=said):
+    change, words = BAD[case]
+    with pytest.raises(BadSetting, match=words):
         grouped_attention(**{"q": q, "k": k, "v": v, "members": random_tokens(40, 4, 1), "window": 3} | change(q, k, v))
 
 
@@ -164,8 +164,8 @@ def test_what_does_not_fit_together_is_refused(case):
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_nan_in_q_is_counted(window, members, backend):
     for name, places in (("q", [(0, 1, 5, 2), (1, 0, 39, 0)]), ("k", [(0, 1, 5, 2)])):
-        given = dict(zip("qkv", tensors(), strict=True))
+        arguments = dict(zip("qkv", tensors(), strict=True))
         for place in places:
-            given[name][place] = float("nan")
+            arguments[name][place] = float("nan")
         with pytest.raises(BadSetting, match=f"{len(places)} of the [0-9,]+ values of {name} are NaN or infinite"):
-            grouped_attention(**given, members=members, window=window, backend=backend)
+            grouped_attention(**arguments, members=members, window=window, backend=backend)

@@ -32,7 +32,7 @@ def test_the_count_is_that_of_a_sort(length, spread):
         assert np.array_equal(top_p_rank(rows, mass).numpy(), by_numpy(rows, mass)), mass
         (ranks, least), (sorted_ranks, sorted_least) = rank.top_p(rows, mass), rank.by_sorting(rows, mass)
         assert torch.equal(ranks, sorted_ranks)
-        read = [(rows >= one[:, None]) & (rows > 0) for one in (least, sorted_least)]
+        read = [(rows >= threshold[:, None]) & (rows > 0) for threshold in (least, sorted_least)]
         assert torch.equal(*read) and bool((read[0].sum(-1) >= ranks).all())
 
 
@@ -50,8 +50,8 @@ def test_tiny_numbers_that_fill_one_bin_are_told_apart():
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_types_and_shapes(kind):
     rows = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]], dtype=kind)
-    found = top_p_rank(rows[None, :, None], 0.75)
-    assert found.dtype == torch.long and found.shape == (1, 2, 1) and found.flatten().tolist() == [2, 1]
+    result = top_p_rank(rows[None, :, None], 0.75)
+    assert result.dtype == torch.long and result.shape == (1, 2, 1) and result.flatten().tolist() == [2, 1]
     assert top_p_rank(rows.T.contiguous().T, 0.75).tolist() == [2, 1], "not contiguous"
     assert top_p_rank(torch.zeros(0, 4)).shape == (0,) and top_p_rank(torch.zeros(2, 3)).tolist() == [0, 0]
 

@@ -33,8 +33,8 @@ RANKS = st.integers(1, 5).flatmap(
     ],
 )
 def test_by_hand(ranks, budget, floor, shares):
-    found = analysis.allocate_budget(ranks, budget, floor)
-    assert found.tolist() == shares and found.dtype.kind == "i"
+    result = analysis.allocate_budget(ranks, budget, floor)
+    assert result.tolist() == shares and result.dtype.kind == "i"
 
 
 SUMS = given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
@@ -56,12 +56,12 @@ def test_and_so_in_a_thousand_cases(ranks, more, floor):
 def sum_and_quotas(ranks, more, floor):
     ranks = np.array(ranks)
     budget = floor * ranks.size + more
-    found = allocate_budget(ranks, budget, floor)
-    assert found.sum() == budget and found.min() >= floor and found.shape == ranks.shape
+    result = allocate_budget(ranks, budget, floor)
+    assert result.sum() == budget and result.min() >= floor and result.shape == ranks.shape
     exact = [Fraction(rank) for rank in ranks.ravel().tolist()]
     total = sum(exact)
     remainders = []
-    for share, rank in zip(found.ravel().tolist(), exact, strict=True):
+    for share, rank in zip(result.ravel().tolist(), exact, strict=True):
         quota = more * (rank / total if total else Fraction(1, len(exact)))
         assert int(quota) <= share - floor <= int(quota) + 1, "largest remainder stays within its quota"
         remainders.append((share - floor > int(quota), quota - int(quota)))
@@ -90,18 +90,18 @@ def test_what_cannot_be_shared_out_is_refused(ranks, budget, floor):
 def test_reads_by_counting(cap):
     """Of heads with keys of their own, and of heads that share keys: between their largest and their sum."""
     budgets, length = np.array([[1, 3, 8, 200], [2, 2, 4, 5]]), 10
-    kept = np.minimum(budgets, cap or length)
+    retained = np.minimum(budgets, cap or length)
     alone, shared = reads(budgets, cap, length), reads(budgets, cap, length, kv_heads=2)
-    pairs = sum(min(b, i + 1) for b in kept.ravel() for i in range(length))
+    pairs = sum(min(b, i + 1) for b in retained.ravel() for i in range(length))
     assert read_pairs(budgets, cap, length) == pairs
     assert alone["reads_causal"] == pairs / (8 * 55) and alone["reads_full"] == pairs / 800
     assert alone["attended"] == pairs / 80 and alone["kv_read"] == (1 + alone["reads_causal"]) / 2
     assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"]
-    halves = kept.reshape(2, 2, 2)
-    least, most = (
+    halves = retained.reshape(2, 2, 2)
+    least, highest = (
         sum(min(b, i + 1) for b in of.ravel() for i in range(length)) for of in (halves.max(2), halves.sum(2))
     )
-    assert (shared["reads_kv_least"], shared["reads_kv_most"]) == (least / (4 * 55), most / (4 * 55))
+    assert (shared["reads_kv_least"], shared["reads_kv_most"]) == (least / (4 * 55), highest / (4 * 55))
     assert shared["kv_read"] == (1 + shared["reads_kv_least"]) / 2
     assert shared["reads_causal"] <= shared["reads_kv_least"] <= shared["reads_kv_most"] <= 1
 
@@ -110,7 +110,7 @@ def test_reads_by_counting(cap):
 @given(RANKS, st.integers(1, 300), st.integers(1, 300), st.integers(0, 999))
 def test_reads_grow_with_the_cap(ranks, cap, length, more):
     budgets = allocate_budget(ranks, 2 * np.size(ranks) + more)
-    shares = [reads(budgets, one, length)["reads_causal"] for one in (cap, cap + 1, 2 * cap, None)]
+    shares = [reads(budgets, limit, length)["reads_causal"] for limit in (cap, cap + 1, 2 * cap, None)]
     assert shares == sorted(shares) and 0 < shares[0] and shares[-1] <= 1
 
 
@@ -132,8 +132,8 @@ BASE = np.array([[10, 20, 30], [40, 50, 60]])
 def test_edits_of_a_row_a_column_a_cell_and_a_selection():
     edits = [{"layer": 0, "scale": 0.5}, {"head": 2, "set": 7}]
     edits += [{"layer": 1, "head": 0, "set": 1}, {"cells": [4], "scale": 0}]
-    found, fixed = edited(BASE, BASE, edits, keep_total=False)
-    assert found.tolist() == [[5, 10, 7], [1, 1, 7]] and fixed.all()
+    result, fixed = edited(BASE, BASE, edits, keep_total=False)
+    assert result.tolist() == [[5, 10, 7], [1, 1, 7]] and fixed.all()
     assert edited(BASE, BASE, [{"scale": 1.25}], False)[0].tolist() == [[13, 25, 38], [50, 63, 75]], "halves go up"
     assert edited(BASE, BASE, [], True)[0].tolist() == BASE.tolist()
 
@@ -141,11 +141,11 @@ def test_edits_of_a_row_a_column_a_cell_and_a_selection():
 def test_the_total_is_kept_by_the_cells_that_no_edit_names():
     """198 keys are left for ranks 40, 50, 60: the pin holds what the first edit made of the cell, not the old 40."""
     shared = allocate_budget([[40, 50, 60]], 210 - 12)[0].tolist()
-    found, fixed = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "pin": True}], keep_total=True)
-    assert found.sum() == BASE.sum() and found.tolist() == [[4, 4, 4], shared]
+    result, fixed = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "pin": True}], keep_total=True)
+    assert result.sum() == BASE.sum() and result.tolist() == [[4, 4, 4], shared]
     assert fixed.tolist() == [[True] * 3, [True, False, False]]
-    found, _ = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "scale": 0.5}], keep_total=True)
-    assert found[1, 0] == shared[0] // 2 + shared[0] % 2 and found.sum() == BASE.sum()
+    result, _ = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "scale": 0.5}], keep_total=True)
+    assert result[1, 0] == shared[0] // 2 + shared[0] % 2 and result.sum() == BASE.sum()
     assert edited(BASE, BASE, [{"set": 5}], keep_total=True)[0].sum() == 30, "where all are edited the total moves"
 
 

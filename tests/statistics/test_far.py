@@ -84,16 +84,16 @@ def test_far_reading_equals_the_full_table(family, block_bytes, monkeypatch):
 
 def test_a_text_without_far_tokens_has_no_far_reading():
     # the only key 8 tokens back is the sink; then token 9 can read token 1
-    none, one = (streamed(load_model(tiny("llama")), windows(length), 8) for length in (9, 10))
+    none, far_key = (streamed(load_model(tiny("llama")), windows(length), 8) for length in (9, 10))
     assert np.isnan(none.tokens()).all() and none.shares()["far"] == none.shares()["far_uniform"] == 0
-    assert one.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(one.tokens(), 1)).all()
+    assert far_key.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(far_key.tokens(), 1)).all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_inputs_are_what_the_projections_get(family):
-    model, parts, seen = load_model(tiny(family)), windows(17, 5, 1), []
+    model, parts, observed = load_model(tiny(family)), windows(17, 5, 1), []
     modules = [m for n, m in model.lm.named_modules() if n.endswith(PROJECTIONS)]
-    handles = [m.register_forward_pre_hook(lambda m, args: seen.append((m, args[0][0].clone()))) for m in modules]
+    handles = [m.register_forward_pre_hook(lambda m, args: observed.append((m, args[0][0].clone()))) for m in modules]
     try:
         inputs = attention_inputs(model, parts)
     finally:
@@ -102,7 +102,7 @@ def test_attention_inputs_are_what_the_projections_get(family):
     assert len(inputs) == len(modules) == model.num_layers
     for layer, module in enumerate(modules):
         assert inputs[layer].shape == (23, model.width) and not inputs[layer].requires_grad
-        assert torch.equal(inputs[layer], torch.cat([x for m, x in seen if m is module]))
+        assert torch.equal(inputs[layer], torch.cat([x for m, x in observed if m is module]))
     assert not any(m._forward_pre_hooks for m in model.lm.modules())
 
 

@@ -38,14 +38,14 @@ def test_padded_batches_equal_the_full_tables(family):
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_torch_gives_the_same_numbers(family, monkeypatch):
     lm, (ids, mask) = tiny(family), left_padded(2, 30)
-    for given in ({}, {"mask": mask}):
+    for arguments in ({}, {"mask": mask}):
         for without_first in (False, True):
-            compiled = read(lm, ids, without_first=without_first, head=(1, 2), **given)
+            compiled = read(lm, ids, without_first=without_first, head=(1, 2), **arguments)
             with monkeypatch.context() as patched:
                 patched.setattr("analysis.statistics.reader.accelerated", lambda at: True)
-                plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **given)
+                plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **arguments)
             for name in ("means", "distances", "queries"):
-                a, b = (getattr(one, name)() for one in (compiled, plain))
+                a, b = (getattr(reading, name)() for reading in (compiled, plain))
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-5, err_msg=name)
 
 
@@ -100,10 +100,12 @@ def test_several_texts_add_up_and_queries_are_kept():
 
 def test_chance_is_reading_all_visible_keys_alike():
     reading = read(tiny("mistral"), few(batch=1, length=30))
-    chance, seen = reading.chance(), np.minimum(np.arange(30) + 1, 12)
+    chance, observed = reading.chance(), np.minimum(np.arange(30) + 1, 12)
     assert list(chance.columns) == ["layer", *ALL] and len(chance) == LAYERS
-    assert np.allclose(chance["entropy"], np.log(seen).mean()) and np.allclose(chance["max_prob"], (1 / seen).mean())
-    assert np.allclose(chance["top_p_rank"], np.ceil(0.9 * seen - 1e-6).mean())
+    assert np.allclose(chance["entropy"], np.log(observed).mean()) and np.allclose(
+        chance["max_prob"], (1 / observed).mean()
+    )
+    assert np.allclose(chance["top_p_rank"], np.ceil(0.9 * observed - 1e-6).mean())
     full = read(tiny("llama"), few(batch=1, length=30)).chance()
     assert np.allclose(full["entropy"], np.log(np.arange(30) + 1).mean())
 
@@ -138,9 +140,9 @@ def test_far_peaks_by_hand(numba, monkeypatch):
     reading.begin(torch.arange(8)[None], torch.ones(1, 8, dtype=torch.bool))
     even = torch.zeros(8, 8).masked_fill(hidden, float("-inf"))
     reading.measure(scores.masked_fill(hidden, float("-inf")), even, 0)
-    found = reading.queries()["far_peaks"].to_numpy()
-    np.testing.assert_allclose(found[4:], [0.3 - 1 / 5, 0, 0, 0.7 - 4 / 8], atol=1e-6)
-    assert np.isnan(found[:4]).all(), "no far key but the sink"
+    result = reading.queries()["far_peaks"].to_numpy()
+    np.testing.assert_allclose(result[4:], [0.3 - 1 / 5, 0, 0, 0.7 - 4 / 8], atol=1e-6)
+    assert np.isnan(result[:4]).all(), "no far key but the sink"
     assert reading.table()["far_peaks"].item() == pytest.approx((0.1 + 0 + 0 + 0.2) / 4, abs=1e-6)
     assert reading.chance()["far_peaks"].item() == pytest.approx(0, abs=1e-6), "even reading is what chance gives"
 
@@ -201,12 +203,12 @@ def test_bad_texts_are_refused(ids, mask, error):
 
 def test_masks_of_windows_and_padded_texts_take_room_too(monkeypatch):
     ids, padded = token_ids(1, 512), {"padded": True}
-    each = 4 * (14 * 32 + 3 * 48)  # bytes of a token in the tiny models
+    item = 4 * (14 * 32 + 3 * 48)  # bytes of a token in the tiny models
     for spare, refused in ((512**2 - 1000, True), (512**2 + 1000, False)):
-        memory = type("Memory", (), {"available": (512 * each + spare) / 0.9})
+        memory = type("Memory", (), {"available": (512 * item + spare) / 0.9})
         monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
         check_room(load_model(tiny("llama")), ids)
-        for model, more in ((load_model(tiny("mistral")), {}), (load_model(tiny("llama")), padded)):
+        for model, extra in ((load_model(tiny("mistral")), {}), (load_model(tiny("llama")), padded)):
             with pytest.raises(TooLarge, match="give at most") if refused else contextlib.nullcontext():
-                check_room(model, ids, **more)
+                check_room(model, ids, **extra)
     assert masks(tiny("gemma2").config, True) == 2, "of both kinds of its layers"

@@ -25,9 +25,11 @@ VALUES = np.array([0.3, 0.1, 0.5, 0.2, 0.45, 0.7])
 
 
 def test_an_interval_by_hand():
-    found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.mean == 3 and found.units == 5 and found.method == "t" and found.state.startswith("95%")
-    assert found.high - 3 == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-6), "t of 4 degrees, standard error .707"
+    result = interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert result.mean == 3 and result.units == 5 and result.method == "t" and result.state.startswith("95%")
+    assert result.high - 3 == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-6), (
+        "t of 4 degrees, standard error .707"
+    )
     assert interval([1.0, 2.0, 3.0, 4.0])[1:] == (None, None, 4, "none"), "four points are shown as points"
     assert interval([2.0] * 6)[:3] == (2.0, 2.0, 2.0) and interval([]).mean is None
     assert interval(np.arange(7), fewest=BLOCKS).low is None and interval(np.arange(8), fewest=BLOCKS).low is not None
@@ -35,11 +37,11 @@ def test_an_interval_by_hand():
 
 
 def test_a_ratio_is_of_sums_with_a_studentised_interval():
-    found = ratio_interval([2.0, 4.0, 6.0, 8.0, 11.0], [1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found.mean == 31 / 15 and found.method == "bootstrap-t" and found.low <= found.mean <= found.high
+    result = ratio_interval([2.0, 4.0, 6.0, 8.0, 11.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert result.mean == 31 / 15 and result.method == "bootstrap-t" and result.low <= result.mean <= result.high
     assert ratio_interval([1.0] * 5, [0.0] * 5).mean is None
-    found, points = over_units([1.0, 2.0, 3.0, 6.0], [0, 0, 1, 1], below=[1.0, 1.0, 2.0, 4.0])
-    assert found.mean == 12 / 8 and found.low is None and points.tolist() == [1.5, 1.5]
+    result, points = over_units([1.0, 2.0, 3.0, 6.0], [0, 0, 1, 1], below=[1.0, 1.0, 2.0, 4.0])
+    assert result.mean == 12 / 8 and result.low is None and points.tolist() == [1.5, 1.5]
 
 
 def test_units_widen_the_interval_of_values_that_hang_together():
@@ -59,9 +61,9 @@ def test_the_jackknife_of_a_mean_is_its_t_interval():
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7))
 def test_an_interval_holds_its_mean(values):
-    found = interval(values)
-    assert found.units == len(values) and (found.low is None) == (len(values) < 5)
-    assert found.low is None or found.low - 1e-6 <= found.mean <= found.high + 1e-6
+    result = interval(values)
+    assert result.units == len(values) and (result.low is None) == (len(values) < 5)
+    assert result.low is None or result.low - 1e-6 <= result.mean <= result.high + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,8 @@ def test_an_interval_holds_the_true_mean_as_often_as_it_says(draw, true, units, 
     random = np.random.default_rng(1)
     many = all_of_them(pytestconfig) or draw == "lognormal"
     samples = getattr(random, draw)(size=(2000 if many else 500, units))
-    found = [interval(values) for values in samples]
-    assert np.mean([one.low <= true <= one.high for one in found]) >= least
+    result = [interval(values) for values in samples]
+    assert np.mean([estimate.low <= true <= estimate.high for estimate in result]) >= least
 
 
 def test_seeds_and_documents_both_enter():
@@ -106,9 +108,9 @@ def test_trainings_enter_from_three_on():
     """Two texts of three and one window: seeds at 1, 2, 3 have a standard error of 1 / sqrt(3) whatever the texts."""
     units = np.array([0, 0, 0, 1, 2, 3, 4])
     values = np.repeat([[1.0], [2.0], [3.0]], 7, 1)
-    found, points = over_seeds(values, units)
-    assert found.method == "crossed t" and found.units == 5 and points.tolist() == [2.0] * 5
-    assert found.high - found.mean == pytest.approx(4.302653 / 3**0.5)
+    result, points = over_seeds(values, units)
+    assert result.method == "crossed t" and result.units == 5 and points.tolist() == [2.0] * 5
+    assert result.high - result.mean == pytest.approx(4.302653 / 3**0.5)
     two = over_seeds(values[:2], units)[0]
     assert two == over_units(values[:2].mean(0), units)[0] and two.high == 1.5, "it says nothing of another training"
     assert over_seeds(values[:, :4], units[:4])[0].low is None
@@ -121,8 +123,8 @@ def test_trainings_enter_from_three_on():
 def test_many_comparisons_and_what_they_could_detect():
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert p_value([1.0, -1.0, 1.0, -1.0]) == 1.0 and p_value([1.0]) is None
-    found = interval(np.arange(10.0))
-    smallest = Comparison(found.mean, found.low, found.high).minimum_detectable
+    result = interval(np.arange(10.0))
+    smallest = Comparison(result.mean, result.low, result.high).minimum_detectable
     assert smallest == pytest.approx(2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5)
 
 

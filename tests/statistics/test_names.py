@@ -19,8 +19,10 @@ def one_layer(weights: list, spans: dict) -> PatternReading:
     reading = PatternReading(1, 1, (1, length), spans)
     for rows in (torch.arange(length - 1), torch.arange(length - 1, length)):
         visible = (torch.arange(length) <= rows[:, None])[None, None]
-        shown = p[:, :, rows]
-        reading.watch(Block(0, shown, visible, rows, torch.arange(length), torch.zeros(1, dtype=torch.long)), shown)
+        displayed = p[:, :, rows]
+        reading.watch(
+            Block(0, displayed, visible, rows, torch.arange(length), torch.zeros(1, dtype=torch.long)), displayed
+        )
     return reading
 
 
@@ -29,8 +31,8 @@ def test_shares_of_spans_the_key_read_most_and_evenness_by_hand():
     before = np.array([[0, 0], [0, 1], [1, 2], [2, 3]])[None, None]  # the token before, of all queries but the first
     nobody = np.zeros_like(before)
     reading = one_layer(weights, {"before": np.concatenate([before, before + 1]), "nobody": nobody})
-    found = reading.shares()["before"][:, 0, 0, 0]
-    assert found == pytest.approx([(0.25 + 0.3 + 0.25) / 3, (0.75 + 0.2 + 0.25) / 3])
+    result = reading.shares()["before"][:, 0, 0, 0]
+    assert result == pytest.approx([(0.25 + 0.3 + 0.25) / 3, (0.75 + 0.2 + 0.25) / 3])
     assert np.isnan(reading.shares()["nobody"]).all() and reading.best[0, 0, 0].tolist() == [0, 1, 0, 0]
     entropy = [-sum(w * np.log(w) for w in row if w) for row in weights]
     assert reading.evenness().item() == pytest.approx(sum(entropy) / np.log([1, 2, 3, 4]).sum(), rel=1e-5)
@@ -46,49 +48,49 @@ def test_a_steady_distance_by_hand():
 
 def test_what_the_seam_shows_is_what_the_stock_model_gives():
     lm = tiny("llama")
-    made = repeats(3, 40, lm.config.vocab_size, np.random.default_rng(0))
+    built = repeats(3, 40, lm.config.vocab_size, np.random.default_rng(0))
     model = load_model(lm)
     heads = lm.config.num_attention_heads
-    reading = PatternReading(LAYERS, heads, made.ids.shape, made.spans)
+    reading = PatternReading(LAYERS, heads, built.ids.shape, built.spans)
     with torch.no_grad(), apply(model, METHODS["dense"](), watch=reading.watch):
-        lm.base_model(torch.from_numpy(made.ids), use_cache=False)
+        lm.base_model(torch.from_numpy(built.ids), use_cache=False)
     stock = lm.config._attn_implementation
     lm.set_attn_implementation("eager")
     with torch.no_grad():
-        weights = torch.stack(lm.base_model(torch.from_numpy(made.ids), output_attentions=True).attentions)
+        weights = torch.stack(lm.base_model(torch.from_numpy(built.ids), output_attentions=True).attentions)
     lm.set_attn_implementation(stock)
     before = weights.diagonal(-1, 3, 4).mean(-1).transpose(1, 2)  # [L, B, H, T, T] -> [L, H, B]
     assert reading.shares()["previous token"][0] == pytest.approx(before.numpy(), abs=1e-5)
     assert reading.shares()["sink"][0] == pytest.approx(weights[..., 1:, 0].mean(-1).transpose(1, 2).numpy(), abs=1e-5)
-    period = int((made.needs[0].sum()) + SETTLED)
+    period = int((built.needs[0].sum()) + SETTLED)
     copy = weights[:, 0].diagonal(1 - period, 2, 3)[..., -period:].mean(-1)  # [L, H] of the first text
     assert reading.shares()["induction"][0][..., 0] == pytest.approx(copy.numpy(), abs=1e-5)
 
 
 def test_random_tokens_end_with_a_stretch_and_its_copy():
-    made = repeats(5, 64, 500, np.random.default_rng(1))
-    periods = (made.needs.sum(1) + SETTLED).tolist()
+    built = repeats(5, 64, 500, np.random.default_rng(1))
+    periods = (built.needs.sum(1) + SETTLED).tolist()
     assert len(set(periods)) > 1 and min(periods) >= 16 and max(periods) <= 32
-    for at, (row, period) in enumerate(zip(made.ids, periods, strict=True)):
+    for at, (row, period) in enumerate(zip(built.ids, periods, strict=True)):
         assert (row[-period:] == row[-2 * period : -period]).all() and len(set(row[: 64 - period])) == 64 - period
-        low, high = made.spans["duplicate token"][0, at, -1]
+        low, high = built.spans["duplicate token"][0, at, -1]
         assert (row[low], high - low) == (row[-1], 1)
-        low = made.spans["induction"][0, at, -2, 0]
+        low = built.spans["induction"][0, at, -2, 0]
         assert row[low] == row[-1] and row[low - 1] == row[-2], "what followed the earlier copy"
-        displaced = made.spans["induction"][1:, at, -2, 0]
+        displaced = built.spans["induction"][1:, at, -2, 0]
         assert len(displaced) == DRAWS and (np.abs(displaced - low) > 1).all()
-    assert made.fresh == 64 - max(periods) and not (made.needs & made.rest).any()
-    assert made.spans["local"][0, 0, 20].tolist() == [13, 21] and made.spans["local"][0, 0, 3].tolist() == [0, 0]
-    assert made.spans["sink"][0, :, 1:].tolist() == [[[0, 1]] * 63] * 5
-    assert set(made.spans) | {"retrieval", "even", "positional"} == set(NAMES)
+    assert built.fresh == 64 - max(periods) and not (built.needs & built.rest).any()
+    assert built.spans["local"][0, 0, 20].tolist() == [13, 21] and built.spans["local"][0, 0, 3].tolist() == [0, 0]
+    assert built.spans["sink"][0, :, 1:].tolist() == [[[0, 1]] * 63] * 5
+    assert set(built.spans) | {"retrieval", "even", "positional"} == set(NAMES)
 
 
 def test_a_needle_asks_for_its_own_tokens():
     model = load_model("demo")
-    made = needles(model.tokenizer, 3, 256, np.random.default_rng(2))
-    for at, row in enumerate(made.ids):
-        answer = np.flatnonzero(made.needs[at])
-        asked = made.spans["retrieval"][0, at, answer - 1, 0]
-        assert (row[asked] == row[answer]).all() and asked.max() < answer.min() and answer[-1] == len(row) - 1
-        others = made.spans["retrieval"][1:, at, answer[0] - 1, 0]
+    built = needles(model.tokenizer, 3, 256, np.random.default_rng(2))
+    for at, row in enumerate(built.ids):
+        answer = np.flatnonzero(built.needs[at])
+        request = built.spans["retrieval"][0, at, answer - 1, 0]
+        assert (row[request] == row[answer]).all() and request.max() < answer.min() and answer[-1] == len(row) - 1
+        others = built.spans["retrieval"][1:, at, answer[0] - 1, 0]
         assert (row[others] == row[answer[0]]).mean() < 0.5

@@ -18,16 +18,16 @@ def looked(offset: float, kind: torch.dtype, **module) -> tuple[float, float, fl
     random = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, HEADS, LENGTH, DIM, generator=random).bfloat16().float()
     query[..., 0], key[..., 0] = offset * DIM**0.5, 1.0
-    found = Numerics(1)
-    found.look(0, query.to(kind), key.to(kind), SimpleNamespace(**module))
-    return tuple(found.found[0])
+    result = Numerics(1)
+    result.look(0, query.to(kind), key.to(kind), SimpleNamespace(**module))
+    return tuple(result.found[0])
 
 
 def test_large_scores_lie_apart_in_the_type_of_the_model_and_not_in_float32():
-    largest, here, own = looked(60, torch.bfloat16)
-    assert 60 < largest < 75 and here < 1e-4 and own > 0.02
-    _, here, own = looked(60, torch.float32)
-    assert here == own < 1e-4
+    largest, local, own = looked(60, torch.bfloat16)
+    assert 60 < largest < 75 and local < 1e-4 and own > 0.02
+    _, local, own = looked(60, torch.float32)
+    assert local == own < 1e-4
     assert looked(0, torch.bfloat16)[2] < own + 0.02, "small scores are told apart by few digits"
 
 
@@ -57,6 +57,6 @@ def test_every_layer_of_a_reading_is_looked_at():
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_short_texts(length):
-    found = Numerics(1)
-    found.look(0, torch.ones(1, 2, length, 4), torch.ones(1, 1, length, 4), SimpleNamespace())
-    assert found.found[0].tolist() == [2.0, 0.0, 0.0]
+    result = Numerics(1)
+    result.look(0, torch.ones(1, 2, length, 4), torch.ones(1, 1, length, 4), SimpleNamespace())
+    assert result.found[0].tolist() == [2.0, 0.0, 0.0]

@@ -37,9 +37,9 @@ def known():
 
 
 def test_perplexity_by_hand_and_the_remainder_is_dropped():
-    model, seen = known(), []
-    quality = perplexity(model, [0, 0, 1, 1, 2, 2, 0], 3, seen.append)
-    assert model.lm.windows == [[[0, 0, 1]], [[1, 2, 2]]] and seen == [0.5, 1.0]
+    model, observed = known(), []
+    quality = perplexity(model, [0, 0, 1, 1, 2, 2, 0], 3, observed.append)
+    assert model.lm.windows == [[[0, 0, 1]], [[1, 2, 2]]] and observed == [0.5, 1.0]
     chances = [0.5, 0.25, 0.1, 0.6]  # 0>0, 0>1 | 1>2, 2>2; the last token has no window
     np.testing.assert_allclose(quality.losses, -np.log(np.reshape(chances, (2, 2))), rtol=1e-6)
     assert quality.perplexity == pytest.approx(math.prod(chances) ** -0.25)
@@ -106,9 +106,11 @@ def test_bins_that_cannot_be_are_refused(shape, bins):
 
 def test_a_paired_change_by_hand_and_what_its_units_are():
     losses = np.random.default_rng(0).random((3, 10))
-    same = perplexity_change(losses, losses)
-    assert (same.change, same.low, same.high, same.units, same.points) == (0, None, None, 3, (0, 0, 0)), "three blocks"
-    assert same.unit == "blocks of 10 tokens in this text", "a window is no longer than that"
+    equal = perplexity_change(losses, losses)
+    assert (equal.change, equal.low, equal.high, equal.units, equal.points) == (0, None, None, 3, (0, 0, 0)), (
+        "three blocks"
+    )
+    assert equal.unit == "blocks of 10 tokens in this text", "a window is no longer than that"
     worse = perplexity_change(losses + math.log(1.02), losses, stretch=4)
     assert [worse.change, worse.low, worse.high] == pytest.approx([0.02] * 3), "what makes a text hard cancels"
     assert (worse.units, worse.unit, worse.points) == (9, "blocks of 4 tokens in this text", ())
@@ -121,24 +123,24 @@ def test_a_paired_change_by_hand_and_what_its_units_are():
 
 @pytest.mark.parametrize("windows, units, unit", [(7 * UNIT, 7 * UNIT, "4 tokens"), (7 * UNIT + 1, 8, "8 windows")])
 def test_many_windows_are_drawn_in_eights(windows, units, unit):
-    found = perplexity_change(np.ones((windows, 4)), np.zeros((windows, 4)))
-    assert (found.units, found.unit) == (units, f"blocks of {unit} in this text")
-    assert found.change == pytest.approx(math.e - 1)
+    result = perplexity_change(np.ones((windows, 4)), np.zeros((windows, 4)))
+    assert (result.units, result.unit) == (units, f"blocks of {unit} in this text")
+    assert result.change == pytest.approx(math.e - 1)
 
 
 def test_documents_are_units_and_fewer_than_five_give_their_points():
     """Five documents of two windows each: the t interval of their means by hand; four give no bar, but four points."""
     apart = np.repeat([0.0, 0.01, 0.02, 0.03, 0.04], 2)[:, None] + np.zeros((10, 3))
-    found = perplexity_change(apart, np.zeros((10, 3)), np.repeat([7, 3, 9, 1, 4], 2))
+    result = perplexity_change(apart, np.zeros((10, 3)), np.repeat([7, 3, 9, 1, 4], 2))
     error = np.std([0.0, 0.01, 0.02, 0.03, 0.04], ddof=1) / 5**0.5
-    assert (found.units, found.unit, found.points) == (5, "documents", ())
+    assert (result.units, result.unit, result.points) == (5, "documents", ())
     both = [math.expm1(0.02 + 2.7764451 * sign * error) for sign in (-1, 1)]
-    assert [found.low, found.high] == pytest.approx(both)
+    assert [result.low, result.high] == pytest.approx(both)
     # a worse tail decides: the quantile of 95 and not of 97.5%
-    assert found.upper == pytest.approx(math.expm1(0.02 + 2.1318468 * error))
+    assert result.upper == pytest.approx(math.expm1(0.02 + 2.1318468 * error))
     four = perplexity_change(apart[:8], np.zeros((8, 3)), np.repeat([0, 1, 2, 3], 2))
     assert (four.low, four.high, four.upper) == (None, None, None)
-    assert four.points == pytest.approx([math.expm1(each) for each in (0, 0.01, 0.02, 0.03)])
+    assert four.points == pytest.approx([math.expm1(item) for item in (0, 0.01, 0.02, 0.03)])
     with pytest.raises(BadSetting, match="10 values and 3 units"):
         perplexity_change(apart, np.zeros((10, 3)), [1, 2, 3])
 

@@ -16,7 +16,7 @@ from tests.made.tiny import FAMILIES, tiny
 
 def watched(model, ids, run) -> dict:
     """(layer, first query) -> probabilities [H, m] of single queries, as a watch saw them in a pass."""
-    seen = {}
+    observed = {}
 
     def watch(block, probabilities):
         for row, query in enumerate(block.rows.tolist()):
@@ -24,10 +24,10 @@ def watched(model, ids, run) -> dict:
             own[:, block.columns] = (
                 probabilities[0, :, row] * block.visible[0, 0].expand(len(block.rows), -1)[row]
             ).float()
-            seen[block.layer, query] = own
+            observed[block.layer, query] = own
 
     run(watch)
-    return seen
+    return observed
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -35,26 +35,26 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
     model, ids = load_model(tiny(family)), few(length=40)[0].numpy()
     alone = HeadReading(model.num_layers, model.num_heads)
     alone.read(model, ids)
-    found, inputs, reader = HeadReading(model.num_layers, model.num_heads, query_block=7), {}, []
+    result, inputs, reader = HeadReading(model.num_layers, model.num_heads, query_block=7), {}, []
 
     def together(watch):
-        reader.append(Reader(found, [watch], lambda layer, hidden: inputs.update({layer: hidden.clone()}), keep=True))
-        found.read(model, ids, reader=reader[0])
+        reader.append(Reader(result, [watch], lambda layer, hidden: inputs.update({layer: hidden.clone()}), keep=True))
+        result.read(model, ids, reader=reader[0])
 
     def dense(watch):
         with torch.no_grad(), apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
 
-    mine, own = watched(model, ids, together), watched(model, ids, dense)
-    assert mine.keys() == own.keys() and len(mine) == model.num_layers * len(ids)
+    ours, own = watched(model, ids, together), watched(model, ids, dense)
+    assert ours.keys() == own.keys() and len(ours) == model.num_layers * len(ids)
     for place, probabilities in own.items():
-        torch.testing.assert_close(mine[place], probabilities, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found.means(), alone.means(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(ours[place], probabilities, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result.means(), alone.means(), rtol=1e-5, atol=1e-6)
     for layer, hidden in enumerate(attention_inputs(model, [ids])):
         torch.testing.assert_close(inputs[layer].float(), hidden, rtol=1e-4, atol=1e-5)
     states = attention_states(model, ids)
-    for layer, kept in reader[0].states.items():  # none where a mask or a soft cap needs the seam's own path
-        torch.testing.assert_close(kept.scores(0, 0, 40), states[layer].scores(0, 0, 40), rtol=1e-4, atol=1e-5)
+    for layer, retained in reader[0].states.items():  # none where a mask or a soft cap needs the seam's own path
+        torch.testing.assert_close(retained.scores(0, 0, 40), states[layer].scores(0, 0, 40), rtol=1e-4, atol=1e-5)
     assert reader[0].states or family in ("gemma2", "mistral")
 
 

@@ -19,23 +19,23 @@ def test_numbers_keys_and_the_largest_of_all_queries(family):
     model, ids = load_model(lm), token_ids(1, 70)[0]
     heads = lm.config.num_attention_heads
     queries = np.array([1, 7, 39, 41, 69])
-    found = QueryReading(LAYERS, heads, queries, window=WINDOW)
+    result = QueryReading(LAYERS, heads, queries, window=WINDOW)
     parts = [ids[:FIRST], ids[FIRST:]]
     for start, part in zip((0, FIRST), parts, strict=True):
-        found.begin_window(start)
-        found.read(model, part, reader=Reader(found, [found.watch]))
+        result.begin_window(start)
+        result.read(model, part, reader=Reader(result, [result.watch]))
     plain = HeadReading(LAYERS, heads, window=WINDOW, head=(1, 2))
     for part in parts:
         plain.read(model, part)
-    assert found.sums == pytest.approx(plain.sums, rel=1e-5) and (found.counts == plain.counts).all()
+    assert result.sums == pytest.approx(plain.sums, rel=1e-5) and (result.counts == plain.counts).all()
     numbers = plain.queries()[list(ALL)].to_numpy()
-    assert found.values[:, 1, 2] == pytest.approx(numbers[queries], rel=1e-4, abs=1e-5, nan_ok=True)
+    assert result.values[:, 1, 2] == pytest.approx(numbers[queries], rel=1e-4, abs=1e-5, nan_ok=True)
     for at, name in enumerate(ALL):
-        known = np.sort(numbers[~np.isnan(numbers[:, at]), at])[::-1][:TOP]
-        assert found.high[1, 2, at][: len(known)] == pytest.approx(known, rel=1e-4, abs=1e-5), name
-        places = found.at[1, 2, at]
-        assert numbers[places[places >= 0], at] == pytest.approx(known, rel=1e-4, abs=1e-5), name
-        assert (places == -1).sum() == TOP - len(known)
+        expected = np.sort(numbers[~np.isnan(numbers[:, at]), at])[::-1][:TOP]
+        assert result.high[1, 2, at][: len(expected)] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+        places = result.at[1, 2, at]
+        assert numbers[places[places >= 0], at] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+        assert (places == -1).sum() == TOP - len(expected)
     stock = lm.config._attn_implementation
     lm.set_attn_implementation("eager")
     with torch.no_grad():
@@ -43,7 +43,7 @@ def test_numbers_keys_and_the_largest_of_all_queries(family):
     lm.set_attn_implementation(stock)
     for row, query in enumerate(queries):
         window, start = (0, 0) if query < FIRST else (1, FIRST)
-        seen = weights[window][:, :, query - start].clone()  # [L, H, T]
-        seen[..., 0] = -1  # the first token is no key
-        assert found.best[row].tolist() == (seen.argmax(-1) + start).tolist()
-        assert found.weight[row] == pytest.approx(seen.amax(-1).numpy(), abs=1e-5)
+        observed = weights[window][:, :, query - start].clone()  # [L, H, T]
+        observed[..., 0] = -1  # the first token is no key
+        assert result.best[row].tolist() == (observed.argmax(-1) + start).tolist()
+        assert result.weight[row] == pytest.approx(observed.amax(-1).numpy(), abs=1e-5)

@@ -52,12 +52,12 @@ def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
 
 
 def test_a_mask_that_texts_and_heads_share_counts_for_each_of_them():
-    one, many = ReadCounter(2), ReadCounter(2)
+    single, many = ReadCounter(2), ReadCounter(2)
     shared = [[[[1, 0], [1, 1]]]]
-    one(block(shared, [0, 1], 2), torch.zeros(1, 1, 2, 2))
+    single(block(shared, [0, 1], 2), torch.zeros(1, 1, 2, 2))
     many(block(shared, [0, 1], 2), torch.zeros(3, 5, 2, 2))
-    assert (many.attended, many.causal, many.queries) == (15 * one.attended, 15 * one.causal, 15 * one.queries)
-    assert many.reads(METHODS["dense"]()) == one.reads(METHODS["dense"]())
+    assert (many.attended, many.causal, many.queries) == (15 * single.attended, 15 * single.causal, 15 * single.queries)
+    assert many.reads(METHODS["dense"]()) == single.reads(METHODS["dense"]())
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])  # two query heads share keys, and none do
@@ -68,9 +68,9 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
     assert dense.attended == (LENGTH + 1) / 2 and dense.reads_causal == dense.kv_read == 1
     assert dense.reads_full == causal / LENGTH**2
     sunk = METHODS["streaming_llm"](n_sink=2, window=5)
-    kept = sum(min(i + 1, 7) for i in range(LENGTH))  # until the window has left the sinks all, then 2 + 5
+    retained = sum(min(i + 1, 7) for i in range(LENGTH))  # until the window has left the sinks all, then 2 + 5
     whole = counted(lm, sunk)
-    assert whole.reads_causal == whole.kv_read == kept / causal and whole.attended == kept / LENGTH
+    assert whole.reads_causal == whole.kv_read == retained / causal and whole.attended == retained / LENGTH
     best = counted(lm, METHODS["oracle_topk"](k=3))
     top = sum(min(i + 1, 3) for i in range(LENGTH))
     assert best.reads_causal == top / causal and best.kv_read == (1 + best.reads_kv) / 2

@@ -126,12 +126,12 @@ def test_a_prompt_inside_the_window_is_dense_attention(ask, context):
 def test_first_difference_and_retained_pairs_by_hand():
     assert first_difference([1, 2, 3], [1, 2, 3]) is None and first_difference([1, 2, 3], [1, 5, 3]) == 1
     members = torch.rand(1, 30, 4, generator=torch.Generator().manual_seed(0)) < 0.3
-    made = plan(members, 5, 2, 8, torch.float32, "cpu")
-    found = [Ran(0, "prefill", "groups (torch)", "why.", made), Ran(0, "decode", "x", "why.")]
-    found.append(Ran(1, "prefill", "y", "z."))
-    assert retained(found, 3) == pytest.approx(float(read_pairs(members[0], 5, 3).sum()) / (30 * 31 / 2))
-    assert retained(found[1:], 3) is None
-    assert kernels_table(found)["phase"].tolist() == ["prefill", "decode", "prefill"]
+    built = plan(members, 5, 2, 8, torch.float32, "cpu")
+    result = [Ran(0, "prefill", "groups (torch)", "why.", built), Ran(0, "decode", "x", "why.")]
+    result.append(Ran(1, "prefill", "y", "z."))
+    assert retained(result, 3) == pytest.approx(float(read_pairs(members[0], 5, 3).sum()) / (30 * 31 / 2))
+    assert retained(result[1:], 3) is None
+    assert kernels_table(result)["phase"].tolist() == ["prefill", "decode", "prefill"]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_a_prompt_beyond_memory_is_refused_with_the_numbers(context, monkeypatch
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 200 << 20})())
     with pytest.raises(TooLarge, match=r"100,000 tokens of demo need about [\d.]+ GB .* 0.2 GB are free") as error:
         check_model_memory(lm, 100_000, 24, 1)
-    most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
-    check_model_memory(lm, most, 24, 1)
+    peak = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
+    check_model_memory(lm, peak, 24, 1)
 
 
 def test_cancel_leaves_the_model_as_it_came(context):

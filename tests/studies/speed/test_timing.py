@@ -23,8 +23,8 @@ def test_rounds_take_turns_and_the_first_one_warms_up():
     assert called == list("baabbaab"), "every other round the order turns"
     assert [len(found[name].seconds) for name in "ab"] == [3, 3]
     assert reports[0] == (0.0, "b") and len(reports) == 8 and all(0 <= fraction < 1 for fraction, _ in reports)
-    made = Timing.of([3.0, 1.0, 2.0, 10.0])
-    assert (made.median, made.low, made.high, made.seconds) == (2.5, 1.0, 10.0, [3.0, 1.0, 2.0, 10.0])
+    built = Timing.of([3.0, 1.0, 2.0, 10.0])
+    assert (built.median, built.low, built.high, built.seconds) == (2.5, 1.0, 10.0, [3.0, 1.0, 2.0, 10.0])
     with pytest.raises(BadSetting, match="0 rounds measure nothing"):
         timing.clock({}, 0)
 
@@ -137,8 +137,8 @@ def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(timing, "free_bytes", lambda device: 8e9)
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(Bench(lengths=[128, 1_000_000_000]), context=Context(device="cpu"))
-    most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
-    timing.check_memory(most // 2, 1, 8, 8, 64, "cpu")
+    peak = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
+    timing.check_memory(peak // 2, 1, 8, 8, 64, "cpu")
 
 
 def test_bench_with_the_memberships_of_a_router(state):

@@ -23,10 +23,10 @@ LLAMA_8B = "meta-llama/Llama-3.1-8B"
 
 
 def test_the_study_says_yes_no_and_where_the_limits_lie():
-    made = worth(Worth(model=LLAMA_8B, contexts=[1024, 131072, 1 << 20], batches=[1, 64])).numbers
-    assert len(made["rows"]) == 6 and all(set(row) >= KEYS for row in made["rows"])
-    assert made["sentence"].startswith("It can be: with 131,072 tokens and 1 sequence"), "the longest it was made for"
-    assert "1.5 times begins at about 31,000 tokens" in made["further"]
+    built = worth(Worth(model=LLAMA_8B, contexts=[1024, 131072, 1 << 20], batches=[1, 64])).numbers
+    assert len(built["rows"]) == 6 and all(set(row) >= KEYS for row in built["rows"])
+    assert built["sentence"].startswith("It can be: with 131,072 tokens and 1 sequence"), "the longest it was made for"
+    assert "1.5 times begins at about 31,000 tokens" in built["further"]
     small = worth(Worth(model=LLAMA_8B, contexts=[1024])).numbers
     assert small["sentence"].startswith("No: with 1,024 tokens") and "would need about" in small["further"]
     windows = worth(Worth(model="mistralai/Mistral-7B-v0.1")).numbers["further"]
@@ -41,8 +41,8 @@ def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):
     assert worth(Worth(config=json.dumps(LLAMA))).numbers["shape"]["vocabulary"] == 10
     store = RunStore(tmp_path)
     key = store.put_text(json.dumps(LLAMA), "config.json: mine")
-    made = worth(Worth(config=key), context=SimpleNamespace(text=store.text, browser=True))
-    assert made.numbers["name"] == "config.json: mine" and made.numbers["shape"]["width"] == 8
+    built = worth(Worth(config=key), context=SimpleNamespace(text=store.text, browser=True))
+    assert built.numbers["name"] == "config.json: mine" and built.numbers["shape"]["width"] == 8
     store.close()
 
 
