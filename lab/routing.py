@@ -16,74 +16,67 @@ from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_near
 from analysis.studies.routing.texts import Prompt, prompts_of, sides_of
 from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Setting, Study, Texts, option
+from analysis.studies.stored.runner import Runnable, Setting, Texts, option
 
 SAMPLE_TOKENS = 768  # of the bundled story
 
 
 @dataclass(frozen=True)
-class Prompts(Texts):
-    """What the study can be asked for."""
+class Routing(Texts):
+    """`route` on a folder of texts, all heads, with the grid of distances and sinks and with routers' own buckets. Its
+    training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the fitted
+    state; the rows of single heads at every budget are left out, since the curves hold them. Learned routers that are
+    trained stay in the folder of the work until all is done, so a study that was stopped goes on from them. The numbers
+    are those of `route`."""
+
+    name = "routing"
+    tables = ("curve", "closures", "timings")
 
     prompts: int = option(16, "number of texts that calibrate, and as many that test")
 
+    def measure(self, run: Setting) -> dict:
+        options = {"corpus": self.corpus, "prompts": self.prompts, "seed": self.seed, "grid": True, "own": True}
+        request = Route(model=self.model, **options, store=True, work=str(run.work))
+        result = route(request, context=run.context)
+        numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
+        protocol = {
+            key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")
+        }
+        return _rounded(numbers) | {"protocol": protocol}
 
-def measure(run: Setting) -> dict:
-    """`route` on a folder of texts, all heads, with the grid of distances and sinks and with routers' own buckets.
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        lm, protocol = run.lm, numbers["protocol"]
+        cell = Cell(protocol["min_distance"], protocol["sinks"])
+        fitted = from_state(lm, state_near(run.context, lm, cell), cell)
+        ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
+        curves, _, _ = score_routers(run.context, lm, [Prompt(0, ids)], fitted)
+        return {
+            kind: float(np.nanmean(at_budget(values, curves.points, numbers["l"])))
+            for kind, values in curves.recall[cell].items()
+        }
 
-    Its training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the
-    fitted state; the rows of single heads at every budget are left out, since the curves hold them. Learned routers
-    that are trained stay in the folder of the work until all is done, so a study that was stopped goes on from them.
-    The numbers are those of `route`. Errors: as `route`.
-    """
-    sizes = run.sizes
-    options = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
-    request = Route(model=sizes.model, **options, store=True, work=str(run.work))
-    result = route(request, context=run.context)
-    numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
-    protocol = {
-        key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")
-    }
-    return _rounded(numbers) | {"protocol": protocol}
+    def part(self, run: Setting, numbers: dict) -> dict:
+        lm, protocol = run.lm, numbers["protocol"]
+        cell = Cell(protocol["min_distance"], protocol["sinks"])
+        fitted = from_state(lm, state_near(run.context, lm, cell), cell)
+        held_out = sides_of(run.context, [], self.corpus)[1]
+        test = prompts_of(lm, held_out, protocol["window"], self.prompts, cell.tokens_needed)
+        values = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
+        return _rounded({name: values[name] for name in ("means", "curve", "closures")})
 
-
-def shown(numbers: dict) -> dict:
-    """How the curve is told: at as many buckets, and where k-means reads about as many keys."""
-    rows, documents = [MeanRow(**row) for row in numbers["means"]], numbers["protocol"]["documents"][-1]
-    best, parts = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
-    low = [row for row in numbers["curve"] if row["router"] == LOW != best.router]
-    if low:
-        near = min(low, key=lambda row: abs(row["selectivity"] - best.selectivity))
-        parts.append(
-            f"As many buckets are not as many keys: visiting {near['l']:g}, {NAMES[LOW]} finds {near['recall']:.1%}, "
-            f"reading {near['selectivity']:.1%}."
-        )
-    parts.append("What is learned was trained once: all of it is said of these routers.")
-    return {"sentence": " ".join(parts), "columns": columns("routing")}
-
-
-def sample(run: Setting, numbers: dict) -> dict[str, float]:
-    """Mean recall of the stored routers on the bundled story."""
-    lm, protocol = run.lm, numbers["protocol"]
-    cell = Cell(protocol["min_distance"], protocol["sinks"])
-    fitted = from_state(lm, state_near(run.context, lm, cell), cell)
-    ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
-    curves, _, _ = score_routers(run.context, lm, [Prompt(0, ids)], fitted)
-    return {
-        kind: float(np.nanmean(at_budget(values, curves.points, numbers["l"])))
-        for kind, values in curves.recall[cell].items()
-    }
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The stored routers of the first setting on the held-out prompts, at every number of buckets."""
-    lm, protocol = run.lm, numbers["protocol"]
-    cell = Cell(protocol["min_distance"], protocol["sinks"])
-    fitted = from_state(lm, state_near(run.context, lm, cell), cell)
-    held_out = sides_of(run.context, [], run.sizes.corpus)[1]
-    test = prompts_of(lm, held_out, protocol["window"], run.sizes.prompts, cell.tokens_needed)
-    values = plain(of_cell(score_routers(run.context, lm, test, fitted)[0], cell, numbers["l"]))
-    return _rounded({name: values[name] for name in ("means", "curve", "closures")})
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, documents = [MeanRow(**row) for row in numbers["means"]], numbers["protocol"]["documents"][-1]
+        best, parts = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
+        low = [row for row in numbers["curve"] if row["router"] == LOW != best.router]
+        if low:
+            near = min(low, key=lambda row: abs(row["selectivity"] - best.selectivity))
+            parts.append(
+                f"As many buckets are not as many keys: visiting {near['l']:g}, {NAMES[LOW]} finds "
+                f"{near['recall']:.1%}, reading {near['selectivity']:.1%}."
+            )
+        parts.append("What is learned was trained once: all of it is said of these routers.")
+        return {"sentence": " ".join(parts), "columns": columns("routing")}
 
 
 def _rounded(value: Any) -> Any:
@@ -95,4 +88,4 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-routing = Study("routing", __doc__, Prompts, measure, shown, sample, tables=("curve", "closures", "timings"), part=part)
+routing = Runnable(Routing)

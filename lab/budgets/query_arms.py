@@ -15,12 +15,10 @@ from analysis.metrics.intervals import over_seeds
 from analysis.models import Model
 from analysis.seam.calls import Attended, Call
 from analysis.studies.budgets.cap_rows import Counting, Progress, counted_reads, window_losses
-from analysis.studies.context import Context
-from lab.budgets.query_data import Samples
-from lab.budgets.query_model import QueryRouter, Trained, predict
+from analysis.studies.stored.comparisons import Row
+from lab.budgets.query_model import QueryRouter, Samples, Trained, predict
 
 ROUNDS, CLOSE = 4, 0.003  # of making two arms read as many keys
-
 ARMS = {"with the query": True, "the query zeroed at test": True, "retrained without it": False}  # name -> trained so
 
 
@@ -34,6 +32,7 @@ class Routed(Counting):
 
     @torch.no_grad()
     def attend(self, call: Call) -> Attended:
+        assert self.router is not None
         batch, heads, length, size = call.query.shape
         cell = (call.layer * heads + torch.arange(heads)).repeat_interleave(length).repeat(batch)
         place = (torch.arange(length) + call.past).repeat(batch * heads)
@@ -53,11 +52,8 @@ def keys_of(log_k: torch.Tensor, factor: float, cap: int) -> torch.Tensor:
 
 def equal_factor(router: QueryRouter, ask: bool, samples: Samples, budgets: np.ndarray, cap: int) -> float:
     """The factor of the predicted budgets that reads as much as static budgets under the same cap, on the samples.
-
-    Errors: BadSetting when no factor between 1/1000 and 1000 does.
-    """
-    guess, room = predict(router, samples, ask), samples.place + 1
-    length = samples.length
+    Errors: BadSetting when no factor between 1/1000 and 1000 does."""
+    guess, room, length = predict(router, samples, ask), samples.place + 1, samples.length
     wanted = read_pairs(budgets, cap, length) / (budgets.size * length)  # keys of a query
     low, high = -math.log(1000.0), math.log(1000.0)
 
@@ -72,13 +68,12 @@ def equal_factor(router: QueryRouter, ask: bool, samples: Samples, budgets: np.n
     return math.exp(high)
 
 
-def static(budgets: np.ndarray, cap: int, kind: type[Counting] = Counting, **more: Any) -> Counting:
+def static(budgets: np.ndarray, cap: int, kind: type[Counting] = Counting, **more: Any) -> Any:
     """Budgets [L, H] under a cap, the same for every query, as a method that counts what it reads."""
     return kind(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape, cap=cap, **more)
 
 
 def equal_rows(
-    context: Context,
     lm: Model,
     ids: np.ndarray,
     documents: np.ndarray,
@@ -86,43 +81,36 @@ def equal_rows(
     caps: list[int],
     trained: dict[bool, list[Trained]],
     tuning: Samples,
-    span: tuple[float, float],
-) -> list[dict]:
+    progress: Progress,
+) -> list[Row]:
     """Perplexity of dense attention, of static budgets and of each arm at as many keys, cap by cap; a row each, of all
-    seeds of the arm's training.
-
-    `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to the keys of the static
-    budgets; `span` of the progress.
-    """
-    seeds = len(trained[True])
-    progress = Progress(context, span, (1 + len(caps) * (1 + seeds * len(ARMS) * 2)) * len(ids))
+    seeds of the arm's training. `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to
+    the keys of the static budgets."""
     length = ids.shape[1]
     dense = window_losses(lm, ids, METHODS["dense"](), progress, "dense")[None]  # [seeds, n, T - 1]
     rows = [_row("dense", None, dense, dense, dense, documents) | reads([[length]], None, length)]
     for cap in caps:
         methods = {"static": [static(budgets, cap)]}
         for name, asked in ARMS.items():
-            methods[name] = []
+            ask, methods[name] = name == "with the query", []
             for network in trained[asked]:
-                ask = name == "with the query"
                 factor = equal_factor(network.router, ask, tuning, budgets, cap)
-                methods[name].append(static(budgets, cap, Routed, router=network.router, ask=ask, factor=factor))
-                _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, methods[name][-1], progress, f"{name}, cap {cap}")
+                method = static(budgets, cap, Routed, router=network.router, ask=ask, factor=factor)
+                _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, method, progress, f"{name}, cap {cap}")
+                methods[name].append(method)
         plain = None
-        for name, each in methods.items():
-            losses = np.stack([window_losses(lm, ids, method, progress, f"{name}, cap {cap}") for method in each])
+        for name, several in methods.items():
+            losses = np.stack([window_losses(lm, ids, method, progress, f"{name}, cap {cap}") for method in several])
             plain = losses if plain is None else plain
-            counted = counted_reads(each, lm.num_kv_heads, *ids.shape)
+            counted = counted_reads(several, lm.num_kv_heads, *ids.shape)
             rows.append(_row(name, cap, losses, dense, plain, documents) | counted)
     return rows
 
 
 def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, progress: Progress, name: str) -> None:
-    """Adjust the factor of an arm until it reads as many keys of some windows [n, T] as the static budgets do.
-
-    Only reads are looked at, no loss: queries of other texts, and of sparse passes, ask for more or fewer keys.
-    """
+    """Adjust the factor of an arm until it reads as many keys of some windows [n, T] as the static budgets do."""
     wanted = read_pairs(budgets, method.cap, ids.shape[1]) * len(ids)
+    # Queries of other texts, and of sparse passes, ask for more or fewer keys. No loss is looked at.
     for _ in range(ROUNDS):
         method.restart()
         window_losses(lm, ids, method, progress, f"equal keys: {name}")
@@ -134,16 +122,13 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, p
 
 def _row(
     name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plain: np.ndarray, documents: np.ndarray
-) -> dict:
-    """Losses [seeds, n, T - 1]; `difference` and `against_static` of perplexity, as shares."""
-    row = {"cap": cap, "arm": name, "perplexity": float(np.exp(losses.mean()))}
-    units = {"units": len(np.unique(documents)), "unit": "documents"}
-    change, against = (_change(losses, reference, documents) for reference in (dense, plain))
-    row |= dict(zip(("difference", "low", "high"), change, strict=True)) | units
-    return row | dict(zip(("against_static", "against_low", "against_high"), against, strict=True))
-
-
-def _change(losses: np.ndarray, reference: np.ndarray, documents: np.ndarray) -> list[float | None]:
-    """The change of perplexity with the ends of its interval."""
-    interval = over_seeds((losses - reference).astype(np.float64).mean(-1), documents)[0]
-    return [None if value is None else math.expm1(value) for value in (interval.mean, interval.low, interval.high)]
+) -> Row:
+    """Losses [seeds, n, T - 1]; `difference` and `against_static` of perplexity, as shares, with their intervals."""
+    row: Row = {"cap": cap, "arm": name, "perplexity": float(np.exp(losses.mean()))}
+    row |= {"units": len(np.unique(documents)), "unit": "documents"}
+    ends = {("difference", "low", "high"): dense, ("against_static", "against_low", "against_high"): plain}
+    for keys, reference in ends.items():
+        interval = over_seeds((losses - reference).astype(np.float64).mean(-1), documents)[0]
+        for key, value in zip(keys, (interval.mean, interval.low, interval.high), strict=True):
+            row[key] = None if value is None else math.expm1(value)
+    return row

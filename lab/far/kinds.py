@@ -1,26 +1,53 @@
 """The kinds of recall documents, each a function that fills a document, and their shares."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from lab.far.recall import SHORT, Document, Source, Writer, lookups, spread, thinness
-from lab.far.words import KEYS, STYLES
+from lab.far.recall import KEYS, SHORT, STYLES, Document, Source, Writer, lookups, spread, thinness
 
 LONG = 1000  # tokens of a document that has room for keys of 25 tokens
 ENTRY = 3  # first tokens of a passage that comes again: nothing says that it begins
+QUOTE = 12  # last tokens of a passage whose mark is asked for
 
-
-@dataclass(frozen=True)
-class Kind:
-    """`write` fills a document; `share` of all recall documents, `short` of those of at most 300 tokens; `code`: the
-    natural text between its lines is source code."""
-
-    share: float
-    short: float
-    write: Callable[[Writer], None]
-    code: bool = False
+FACTS = (
+    "The {what} of {key} is {value}.\n",
+    "{key} has the {what} {value}.\n",
+    "For {key} the {what} is {value}.\n",
+    "{key}'s {what} was {value}.\n",
+    "Remember that the {what} of {key} is {value}.\n",
+    "They wrote down {value} as the {what} of {key}.\n",
+)
+QUESTIONS = (
+    "Q: What is the {what} of {key}?\nA: {value}\n",
+    "Which {what} has {key}? {value}.\n",
+    '"And the {what} of {key}?" "{value}," she said.\n',
+)
+PAIRS = (
+    '{"{key}": "{value}"},\n',
+    ' {"{key}": "{value}"},',
+    '  "{key}": "{value}",\n',
+    "{key} = {value}\n",
+    "{key}: {value}\n",
+    "{key},{value}\n",
+    "| {key} | {value} |\n",
+    "<{key}>{value}</{key}>\n",
+)
+ARROWS = (" =", " ->", ":", " is", " =>", " |")
+CODE = (  # how a value is set, and how it is asked for
+    ("{key} = {value}\n", ("assert {key} == {value}\n", "print({key})  # {value}\n")),
+    ("def {key}():\n    return {value}\n\n\n", ("assert {key}() == {value}\n", ">>> {key}()\n{value}\n")),
+    ("        self.{key} = {value}\n", ("        assert self.{key} == {value}\n",)),
+    ("config['{key}'] = {value}\n", ("assert config['{key}'] == {value}\n", "config.get('{key}', {value})\n")),
+    ("class {key}:\n    size = {value}\n\n\n", ("assert {key}.size == {value}\n",)),
+    ('parser.add_argument("--{key}", default={value})\n', ("args.{key}  # {value}\n",)),
+)
+RECORDS = (
+    ("{key}, {a} {0}, {b} {1}, {c} {2}.\n", "{key}: {what} {value}.\n"),
+    ("{key} came with {a} {0}, {b} {1} and {c} {2}.\n", "Which {what} had {key}? {value}.\n"),
+    ("Entry {key}: {a} {0}; {b} {1}; {c} {2}\n", "Q: Name the {what} of {key}.\nA: {value}\n"),
+)
 
 
 def repeats(writer: Writer) -> None:
@@ -72,55 +99,25 @@ def copies(writer: Writer) -> None:
             writer.add(passage[ENTRY:], answer=True)
 
 
-FACTS = (
-    "The {what} of {key} is {value}.\n",
-    "{key} has the {what} {value}.\n",
-    "For {key} the {what} is {value}.\n",
-    "{key}'s {what} was {value}.\n",
-    "Remember that the {what} of {key} is {value}.\n",
-    "They wrote down {value} as the {what} of {key}.\n",
-)
-QUESTIONS = (
-    "Q: What is the {what} of {key}?\nA: {value}\n",
-    "Which {what} has {key}? {value}.\n",
-    '"And the {what} of {key}?" "{value}," she said.\n',
-)
-
-
 def facts(writer: Writer) -> None:
     """Sentences that tell a made-up property of a made-up thing, and the same words or a question again."""
     rng = writer.rng
     noun = writer.words.draw("word", rng)
-    tell = FACTS[rng.integers(len(FACTS) - 1)]  # the last one has its key behind the value: it is told, never asked
+    # The last one has its key behind the value: it is told, never asked.
+    tell = FACTS[rng.integers(len(FACTS) - 1)]
     tell = FACTS[-1] if rng.random() < 0.1 else tell
-    asks = [tell] if tell != FACTS[-1] else [FACTS[0]]
+    asks = [FACTS[0] if tell == FACTS[-1] else tell]
     if rng.random() < 0.4:
-        asks += [QUESTIONS[rng.integers(len(QUESTIONS))]]
-    fill = [text.replace("{what}", noun) for text in (tell, *asks)]
-    lookups(writer, fill[0], fill[1:], rng.choice(KEYS), rng.choice(STYLES))
-
-
-PAIRS = (
-    '{"{key}": "{value}"},\n',
-    ' {"{key}": "{value}"},',
-    '  "{key}": "{value}",\n',
-    "{key} = {value}\n",
-    "{key}: {value}\n",
-    "{key},{value}\n",
-    "| {key} | {value} |\n",
-    "<{key}>{value}</{key}>\n",
-)
+        asks.append(QUESTIONS[rng.integers(len(QUESTIONS))])
+    told, *asked = (text.replace("{what}", noun) for text in (tell, *asks))
+    lookups(writer, told, asked, rng.choice(KEYS), rng.choice(STYLES))
 
 
 def pairs(writer: Writer) -> None:
     """Lists of keys and values as JSON, settings, tables; then the same pairs again in another order."""
-    rng = writer.rng
-    form = PAIRS[rng.integers(len(PAIRS))]
-    keys = rng.choice(("word", "made", "hex", "number", "code", "uuid")[: None if writer.length > LONG else -1])
-    lookups(writer, form, [form], keys, rng.choice(STYLES))
-
-
-ARROWS = (" =", " ->", ":", " is", " =>", " |")
+    form = PAIRS[writer.rng.integers(len(PAIRS))]
+    styles = ("word", "made", "hex", "number", "code", "uuid")[: None if writer.length > LONG else -1]
+    lookups(writer, form, [form], writer.rng.choice(styles), writer.rng.choice(STYLES))
 
 
 def labels(writer: Writer) -> None:
@@ -130,44 +127,34 @@ def labels(writer: Writer) -> None:
         return marks(writer)
     arrow, style = ARROWS[rng.integers(len(ARROWS))], rng.choice(("word", "made"))
     count, pool = int(rng.integers(2, 4 + min(9, writer.length // 128))), int(rng.integers(1, 5))
-    names = [writer.words.fresh("word", rng, writer.taken) for _ in range(count)]
-    items = [[writer.words.fresh(style, rng, writer.taken) for _ in range(pool)] for _ in names]
-    count_shown, seen = int(rng.integers(1, min(2, pool) + 1)), set()
+    names = [writer.fresh("word") for _ in range(count)]
+    items = [[writer.fresh(style) for _ in range(pool)] for _ in names]
+    drawn_at_once, before = int(rng.integers(1, min(2, pool) + 1)), set()
     while not writer.full:
         label = rng.integers(count)
-        drawn = [items[label][i] for i in rng.permutation(pool)[:count_shown]]
+        drawn = [items[label][i] for i in rng.permutation(pool)[:drawn_at_once]]
         writer.say("\n" + "".join(f" {item}" for item in drawn) + arrow)
-        writer.say(f" {names[label]}", answer=not seen.isdisjoint(drawn))
-        seen.update(drawn)
+        writer.say(f" {names[label]}", answer=not before.isdisjoint(drawn))
+        before.update(drawn)
         writer.rest()
 
 
 def marks(writer: Writer) -> None:
     """Passages of one text with a mark behind each; then the end of one and its mark."""
     rng, passages = writer.rng, []
-    size, quote, end = int(rng.integers(12, 41)), 12, writer.length * rng.uniform(0.4, 0.7)
+    size, end = int(rng.integers(12, 41)), writer.length * rng.uniform(0.4, 0.7)
     lead = f" {writer.words.draw('word', rng).capitalize()}:"
     while not writer.full:
         if writer.written < end or not passages:
-            passages.append((writer.more(size), writer.words.fresh("word", rng, writer.taken)))
+            passages.append((writer.more(size), writer.fresh("word")))
             passage, mark = passages[-1]
         else:
             passage, mark = passages[rng.integers(len(passages))]
         asking = writer.written >= end
-        writer.add(passage[-quote:] if asking else passage)
+        writer.add(passage[-QUOTE:] if asking else passage)
         writer.say(lead)
         writer.say(f" {mark}", answer=asking)
         writer.say("\n")
-
-
-CODE = (  # how a value is set, and how it is asked for
-    ("{key} = {value}\n", ("assert {key} == {value}\n", "print({key})  # {value}\n")),
-    ("def {key}():\n    return {value}\n\n\n", ("assert {key}() == {value}\n", ">>> {key}()\n{value}\n")),
-    ("        self.{key} = {value}\n", ("        assert self.{key} == {value}\n",)),
-    ("config['{key}'] = {value}\n", ("assert config['{key}'] == {value}\n", "config.get('{key}', {value})\n")),
-    ("class {key}:\n    size = {value}\n\n\n", ("assert {key}.size == {value}\n",)),
-    ('parser.add_argument("--{key}", default={value})\n', ("args.{key}  # {value}\n",)),
-)
 
 
 def code(writer: Writer) -> None:
@@ -178,40 +165,40 @@ def code(writer: Writer) -> None:
     lookups(writer, tell, list(asks), keys, rng.choice(("number", "number", "hex", "made", "word")))
 
 
-RECORDS = (
-    ("{key}, {a} {0}, {b} {1}, {c} {2}.\n", "{key}: {what} {value}.\n"),
-    ("{key} came with {a} {0}, {b} {1} and {c} {2}.\n", "Which {what} had {key}? {value}.\n"),
-    ("Entry {key}: {a} {0}; {b} {1}; {c} {2}\n", "Q: Name the {what} of {key}.\nA: {value}\n"),
-)
-
-
 def register(writer: Writer) -> None:
     """A register of made-up people with three entries each, and questions about one of them in free order."""
-    rng, words, people = writer.rng, writer.words, []
-    columns = [words.fresh("word", rng, writer.taken) for _ in range(3)]
+    rng, people = writer.rng, []
+    columns = [writer.fresh("word") for _ in range(3)]
     styles = rng.choice(("word", "number", "name", "made"), 3)
-    line_form, question_form = RECORDS[rng.integers(len(RECORDS))]
+    entry, question = RECORDS[rng.integers(len(RECORDS))]
     for name, column in zip("abc", columns, strict=True):
-        line_form = line_form.replace(f"{{{name}}}", column)
+        entry = entry.replace(f"{{{name}}}", column)
     end = writer.length * rng.uniform(0.3, 0.6)
     while not writer.full:
         if writer.written < end or not people:
-            key = words.fresh("name", rng, writer.taken)
-            values = [words.fresh(style, rng, writer.taken) for style in styles]
+            key, values = writer.fresh("name"), [writer.fresh(style) for style in styles]
             people.append((key, values))
-            line = line_form.replace("{key}", key)
+            line = entry.replace("{key}", key)
             for n, value in enumerate(values):
                 before, line = line.split(f"{{{n}}}")
                 writer.say(before.removesuffix(" "))
-                writer.tell(f"{key}/{columns[n]}")
                 writer.say(f" {value}")
             writer.say(line)
         else:
             key, values = people[rng.integers(len(people))]
             n = int(rng.integers(3))
-            question = question_form.replace("{what}", columns[n]).replace("{key}", key)
-            writer.line(question, f"{key}/{columns[n]}", values[n], ask=True)
+            writer.line(question.replace("{what}", columns[n]), key, values[n], ask=True)
         writer.rest()
+
+
+class Kind(NamedTuple):
+    """`write` fills a document; `share` of all recall documents, `short` of those of at most 300 tokens; `code`: the
+    natural text between its lines is source code."""
+
+    share: float
+    short: float
+    write: Callable[[Writer], None]
+    code: bool = False
 
 
 KINDS = {  # among short documents, with which training begins, those with the most answers come more often
@@ -231,13 +218,12 @@ def document(
 ) -> Document:
     """The recall document of a row: exactly `length` tokens, of `kind` or of one drawn by its share, usual or `own`."""
     rng = np.random.default_rng([seed, row, length])
-    names = list(own or KINDS)
-    usual = {name: kind_made.short if length <= SHORT else kind_made.share for name, kind_made in KINDS.items()}
-    shares = np.array(list((own or usual).values()))
+    usual = {name: about.short if length <= SHORT else about.share for name, about in KINDS.items()}
+    names, shares = list(own or usual), np.array(list((own or usual).values()))
     drawn = names[rng.choice(len(names), p=shares / shares.sum())]
-    kind_made = KINDS[kind or drawn]
+    about = KINDS[kind or drawn]
     natural = [name for name in source.tokens if name != source.code] or [source.code]
-    domain = source.code if kind_made.code and source.code in source.tokens else natural[rng.integers(len(natural))]
+    domain = source.code if about.code and source.code in source.tokens else natural[rng.integers(len(natural))]
     writer = Writer(source, length, rng, domain, thin=rng.random() < thinness(length))
-    kind_made.write(writer)
+    about.write(writer)
     return writer.document(kind or drawn)

@@ -6,8 +6,6 @@ else helps: the first copy costs ln(vocabulary) whatever is learned, and the sec
 there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +16,11 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from analysis.errors import BadSetting
-from analysis.training.pretrain import FAMILIES, Recipe, build_model
+from analysis.seam.layers import attention_as
+from analysis.training.pretrain import Recipe, build_model
 
 SETTLED = 4  # first tokens of a second copy, which nothing can tell
+RANDOM = 128  # random tokens that are written twice
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,23 @@ class Circuit:
     formed: float = 0.3  # nats of the second copy at which a run ends
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise BadSetting(f"A run takes one of {', '.join(FAMILIES)}, not {self.family}.")
         if not 2 <= self.shortest <= self.length // 2:
             raise BadSetting(f"A segment of {self.shortest} tokens must fit twice into {self.length}.")
 
     def model(self) -> PreTrainedModel:
         """The freshly initialised model."""
         shape = {"layers": self.layers, "width": self.width, "heads": self.heads, "kv_heads": self.heads}
-        recipe = Recipe(
-            **shape,
-            family=self.family,
-            intermediate=3 * self.width,
-            context=self.length,
-            seed=self.seed,
-            tokens_per_step=self.length,
-        )
-        return build_model(recipe, self.vocabulary)
+        about = {"family": self.family, "intermediate": 3 * self.width, "seed": self.seed}
+        return build_model(Recipe(**shape, **about, context=self.length, tokens_per_step=self.length), self.vocabulary)
 
 
 def repeated(
     sequences: int, length: int, vocabulary: int, rng: np.random.Generator, segment: tuple[int, int]
-) -> np.ndarray:
+) -> torch.Tensor:
     """Random tokens 1..vocabulary-1 that repeat: int64 [sequences, length], each with its own period in `segment`."""
     tokens = rng.integers(1, vocabulary, (sequences, length))
     periods = rng.integers(segment[0], segment[1] + 1, sequences)
-    return np.stack([np.resize(row[:period], length) for row, period in zip(tokens, periods, strict=True)])
+    return torch.from_numpy(np.stack([np.resize(row[:n], length) for row, n in zip(tokens, periods, strict=True)]))
 
 
 @torch.no_grad()
@@ -85,22 +76,42 @@ def copy_losses(
     Chance is ln(vocabulary) for both; a model with an induction circuit has the second near 0.
     """
     ids = repeated(sequences, 2 * length, vocabulary, np.random.default_rng([seed, length]), (length, length))
-    ids = torch.from_numpy(ids).to(next(model.parameters()).device)
+    ids = ids.to(next(model.parameters()).device)
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits.float()
     nats = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")  # [B, T-1]; entry p: token p + 1
     return nats[:, : length - 1].mean().item(), nats[:, length - 1 + SETTLED :].mean().item()
 
 
-def run(plan: Circuit, report: Callable[[dict], None] = lambda entry: None) -> list[dict]:
+@torch.no_grad()
+def circuit_scores(
+    model: PreTrainedModel, length: int = RANDOM, sequences: int = 4, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(previous-token score, induction score) of every head, each [layers, heads], on random tokens written twice.
+
+    Previous token: mean weight on the token before. Induction: in the second copy, mean weight on the token that
+    followed the first copy of the current one. Chance is about 1 / positions; 1 is a perfect head.
+    """
+    rng = np.random.default_rng([seed, length])
+    ids = repeated(sequences, 2 * length, model.config.vocab_size, rng, (length, length)).to(model.device)
+    # The only attention that gives weights.
+    with attention_as(model, "eager"):
+        read = model(input_ids=ids, use_cache=False, output_attentions=True)
+    previous, induction = [], []
+    for weights in read.attentions:  # [B, H, T, T]
+        previous.append(weights.diagonal(-1, 2, 3).mean((0, 2)))
+        behind = weights.diagonal(1 - length, 2, 3)  # query i reads key i - (length - 1), [B, H, T - length + 1]
+        induction.append(behind[..., 1:].mean((0, 2)))  # from the second copy's first token on
+    return torch.stack(previous).float().cpu().numpy(), torch.stack(induction).float().cpu().numpy()
+
+
+def train_circuit(plan: Circuit, report: Callable[[dict], None] = lambda entry: None) -> list[dict]:
     """Train one model; every `measured_every` steps {step, tokens, loss, first, second}: nats per token on new random
     tokens twice, of half the length each."""
-    model = plan.model()
+    model, curve = plan.model(), []
     optimiser = torch.optim.AdamW(model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
-    curve = []
     for step in range(1, plan.steps + 1):
         rng = np.random.default_rng([plan.seed, step])
         ids = repeated(plan.sequences, plan.length, plan.vocabulary, rng, (plan.shortest, plan.length // 2))
-        ids = torch.from_numpy(ids)
         optimiser.param_groups[0]["lr"] = plan.rate * min(1.0, step / plan.warm_up)
         optimiser.zero_grad(set_to_none=True)
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits

@@ -5,48 +5,85 @@ rows share a name or a value. Short documents are dense (every other line is an 
 other text teach a small model nothing before it can look back at all. Longer ones have more text between.
 """
 
-from __future__ import annotations
-
+import re
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-
-from lab.far.words import Words
+from tokenizers import Tokenizer
 
 SHORT = 300  # tokens of a document in which kinds with more answers come more often
-Cut = list[tuple[int, int]]  # (first, past the last) token
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One look-up: the answer's `value`, and the tokens (of the document) where it was told and where it is asked."""
-
-    key: str
-    value: str
-    told: int
-    at: int
+CONSONANTS, VOWELS = tuple("bcdfghjklmnprstvwz"), tuple("aeiou")
+CAPITALS, DIGITS = "ABCDEFGHJKLMNPRSTUVWXYZ", "0123456789abcdef"
+STYLES = ("word", "made", "number", "hex", "uuid", "name", "words")  # of values
+KEYS = ("word", "made", "name", "code", "thing")
 
 
 @dataclass(frozen=True)
 class Document:
-    """`ids` int64 [n]; `answer` bool [n], True for tokens that the text before them tells; what was `asked`."""
+    """`ids` int64 [n]; `answer` bool [n], True for tokens that the text before them tells."""
 
     kind: str
     ids: np.ndarray
     answer: np.ndarray
-    asked: tuple[Asked, ...]
+
+
+class Words:
+    """Names and values that are drawn anew for every document, so that none can be learned by heart: from the words of
+    a tokenizer's own vocabulary, `plain`, the lower-case ones of one token with the space before them, from syllables
+    and from digits."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        words = (re.fullmatch(r"Ġ([a-z]{3,12})", token) for token in tokenizer.get_vocab())
+        self.plain = sorted(word[1] for word in words if word)
+
+    def draw(self, style: str, rng: np.random.Generator) -> str:
+        """One value: `word` of the vocabulary, `words` two of them, `made` two to four syllables, `name` first and last
+        name of syllables, `number` of one to six digits, `hex` of four to eight, `uuid`, `code` letters and digits,
+        `thing` the article and a word."""
+        if style == "word":
+            return self.plain[rng.integers(len(self.plain))]
+        if style == "words":
+            return f"{self.draw('word', rng)} {self.draw('word', rng)}"
+        if style == "thing":
+            return f"the {self.draw('word', rng)}"
+        if style == "made":
+            return syllables(rng)
+        if style == "name":
+            return f"{syllables(rng).capitalize()} {syllables(rng).capitalize()}"
+        if style == "number":
+            return str(rng.integers(10 ** rng.integers(1, 7)))
+        if style == "hex":
+            return "".join(DIGITS[i] for i in rng.integers(16, size=rng.integers(4, 9)))
+        if style == "uuid":
+            return str(uuid.UUID(bytes=rng.bytes(16), version=4))
+        assert style == "code", style
+        return "".join(CAPITALS[i] for i in rng.integers(23, size=2)) + f"-{rng.integers(10, 10_000)}"
+
+    def fresh(self, style: str, rng: np.random.Generator, used: set[str]) -> str:
+        """One that is not in `used` yet, which it is added to."""
+        while (drawn := self.draw(style, rng)) in used:
+            pass
+        used.add(drawn)
+        return drawn
+
+
+def syllables(rng: np.random.Generator) -> str:
+    """A made-up word of two to four syllables, half of the time with a consonant at its end."""
+    pairs = rng.integers((len(CONSONANTS), len(VOWELS)), size=(rng.integers(2, 5), 2))
+    end = CONSONANTS[rng.integers(len(CONSONANTS))] if rng.random() < 0.5 else ""
+    return "".join(CONSONANTS[a] + VOWELS[b] for a, b in pairs) + end
 
 
 @dataclass
 class Source:
-    """What documents are made of: a `tokenizers.Tokenizer`, and the training tokens of every domain {name: uint16[T]}
-    with an end-of-text token (id 0) before each document. `code` names the domain of source code."""
+    """What documents are made of: a tokenizer, and the training tokens of every domain {name: uint16[T]} with an
+    end-of-text token (id 0) before each document. `code` names the domain of source code."""
 
-    tokenizer: object
+    tokenizer: Tokenizer
     tokens: dict[str, np.ndarray]
     code: str = "python"
-    words: Words = field(init=False)
 
     def __post_init__(self) -> None:
         self.words = Words(self.tokenizer)
@@ -63,9 +100,9 @@ class Source:
 
         def more(count: int) -> np.ndarray:
             nonlocal at
-            taken = text[(at + np.arange(count)) % len(text)]
+            passage = text[(at + np.arange(count)) % len(text)]
             at = (at + count) % len(text)
-            return taken
+            return passage
 
         return more
 
@@ -76,23 +113,24 @@ class Writer:
     def __init__(self, source: Source, length: int, rng: np.random.Generator, domain: str, thin: bool) -> None:
         self.source, self.length, self.rng, self.thin = source, length, rng, thin
         self.words, self.more = source.words, source.passage(domain, rng)
-        self.taken: set[str] = set()
-        self.asked: list[Asked] = []
-        self._parts: list[np.ndarray] = []
-        self._answers: Cut = []
-        self._told: dict[str, int] = {}
+        self.used: set[str] = set()
         self.written = 0
+        self._parts: list[np.ndarray] = []
+        self._answers: list[np.ndarray] = []
 
     @property
     def full(self) -> bool:
         """Whether no token is left to be written."""
         return self.written >= self.length
 
+    def fresh(self, style: str) -> str:
+        """A name or value that this document does not have yet."""
+        return self.words.fresh(style, self.rng, self.used)
+
     def add(self, ids: np.ndarray, answer: bool = False) -> None:
         """Tokens as they are."""
-        if answer:
-            self._answers.append((self.written, self.written + len(ids)))
         self._parts.append(ids)
+        self._answers.append(np.full(len(ids), answer))
         self.written += len(ids)
 
     def say(self, text: str, answer: bool = False) -> None:
@@ -103,18 +141,10 @@ class Writer:
     def line(self, template: str, key: str, value: str, ask: bool) -> None:
         """A line that tells or asks for the value of a key, `{value}` (and maybe `{key}`) in its template."""
         before, after = template.replace("{key}", key).split("{value}")
-        space = " " if before.endswith(" ") else ""
+        # The space belongs to the value's first token.
         self.say(before.removesuffix(" "))
-        if not ask:
-            self.tell(key)
-        elif not self.full:
-            self.asked.append(Asked(key, value, self._told[key], self.written))
-        self.say(space + value, answer=ask)
+        self.say(" " * before.endswith(" ") + value, answer=ask)
         self.say(after)
-
-    def tell(self, key: str) -> None:
-        """The value of a key stands here."""
-        self._told[key] = self.written
 
     def rest(self) -> None:
         """Natural text, where the document has any between its lines."""
@@ -122,11 +152,9 @@ class Writer:
             self.add(self.more(spread(self.rng, 8, max(9, self.length // 6))))
 
     def document(self, kind: str) -> Document:
-        """What was written, cut to its length."""
-        answer = np.zeros(self.written, bool)
-        for first, last in self._answers:
-            answer[first:last] = True
-        return Document(kind, np.concatenate(self._parts)[: self.length], answer[: self.length], tuple(self.asked))
+        """The text so far, cut to its length."""
+        ids, answer = np.concatenate(self._parts), np.concatenate(self._answers)
+        return Document(kind, ids[: self.length], answer[: self.length])
 
 
 def spread(rng: np.random.Generator, low: int, high: int) -> int:
@@ -144,9 +172,8 @@ def lookups(writer: Writer, tell: str, asks: list[str], keys: str, values: str) 
     while not writer.full:
         telling = writer.written < end if listed else rng.random() < 0.4
         if not pairs or telling and len(pairs) < limit:
-            key, value = (writer.words.fresh(style, rng, writer.taken) for style in (keys, values))
-            pairs.append((key, value))
-            writer.line(tell, key, value, ask=False)
+            pairs.append((writer.fresh(keys), writer.fresh(values)))
+            writer.line(tell, *pairs[-1], ask=False)
         else:
             back = rng.integers(len(pairs)) if listed else spread(rng, 1, len(pairs)) - 1
             writer.line(asks[rng.integers(len(asks))], *pairs[-1 - min(back, len(pairs) - 1)], ask=True)

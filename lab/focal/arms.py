@@ -32,8 +32,8 @@ from analysis.training.pretrain import Recipe, build_model, optimisers, train, t
 
 WIDTH, LAYERS, HEAD = 128, 4, 32
 FURTHER = 8  # a model that is adapted gets an 8th of the steps more, at a tenth of the rates
-OTHER = 1000  # added to the seed that draws their texts
-KEPT_EVERY = 60.0  # seconds between checkpoints
+OTHER_TEXTS = 1000  # added to the seed that draws their texts
+CHECKPOINT_SECONDS = 60.0  # between checkpoints
 CHECKED = 4  # training steps of an arm that are stored for the bundled samples
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the training tokens, at which a model is measured
 
@@ -73,52 +73,58 @@ class Arm:
         return replace(self, t=1.0, limits=None, mean="prefix")
 
     @property
+    def begins_others(self) -> bool:
+        """Whether adapted arms begin with the weights of this one, which stay therefore."""
+        return self == replace(self.dense, further=False, width=WIDTH, context=None)
+
+    @property
     def key(self) -> tuple:
         """What the arm does, whatever it is called."""
         return tuple(asdict(replace(self, name="")).items())
 
     def method(self, recipe: Recipe, device: str) -> Method | None:
         """What a model of this arm is trained and read with; None for dense attention."""
-        if self.limits is not None:
-            weights = FocalWeights(recipe.layers, recipe.width).to(device)
-            low, high = self.limits
-            return METHODS["focal_learned"](weights=weights, mean=self.mean, tau_min=low, tau_max=high)
-        return None if self.t == 1 else METHODS["focal"](t=self.t)
+        if self.limits is None:
+            return None if self.t == 1 else METHODS["focal"](t=self.t)
+        weights = FocalWeights(recipe.layers, recipe.width).to(device)
+        low, high = self.limits
+        return METHODS["focal_learned"](weights=weights, mean=self.mean, tau_min=low, tau_max=high)
 
     def recipe(self, steps: int, tokens_per_step: int, context: int, seed: int) -> Fixed:
         """How a model of this arm is trained. Errors: BadSetting."""
-        made = Fixed(
-            family="llama" if self.norm else "llama_plain",
-            attention="dense" if self.limits is None and self.t == 1 else "focal",
-            steps=steps, context=self.context or context, tokens_per_step=tokens_per_step,
-            warm_up=min(50, steps // 4), layers=LAYERS, width=self.width, heads=self.width // HEAD,
-            kv_heads=self.width // HEAD, intermediate=3 * self.width, seed=seed,
-        )  # fmt: skip
+        heads = self.width // HEAD
+        sizes = {"width": self.width, "heads": heads, "kv_heads": heads, "intermediate": 3 * self.width}
+        sizes |= {"layers": LAYERS, "context": self.context or context, "tokens_per_step": tokens_per_step}
+        family, dense = "llama" if self.norm else "llama_plain", self.limits is None and self.t == 1
+        named: dict[str, Any] = {"family": family, "attention": "dense" if dense else "focal", "seed": seed}
+        recipe = Fixed(**named, steps=steps, warm_up=min(50, steps // 4), **sizes)
         if not self.further:
-            return made
+            return recipe
         steps = max(4, steps // FURTHER)
-        rates = {"matrix_rate": made.matrix_rate / 10, "other_rate": made.other_rate / 10, "floor": 1.0}
-        return replace(made, steps=steps, warm_up=min(10, steps // 4), seed=seed + OTHER, **rates)
+        rates = {"matrix_rate": recipe.matrix_rate / 10, "other_rate": recipe.other_rate / 10, "floor": 1.0}
+        return replace(recipe, steps=steps, warm_up=min(10, steps // 4), seed=seed + OTHER_TEXTS, **rates)
 
 
 def trained_to(
-    lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, report: Callable | None = None
-) -> tuple:
+    lm: Model,
+    arm: Arm,
+    recipe: Fixed,
+    ids: np.ndarray,
+    folder: Path,
+    stop: int,
+    report: Callable[[float, str], None] = lambda fraction, stage: None,
+) -> tuple[Any, Method | None]:
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
     size = {"tokens": recipe.context, "bytes": recipe.context}
     about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
-    return train(
-        recipe, {"text": ids}, {"text": ids[: recipe.context]}, about, folder, str(lm.device),
-        evaluate_every=recipe.steps, checkpoint_seconds=KEPT_EVERY, stop_at=stop,
-        report=(lambda done, stage: report(done, "training")) if report else lambda done, stage: None,
-        made_with=arm.method,
-    )  # fmt: skip
+    settings = {"evaluate_every": recipe.steps, "checkpoint_seconds": CHECKPOINT_SECONDS, "made_with": arm.method}
+    texts = {"text": ids}, {"text": ids[: recipe.context]}
+    return train(recipe, *texts, about, folder, str(lm.device), stop_at=stop, report=report, **settings)
 
 
 def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
     """(nats per token of each window, mean temperature of each layer where it is learned) of a trained model."""
-    own = load_model(model.eval(), tokenizer=lm.tokenizer)
-    length = windows.shape[1]
+    own, length = load_model(model.eval(), tokenizer=lm.tokenizer), windows.shape[1]
     if method is not None and method.addon() is not None:
         losses, temperature = watched(own, method, windows.reshape(-1), length)
     else:
@@ -130,10 +136,10 @@ def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> t
 
 def gains(model: torch.nn.Module) -> float | None:
     """What the norms of queries and keys multiply the scores with, mean over layers and dimensions; it begins at 1."""
-    named = dict(model.named_parameters())
-    products = [
-        p * named[name.replace("q_norm", "k_norm")] for name, p in named.items() if name.endswith("q_norm.weight")
-    ]
+    named, products = dict(model.named_parameters()), []
+    for name, p in named.items():
+        if name.endswith("q_norm.weight"):
+            products.append(p * named[name.replace("q_norm", "k_norm")])
     return float(torch.stack(products).detach().mean()) if products else None
 
 
@@ -167,38 +173,14 @@ class Pooled:
         return float(np.mean(values)) if values else None
 
 
-@dataclass(frozen=True)
-class Sizes(Seeds, Windows):
-    """What the studies of Focal Attention can be asked for; the model lends its tokenizer alone."""
-
-    length: int = option(512, "tokens in a sequence and in a window of text")
-    steps: int = option(500, "steps of each training")
-    tokens_per_step: int = option(2048, "tokens in one step of each training")
-    rows: str | None = option(None, "only these rows, separated by commas (default: all)")
-
-
 @dataclass(kw_only=True)
 class ArmTrainer(Trainer):
     """Trains arms from scratch. Arms of a shorter context read the same windows, cut; arms of a longer one `longer`,
     others of as many tokens."""
 
-    longer: tuple[np.ndarray, np.ndarray] | None
     steps: int
     tokens_per_step: int
-
-    @classmethod
-    def of(cls, run: Setting, arms: list[Arm]) -> "ArmTrainer":
-        """For all arms at every seed. Errors: BadSetting, also for an arm that cannot be trained so."""
-        sizes, longest = run.sizes, max(arm.context or 0 for arm in arms)
-        for arm in arms:
-            arm.recipe(sizes.steps, sizes.tokens_per_step, sizes.length, sizes.seed)
-        about = {"lm": run.lm, "documents": run.texts[0], "windows": run.windows, "units": run.documents}
-        about |= {"work": run.work, "context": run.context}
-        about |= {"steps": sizes.steps, "tokens_per_step": sizes.tokens_per_step, "longer": None}
-        if longest > sizes.length:
-            count = max(2, sizes.windows * sizes.length // longest)
-            about["longer"] = held_out_windows(run.lm, run.texts[1], longest, count)
-        return cls(**about, expected=len(arms) * sizes.seeds)
+    longer: tuple[np.ndarray, np.ndarray] | None = None
 
     def recipe(self, arm: Arm, seed: int) -> Fixed:
         """How an arm is trained here."""
@@ -210,56 +192,58 @@ class ArmTrainer(Trainer):
         length = self.windows.shape[1]
         context = arm.context or length
         if context > length:
+            assert self.longer is not None
             return self.longer
-        cut = length // context
-        return self.windows[:, : cut * context].reshape(-1, context), np.repeat(self.units, cut)
+        pieces = length // context
+        return self.windows[:, : pieces * context].reshape(-1, context), np.repeat(self.units, pieces)
 
     def measure(self, arm: Arm, seed: int) -> dict:
         """`parameters`; `checkpoints`, after every share of the steps `tokens` seen and `means`, nats per token of each
         window; `curve` of the training (`step loss`); `gains` of the norms of queries and keys, multiplied, mean over
         layers (None without); `temperature` of each layer beside dense attention where it is learned, else None."""
         recipe = self.recipe(arm, seed)
-        place = self._place(arm, recipe)
-        if _kept(arm) and not place.with_suffix(".safetensors").is_file():
-            clear(place)  # another arm begins with these weights
+        place = self.place(arm, recipe)
+        if arm.begins_others and not place.with_suffix(".safetensors").is_file():
+            clear(place)
         return self.part("focal", self._decides(arm, recipe), lambda doing: self._train(arm, recipe, seed, doing))
+
+    def place(self, arm: Arm, recipe: Fixed) -> Path:
+        """The file of what an arm measured; its weights lie beside it, where others begin with them."""
+        return self.work / f"focal-{text_hash(repr(self._decides(arm, recipe)))}.json"
 
     def _decides(self, arm: Arm, recipe: Fixed) -> list:
         decides = [self.lm.revision, self.texts, ids_hash(self.read_by(arm)[0]), asdict(recipe), arm.key]
         return [*decides, self.steps] if arm.further else decides
 
-    def _place(self, arm: Arm, recipe: Fixed) -> Path:
-        return self.work / f"focal-{text_hash(repr(self._decides(arm, recipe)))}.json"
-
     def _train(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> dict:
-        before = self.steps if arm.further else 0
         make_folder(folder)
         if arm.further and not (folder / "checkpoint.safetensors").exists():
             self._begin(arm, recipe, seed, folder)
+        report, windows = self.within(f"{arm.name}, seed {seed}").progress, self.read_by(arm)[0]
         measured = read_json(folder / "measured.json") or {}
         for share in (1.0,) if arm.further else SHARES:
+            # The last share gives the model itself and is read again.
             if share < 1 and f"{share:g}" in measured:
                 continue
             stop = round(share * recipe.steps)
-            name = f"{arm.name}, seed {seed}"
-            model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, self.told(name))
-            means, temperature = read(self.lm, model, method, self.read_by(arm)[0])
-            measured[f"{share:g}"] = {"tokens": (before + stop) * recipe.tokens_per_step, "means": means}
+            model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, report)
+            means, temperature = read(self.lm, model, method, windows)
+            seen = (stop + self.steps * arm.further) * recipe.tokens_per_step
+            measured[f"{share:g}"] = {"tokens": seen, "means": means}
             if arm.mean == "literal":
-                causal = replace(method, mean="prefix")
-                measured[f"{share:g}"]["prefix"] = read(self.lm, model, causal, self.read_by(arm)[0])[0]
+                measured[f"{share:g}"]["prefix"] = read(self.lm, model, replace(method, mean="prefix"), windows)[0]
             write_json(folder / "measured.json", measured)
-        if _kept(arm):
-            weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+        if arm.begins_others:
             with write_whole(folder.with_suffix(".safetensors")) as place:
-                save_file(weights, place)
+                save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, place)
+        log = read_log(folder)
         return {
             "parameters": sum(p.numel() for p in model.parameters()),
             "checkpoints": list(measured.values()),
-            "curve": [{"step": row["step"], "loss": row["loss"]} for row in read_log(folder) if "loss" in row],
+            "curve": [{"step": row["step"], "loss": row["loss"]} for row in log if "loss" in row],
             "gains": gains(model),
             "temperature": temperature,
-            "seconds": read_log(folder)[-1]["seconds"],
+            "seconds": log[-1]["seconds"],
         }
 
     def _begin(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> None:
@@ -267,67 +251,85 @@ class ArmTrainer(Trainer):
         base = replace(arm.dense, name="dense", further=False)
         self.done -= 1
         self.measure(base, seed)
-        weights = load_file(self._place(base, self.recipe(base, seed)).with_suffix(".safetensors"))
         model = build_model(recipe, len(self.lm.tokenizer))
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                p.copy_(weights[name])
+        weights = load_file(self.place(base, self.recipe(base, seed)).with_suffix(".safetensors"))
+        model.load_state_dict(weights, strict=False)  # tied weights are saved once
         parameters = trained(model, arm.method(recipe, "cpu"))
-        opts = optimisers(parameters, recipe)
-        save_checkpoint(folder / "checkpoint.safetensors", parameters, opts, asdict(recipe), step=0, seconds=0.0)
+        place, opts = folder / "checkpoint.safetensors", optimisers(parameters, recipe)
+        save_checkpoint(place, parameters, opts, asdict(recipe), step=0, seconds=0.0)
 
 
-def _kept(arm: Arm) -> bool:
-    """Whether the weights stay, because another arm begins with them."""
-    return arm == replace(arm.dense, further=False, width=WIDTH, context=None)
+@dataclass(frozen=True)
+class ArmStudy(Seeds, Windows):
+    """A study that trains arms; the model lends its tokenizer alone."""
 
+    length: int = option(512, "tokens in a sequence and in a window of text")
+    steps: int = option(500, "steps of each training")
+    tokens_per_step: int = option(2048, "tokens in one step of each training")
+    rows: str | None = option(None, "only these rows, separated by commas (default: all)")
 
-def train_arms(run: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
-    """Every arm trained and read at every seed, with literal means also read with prefix means, and what is stored of
-    how: the windows, the protocol, and the `checking` arms, which can be tried again without the corpus. Errors:
-    BadSetting, BadText."""
-    trainer, sizes = ArmTrainer.of(run, arms), run.sizes
-    pooled = {}
-    for arm in arms:
-        parts = [trainer.measure(arm, seed) for seed in sizes.every_seed]
-        pooled[arm] = Pooled(arm, parts, trainer.read_by(arm)[1])
-    for arm in arms:
-        if arm.mean == "literal":
-            causal = pooled[arm].causal()
-            pooled[causal.arm] = causal
-    about = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
-    about |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
-    about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
-    return pooled, {
-        "windows": len(trainer.windows),
-        "protocol": run.about(trainer.windows, **about),
-        "arms": [asdict(arm) for arm in checking],
-        "recipes": [asdict(trainer.recipe(arm, sizes.seed)) for arm in checking],
-    }
+    def arms(self) -> list[Arm]:
+        """The arms that `rows` names. Errors: BadSetting."""
+        raise NotImplementedError
 
+    def checked(self, arms: list[Arm]) -> list[Arm]:
+        """Those that are stored to be tried again without the corpus."""
+        raise NotImplementedError
 
-def part(run: Setting, numbers: dict) -> dict:
-    """The training loss of dense attention at the first step that is stored, from the first weights on."""
-    name = numbers["curves"][0]["arm"]  # the first arm that was trained is the first that is kept to be tried again
-    recipe, first = Fixed(**numbers["recipes"][0]), min(p["step"] for p in numbers["curves"] if p["arm"] == name)
-    arm = Arm(**numbers["arms"][0] | {"limits": None})
-    with tempfile.TemporaryDirectory() as folder:
-        ids = token_stream(run.lm.tokenizer, run.texts[0])
-        for stop in sorted({min(first, round(share * recipe.steps)) for share in SHARES}):
-            trained_to(run.lm, arm, recipe, ids, Path(folder), stop)  # a logged loss is the mean since the last stop
-        losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
-    curves = [{"arm": name, "seed": 0, "step": first, "loss": loss} for loss in losses]
-    return {"curves": curves, "protocol": {"text": ids_hash(run.windows)}}
+    def numbers(self, trained: dict[Arm, Pooled]) -> dict:
+        """What is stored of trained arms."""
+        raise NotImplementedError
 
+    def measure(self, run: Setting) -> dict:
+        arms = self.arms()
+        # An arm that cannot be trained so is refused before the first one is.
+        for arm in arms:
+            arm.recipe(self.steps, self.tokens_per_step, self.length, self.seed)
+        longest, longer = max(arm.context or 0 for arm in arms), None
+        if longest > self.length:
+            count = max(2, self.windows * self.length // longest)
+            longer = held_out_windows(run.lm, run.texts[1], longest, count)
+        sizes = {"steps": self.steps, "tokens_per_step": self.tokens_per_step, "longer": longer}
+        trainer, trained = ArmTrainer.of(run, **sizes, expected=len(arms) * self.seeds), {}
+        for arm in arms:
+            parts = [trainer.measure(arm, seed) for seed in self.every_seed]
+            trained[arm] = Pooled(arm, parts, trainer.read_by(arm)[1])
+        for arm in arms:
+            if arm.mean == "literal":
+                causal = trained[arm].causal()
+                trained[causal.arm] = causal
+        about = {"steps": self.steps, "training_text": trainer.texts, "seeds": self.seeds}
+        about |= {"training_tokens": self.steps * self.tokens_per_step}
+        about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
+        checked = self.checked(arms)
+        return self.numbers(trained) | {
+            "windows": len(trainer.windows),
+            "protocol": run.about(trainer.windows, **about),
+            "arms": [asdict(arm) for arm in checked],
+            "recipes": [asdict(trainer.recipe(arm, self.seed)) for arm in checked],
+        }
 
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Mean training loss of the first steps of the stored arms on the bundled samples."""
-    losses = {}
-    for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
-        arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
-        ids = np.append(sample_windows(run.lm, recipe["context"], 4).reshape(-1), 0)
-        few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        losses = {}
+        for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
+            arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
+            ids = np.append(sample_windows(run.lm, recipe["context"], 4).reshape(-1), 0)
+            few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
+            with tempfile.TemporaryDirectory() as folder:
+                trained_to(run.lm, arm, few, ids, Path(folder), CHECKED)
+                losses[arm.name] = [read_log(Path(folder))[-1]["loss"]]
+        return losses
+
+    def part(self, run: Setting, numbers: dict) -> dict:
+        # The first arm that was trained is the first that is stored to be tried again.
+        name, recipe = numbers["curves"][0]["arm"], Fixed(**numbers["recipes"][0])
+        first = min(point["step"] for point in numbers["curves"] if point["arm"] == name)
+        arm = Arm(**numbers["arms"][0] | {"limits": None})
         with tempfile.TemporaryDirectory() as folder:
-            trained_to(run.lm, arm, few, ids, Path(folder), CHECKED)
-            losses[arm.name] = [read_log(Path(folder))[-1]["loss"]]
-    return losses
+            ids = token_stream(run.lm.tokenizer, run.texts[0])
+            # A logged loss is the mean since the last stop.
+            for stop in sorted({min(first, round(share * recipe.steps)) for share in SHARES}):
+                trained_to(run.lm, arm, recipe, ids, Path(folder), stop)
+            losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
+        curves = [{"arm": name, "seed": 0, "step": first, "loss": loss} for loss in losses]
+        return {"curves": curves, "protocol": {"text": ids_hash(run.windows)}}

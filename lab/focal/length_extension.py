@@ -14,10 +14,10 @@ from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.studies.stored.comparisons import difference, interval_caveat
-from analysis.studies.stored.panels import columns, panel, series
-from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
+from analysis.studies.stored.panels import panel, presented, series
+from analysis.studies.stored.runner import Runnable, Seeds, Setting, Texts, option
 from analysis.studies.stored.trained import Trainer
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
+from analysis.studies.text.held_out import held_out_windows, ids_hash, sample_windows
 from analysis.training.extend import Extension, extend
 from lab.harness.telling import concluded
 
@@ -30,102 +30,82 @@ WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with i
     "own positions, fine-tuned": ("longer", True),
     "base 500,000, fine-tuned": ("base", True),
 }
-READ_AS = (
-    "Windows are twice as long as the model's context. In their last quarter each way is held against the same weights "
-    "that read the second half of the window by itself, and so, without any extension, have half the context or more "
-    "before them: below 0 the far context helps."
-)
 
 
 @dataclass(frozen=True)
-class Sizes(Seeds, Texts):
-    """What the study can be asked for."""
+class LengthExtension(Seeds, Texts):
+    """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS. Both
+    fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work."""
 
-    windows: int = option(64, "number of held-out windows of twice the context")
+    name = "length-extension"
+
+    windows: int = option(64, "number of held-out windows of twice the context", low=2, high=4096)
     steps: int = option(200, "steps of both trainings")
     tokens_per_step: int = option(8192, "tokens in one step of both trainings")
     rate: float = option(1e-4, "learning rate of both trainings")
 
-    def check(self, lm: Model) -> None:
-        super().check(lm)
-        check_range("The number of windows of text", self.windows, 2, 4096)
-
-
-def measure(run: Setting) -> dict:
-    """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
-
-    Both fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work.
-    Errors: BadSetting, BadModel, BadText.
-    """
-    lm, sizes = run.lm, run.sizes
-    length = reach(lm, "longer", FACTOR)
-    ids, units = held_out_windows(lm, run.texts[1], length, sizes.windows)
-    seeds = {name: sizes.every_seed if trained else [sizes.seed] for name, (_, trained) in WAYS.items()}
-    expected = 1 + sum(map(len, seeds.values()))
-    about = {"documents": run.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
-    trainer = Trainer(lm=lm, work=run.work, context=run.context, **about)
-    second = ids[:, lm.max_positions :]
-    untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
-    found, alone, curves, plans = {}, {}, {}, {}
-    for name, (way, trained) in WAYS.items():
-        base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
-        for seed in seeds[name]:
-            used, part, label = lm, trainer.done / trainer.expected, name
+    def measure(self, run: Setting) -> dict:
+        lm = run.lm
+        length = reach(lm, "longer", FACTOR)
+        ids, units = held_out_windows(lm, run.texts[1], length, self.windows)
+        seeds = {name: self.every_seed if trained else [self.seed] for name, (_, trained) in WAYS.items()}
+        expected = 1 + sum(map(len, seeds.values()))
+        about = {"documents": run.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
+        trainer = Trainer(lm=lm, work=run.work, context=run.context, **about)
+        second = ids[:, lm.max_positions :]
+        untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
+        found, alone, curves, plans = {}, {}, {}, {}
+        for name, (way, trained) in WAYS.items():
+            base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
+            for seed in seeds[name]:
+                used, part, label = lm, trainer.done / trainer.expected, name
+                if trained:
+                    label = name if self.seeds == 1 else f"{name}, seed {seed}"
+                    plan = Extension(length, base, self.steps, self.tokens_per_step, self.rate, seed=seed)
+                    place, report = run.folder / f"length-{way}-{seed}.safetensors", trainer.within(label, 0.9).progress
+                    used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts)
+                    plans.setdefault(name, plan)
+                    logs.append(log)
+                    near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part))
+                of_seed.append(_losses(trainer, used, ids, base, label, part))
+                trainer.done += 1
+            found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
             if trained:
-                label = name if sizes.seeds == 1 else f"{name}, seed {seed}"
-                plan = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=seed)
-                place, report = run.work / f"length-{way}-{seed}.safetensors", trainer.told(label, 0.9)
-                used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts)
-                plans.setdefault(name, plan)
-                logs.append(log)
-                near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part))
-            of_seed.append(_losses(trainer, used, ids, base, label, part))
-            trainer.done += 1
-        found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
-        if trained:
-            curves[name] = np.mean(logs, axis=0).tolist()
-    width = (length - 1) // BINS  # what is left over at the end is dropped
-    parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
-    report = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts, "seeds": sizes.seeds}
-    report["plans"] = {name: asdict(plan) for name, plan in plans.items()}
-    return {
-        "rows": _rows(found, alone, lm.max_positions, units),
-        "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
-        "curves": curves,
-        "windows": len(ids),
-        "protocol": run.about(ids, units, **report),
-    }
+                curves[name] = np.mean(logs, axis=0).tolist()
+        width = (length - 1) // BINS  # what is left over at the end is dropped
+        parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
+        report = {"steps": self.steps, "rate": self.rate, "training_text": trainer.texts, "seeds": self.seeds}
+        report["plans"] = {name: asdict(plan) for name, plan in plans.items()}
+        return {
+            "rows": _rows(found, alone, lm.max_positions, units),
+            "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
+            "curves": curves,
+            "windows": len(ids),
+            "protocol": run.about(ids, units, **report),
+        }
 
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        length = reach(run.lm, "longer", FACTOR)
+        ids = sample_windows(run.lm, length, 1)
+        untrained = {name: way for name, (way, trained) in WAYS.items() if not trained}
+        bases = {name: base_for(run.lm, way, FACTOR, BASE, length) for name, way in untrained.items()}
+        return {name: float(_read(run.lm, ids[0], base).mean()) for name, base in bases.items()}
 
-def shown(numbers: dict) -> dict:
-    """What each way gives where even the second half alone has much before it."""
-    protocol, rows = numbers["protocol"], numbers["rows"]
-    where = f"In the last quarter of {protocol['window']:,} tokens, loss of "
-    controls, words = {"against_alone": "reading the second half alone"}, ("lower", "higher")
-    return {
-        "sentence": concluded(where, rows, controls, "{way}".format_map, protocol["seeds"], "model", words=words),
-        "columns": columns("length-extension"),
-        "panels": _panels(numbers["bins"], numbers["curves"], protocol["window"]),
-        "notes": [READ_AS, interval_caveat(protocol)],
-    }
+    def part(self, run: Setting, numbers: dict) -> dict:
+        ids, _ = held_out_windows(run.lm, run.texts[1], reach(run.lm, "longer", FACTOR), self.windows)
+        losses = np.stack([_read(run.lm, window, None) for window in ids])
+        within, beyond = losses[:, : run.lm.max_positions - 1], losses[:, run.lm.max_positions :]
+        row = {"way": "own positions", "trained": False, "within": float(within.mean()), "beyond": float(beyond.mean())}
+        return {"rows": [row], "protocol": {"text": ids_hash(ids)}}
 
-
-def sample(run: Setting, numbers: dict) -> dict[str, float]:
-    """Loss of one window of the bundled samples at twice the context, without training."""
-    length = reach(run.lm, "longer", FACTOR)
-    ids = sample_windows(run.lm, length, 1)
-    untrained = {name: way for name, (way, trained) in WAYS.items() if not trained}
-    bases = {name: base_for(run.lm, way, FACTOR, BASE, length) for name, way in untrained.items()}
-    return {name: float(_read(run.lm, ids[0], base).mean()) for name, base in bases.items()}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The model with its own positions, inside and beyond its context, on all held-out windows."""
-    ids, _ = held_out_windows(run.lm, run.texts[1], reach(run.lm, "longer", FACTOR), run.sizes.windows)
-    losses = np.stack([_read(run.lm, window, None) for window in ids])
-    within, beyond = losses[:, : run.lm.max_positions - 1], losses[:, run.lm.max_positions :]
-    row = {"way": "own positions", "trained": False, "within": float(within.mean()), "beyond": float(beyond.mean())}
-    return {"rows": [row], "protocol": {"text": ids_hash(ids)}}
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        protocol, rows = numbers["protocol"], numbers["rows"]
+        where = f"In the last quarter of {protocol['window']:,} tokens, loss of "
+        controls = {"against_alone": "reading the second half alone"}
+        sentence = concluded(where, rows, controls, "{way}", protocol["seeds"], "model")
+        charts = _panels(numbers["bins"], numbers["curves"], protocol["window"])
+        return presented("length-extension", sentence, charts, interval_caveat(protocol))
 
 
 def _losses(trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float) -> np.ndarray:
@@ -175,4 +155,4 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
     ]
 
 
-length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample, part=part)
+length_extension = Runnable(LengthExtension)

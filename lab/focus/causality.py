@@ -15,87 +15,81 @@ from analysis.metrics.quality import same_top1
 from analysis.models import Model
 from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
-from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.comparisons import compared, interval_caveat
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
+from analysis.studies.stored.comparisons import Row, compared, interval_caveat
+from analysis.studies.stored.measured import DENSE, READINGS, Arm, trained_arm
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Routed, Setting, Study
-from analysis.studies.text.held_out import sample_windows
+from analysis.studies.stored.runner import Runnable, Setting
 from analysis.training.mitigations import Learning
+from lab.harness.routed import Routed
 from lab.harness.telling import concluded
 
 SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
 MOVED = 1e-4  # logits that move more than this saw what was changed
 MEMBERSHIPS = ("causal", "literal")
+Form = tuple[str | None, str, str | None]  # gate, reading, membership
 
 
-def measure(run: Setting) -> dict:
+class Causality(Routed):
     """A trained router with causal and with literal membership, hard and through every form of the gate, and hard with
-    prefix membership, on the same held-out windows. The last half of some windows is replaced by other tokens: what
-    moves before it has read the future. What is measured is shared with the study `groups`. Errors: BadSetting,
-    BadText."""
-    lm, sizes, ids = run.lm, run.sizes, run.windows
-    router = trained_router(run.context, lm, sizes.router)
-    window, n_sink = always(sizes, router)
-    arms = {(None, "dense", None): DENSE, **_arms(router, window)}
-    bench = Bench(lm, router, ids, n_sink, run.work, run.context, expected=len(arms) + 1)
-    measured = {key: bench.measure(arm) for key, arm in arms.items()}
-    rows, differences, some = [], [], ids[:SAMPLE]
-    for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
-        run.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
-        read = measured[gate, reading, membership].row(arm.name)
-        row = {name: read[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
-        row |= {"gate": gate, "reading": reading, "membership": membership}
-        method = Learning.build(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
-        rows.append(row | _gates(lm, method, some) | foresight(lm, method, some))
-        if membership == "literal":
-            causal, literal = (measured[gate, reading, rule].means for rule in MEMBERSHIPS)
-            over, points = over_units(literal - causal, run.documents)
-            about = {"reading": reading, "gate": gate, **over._asdict()}
-            differences.append(about | {"points": points.tolist() if over.low is None else None})
-    return {
-        "rows": rows,
-        "literal_minus_causal": differences,
-        "group_agreement": group_agreement(router, attention_inputs(lm, list(some)), ids.shape[1]),
-        "prediction_agreement": _same_predictions(lm, router, window, n_sink, some),
-        "router": sizes.router,
-        "trained_with": router.settings.gate,
-        "window": window,
-        "n_sink": n_sink,
-        "windows": len(ids),
-        "looked_at": len(some),
-        "protocol": run.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(router)),
-    }
+    prefix membership. The last half of some windows is replaced by other tokens: what moves before it has read the
+    future."""
+
+    name = "causality"
+    file = "causality-{router}"
+    tables = ("rows", "literal_minus_causal")
+
+    def measure(self, run: Setting) -> dict:
+        lm, ids, some = run.lm, run.windows, run.windows[:SAMPLE]
+        router, window, bench = self.bench(run, 1)
+        arms, rows, differences = arms_of(router, window), [], []
+        bench.expected = len(arms) + 1
+        measured = {key: bench.measure(arm) for key, arm in arms.items()}
+        for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
+            run.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}: reads it the future?")
+            level = measured[gate, reading, membership].row(arm.name)
+            row = {name: level[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
+            row |= {"gate": gate, "reading": reading, "membership": membership}
+            method = METHODS["dense"]()
+            if arm.settings is not None:
+                method = Learning.build(arm.router, **arm.settings, n_sink=bench.n_sink)
+            rows.append(row | _gates(lm, method, some) | _foresight(lm, method, some))
+            if membership == "literal":
+                causal, literal = (measured[gate, reading, rule].means for rule in MEMBERSHIPS)
+                over, points = over_units(literal - causal, run.documents)
+                about = {"reading": reading, "gate": gate, **over._asdict()}
+                differences.append(about | {"points": points.tolist() if over.low is None else None})
+        return self.facts(run, router, window, bench.n_sink) | {
+            "rows": rows,
+            "literal_minus_causal": differences,
+            "group_agreement": group_agreement(router, attention_inputs(lm, list(some)), ids.shape[1]),
+            "prediction_agreement": _same_predictions(lm, router, window, bench.n_sink, some),
+            "trained_with": router.settings.gate,
+            "looked_at": len(some),
+        }
+
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        return self.sample_losses(run, lambda router, window: list(arms_of(router, window).values())[1:])
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, differences = numbers["rows"], []
+        leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
+        for row in numbers["literal_minus_causal"]:
+            interval = Interval(*(row[name] for name in Interval._fields))
+            gate = "hard" if row["reading"] == "hard" else f"{row['gate']} gate"
+            differences.append({"gate": gate, "apart_points": row.get("points")} | compared("apart", interval))
+        lead = f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. Loss with the literal groups "
+        sentence = concluded(f"{lead}of this router: ", differences, {"apart": "with causal ones"}, "{gate}")
+        sentence += f" In the first {numbers['looked_at']} windows {np.mean(numbers['group_agreement']):.0%} of the "
+        sentence += f"tokens are in the same group and {numbers['prediction_agreement']:.0%} of the likeliest next "
+        return presented("causality", f"{sentence}tokens are the same.", None, interval_caveat(numbers["protocol"]))
 
 
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Mean loss of two windows of the bundled samples in every arm."""
-    router = trained_router(run.context, run.lm, numbers["router"])
-    arms = _arms(router, numbers["window"]).values()
-    ids = sample_windows(run.lm, numbers["protocol"]["window"])
-    bench = Bench(run.lm, router, ids, numbers["n_sink"], None, run.context, expected=len(arms))
-    return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """Hard groups by the causal and by the literal rule on all held-out windows, and what the literal one gains."""
-    router, rows, means = trained_router(run.context, run.lm, numbers["router"]), [], {}
-    bench = Bench(run.lm, router, run.windows, numbers["n_sink"], None, run.context, expected=2)
-    arms = _arms(router, numbers["window"])
-    for rule in MEMBERSHIPS:
-        arm = bench.measure(arms[None, "hard", rule])
-        means[rule], row = arm.means, arm.row(rule)
-        rows.append({"reading": "hard", "membership": rule, "loss": row["loss"], "perplexity": row["perplexity"]})
-    over = over_units(means["literal"] - means["causal"], run.documents)[0]
-    gained = [{"reading": "hard", "mean": over.mean, "low": over.low, "high": over.high}]
-    return {"rows": rows, "literal_minus_causal": gained, "protocol": {"text": bench.text}}
-
-
-def _arms(router: FocusRouter, window: int) -> dict[tuple, Arm]:
+def arms_of(router: FocusRouter, window: int) -> dict[Form, Arm]:
     """(gate, reading, membership) -> arm; a hard mask is the same for every form of the gate. Names as in `READINGS`
-    where the arm is one of them, so that what the study `groups` kept is found."""
+    where the arm is one of them, so that what the study `groups` stored is found."""
     names = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
-    arms = {}
+    arms: dict[Form, Arm] = {(None, "dense", None): DENSE}
     for reading, gate in (("hard", None), *(("soft", gate) for gate in GATES)):
         its_gate = gate in (None, router.settings.gate)
         for membership in MEMBERSHIPS:
@@ -106,7 +100,7 @@ def _arms(router: FocusRouter, window: int) -> dict[tuple, Arm]:
 
 
 @torch.no_grad()
-def _gates(lm: Model, method: Method, ids: np.ndarray) -> dict:
+def _gates(lm: Model, method: Method, ids: np.ndarray) -> Row:
     """`smallest_gate` and `mean_gate` of the far pairs of windows [n, T]: a factor of the score, or for `log` and the
     hard mask of the weight; None for dense, and where no pair is far."""
     smallest, total, pairs = [], 0.0, 0
@@ -135,18 +129,16 @@ def far_gates(method: Focus, groups: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def foresight(lm: Model, method: Method | None, ids: np.ndarray) -> dict:
-    """What other tokens in the second half of windows [n, T] (the next window's) do to the logits of the first.
-
-    By the masked reference, which computes every query alike whatever stands elsewhere: `moved` largest change of a
-    logit, `predictions_changed` share of likeliest next tokens, `reads_future` whether `moved` is above 1e-4.
-    """
+def _foresight(lm: Model, method: Method, ids: np.ndarray) -> Row:
+    """What other tokens in the second half of windows [n, T] (the next window's) do to the logits of the first:
+    `moved` largest change of a logit, `predictions_changed` share of likeliest next tokens, `reads_future`."""
     half, moved, changed = ids.shape[1] // 2, 0.0, []
-    other = ids.copy()
-    other[:, half:] = np.roll(ids, 1, axis=0)[:, half:]
+    replaced = ids.copy()
+    replaced[:, half:] = np.roll(ids, 1, axis=0)[:, half:]
+    # By the masked reference, which computes every query alike whatever stands elsewhere.
     with apply(lm, method):
-        for pair in zip(ids, other, strict=True):
-            logits = [_logits(lm, one)[:half] for one in pair]
+        for pair in zip(ids, replaced, strict=True):
+            logits = [_logits(lm, window)[:half] for window in pair]
             moved = max(moved, float((logits[0] - logits[1]).abs().max()))
             changed.append(float((~same_top1(*logits)).float().mean()))
     return {"moved": moved, "predictions_changed": float(np.mean(changed)), "reads_future": moved > MOVED}
@@ -166,45 +158,17 @@ def group_agreement(router: FocusRouter, inputs: list[torch.Tensor], length: int
 def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, ids: np.ndarray) -> float:
     """Share of tokens whose likeliest next token is the same with literal as with causal groups, both hard."""
     agreed = []
-    for window_ids in ids:
+    for tokens in ids:
         logits = []
         for membership in MEMBERSHIPS:
             with apply(lm, Focus.build(router, window=window, n_sink=n_sink, membership=membership), kernels=True):
-                logits.append(_logits(lm, window_ids))
+                logits.append(_logits(lm, tokens))
         agreed.append(float(same_top1(*logits).float().mean()))
     return float(np.mean(agreed))
 
 
 def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:
-    """Logits [T, V] of token ids [T]."""
-    return lm.lm(torch.as_tensor(ids, device=lm.device)[None], use_cache=False).logits[0]
+    return lm.lm(torch.as_tensor(ids, device=lm.device)[None], use_cache=False).logits[0]  # [T, V]
 
 
-def shown(numbers: dict) -> dict:
-    """What reads the future, what that is worth, and how far each gate closes."""
-    rows = numbers["rows"]
-    leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
-    reads = {row["membership"]: f"{row['pairs_share']:.1%}" for row in rows if row["reading"] == "hard"}
-    differences = []
-    for row in numbers["literal_minus_causal"]:
-        interval = Interval(*(row[name] for name in Interval._fields))
-        gate = "hard" if row["reading"] == "hard" else f"{row['gate']} gate"
-        differences.append({"gate": gate, "apart_points": row.get("points")} | compared("apart", interval))
-    lead = (
-        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. With the literal groups of this "
-        f"router, which read {reads['literal']} of the pairs when hard, the causal {reads['causal']}, the loss is: "
-    )
-    words = ("lower", "higher")
-    told = concluded(lead, differences, {"apart": "with causal ones"}, "{gate}".format_map, words=words)
-    soft = [row for row in rows if (row["reading"], row["membership"]) == ("soft", "causal")]
-    gates = [f"{row['gate']} {row['smallest_gate']:.2g}" for row in soft if row["smallest_gate"] is not None]
-    sentence = (
-        f"{told} In the first {numbers['looked_at']} windows {np.mean(numbers['group_agreement']):.0%} of the tokens "
-        f"are in the same group and {numbers['prediction_agreement']:.0%} of the likeliest next tokens are the same. "
-        f"Smallest gate reached by a far pair there: {'; '.join(gates)}."
-    )
-    return presented("causality", sentence, None, interval_caveat(numbers["protocol"]))
-
-
-TABLES = ("rows", "literal_minus_causal")
-causality = Study("causality", __doc__, Routed, measure, shown, sample, "causality-{router}", TABLES, part=part)
+causality = Runnable(Causality)

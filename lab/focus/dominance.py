@@ -5,6 +5,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.router import FocusRouter
@@ -15,16 +18,15 @@ from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TRAINED, Setting, Study, option
-from analysis.studies.stored.trained import Trainer, Training, plain, sample
+from analysis.studies.stored.runner import TRAINED, Runnable, Setting, option
+from analysis.studies.stored.trained import Trainer, Training, plain
 from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
-from lab.focus.escaping import escape_paths
 
 SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
-ROWS = {  # name -> what differs from the others; the third to the last but one are the rows of table 8
+ROWS: dict[str, dict] = {  # name -> what differs; the third to the last but one are the rows of table 8
     "softmax": {"balance": "softmax"},
     "balance loss": {"balance": "softmax", "balance_weight": 0.01},
     "entropy and balance loss": SOFT_LOSSES,
@@ -35,62 +37,78 @@ ROWS = {  # name -> what differs from the others; the third to the last but one 
     "sinkhorn": {},
     "sinkhorn with 50 iterations": {"iterations": 50},
 }
+CLAIMED = ("softmax", "sinkhorn", "sinkhorn with 50 iterations")  # rows that the conclusion is about
 COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 
 
 @dataclass(frozen=True)
-class Sizes(Training):
-    """What the study can be asked for."""
-
-    windows: int = option(8, "number of held-out windows measured at the end of a phase")
-
-
-def measure(run: Setting) -> dict:
-    """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed.
-
-    All rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not
-    the best one. Shares are of literal assignment on held-out windows, `causal` with the balance frozen; `stability` of
+class Dominance(Training):
+    """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed. All
+    rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not the
+    best one. Shares are of literal assignment on held-out windows, `causal` with the balance frozen; `stability` of
     phase 1 counts tokens that kept their group in the last 20 steps, of phase 2 those that have the one phase 1 ended
-    with. Errors: BadSetting, BadText.
-    """
-    lm, sizes, names = run.lm, run.sizes, chosen(run.sizes.rows, list(ROWS))
-    trainer = Trainer.of(run, expected=len(names) * sizes.seeds)
-    rows, curves, plans = [], [], {}
-    for name in names:
-        parts = []
-        for seed in sizes.every_seed:
-            both = [sizes.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
-            plans.setdefault(name, both[0])
-            decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
-            make = partial(_row, trainer, sizes.named(name, both[0]), both)
-            parts.append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
-        row = together(parts)
-        rows.append({"row": name, "settings": ROWS[name], **row["ends"]})
-        curves += [{"row": name, **point} for point in row["curve"]]
-    about = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
-    return {
-        "even": 1 / sizes.groups,
-        "chance": balanced_largest_share(PROBED * sizes.length, sizes.groups),
-        "rows": rows,
-        "curves": curves,
-        "plans": plain(plans),
-        "protocol": run.about(run.windows, **about, seeds=sizes.seeds) | {"tokens": len(trainer.ids)},
-    }
+    with."""
+
+    name = "dominance"
+    tables = ("rows", "curves")
+    whole = TRAINED
+
+    windows: int = option(8, "number of held-out windows measured at the end of a phase", low=2, high=4096)
+
+    def measure(self, run: Setting) -> dict:
+        lm, names = run.lm, chosen(self.rows, list(ROWS))
+        trainer = Trainer.of(run, expected=len(names) * self.seeds)
+        rows, curves, plans = [], [], {}
+        for name in names:
+            parts = []
+            for seed in self.every_seed:
+                both = [self.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
+                plans.setdefault(name, both[0])
+                decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
+                make = partial(_train_both, trainer, self.named(name, both[0]), both)
+                parts.append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
+            row = together(parts)
+            rows.append({"row": name, "settings": ROWS[name], **row["ends"]})
+            curves += [{"row": name, **point} for point in row["curve"]]
+        about = {"text": trainer.texts, "window": self.length, "steps": self.steps, "kernel": "gate on the scores"}
+        return {
+            "even": 1 / self.groups,
+            "chance": balanced_largest_share(PROBED * self.length, self.groups),
+            "rows": rows,
+            "curves": curves,
+            "plans": plain(plans),
+            "protocol": run.about(run.windows, **about, seeds=self.seeds) | {"tokens": len(trainer.ids)},
+        }
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        protocol, parts = numbers["protocol"], []
+        for row in numbers["rows"]:
+            if row["row"] in CLAIMED:
+                fate = f"no layer reached {COLLAPSED:.0%}"
+                if row["collapsed_at"]:
+                    trainings = f"{row['collapsed']} of {protocol['seeds']} trainings"
+                    fate = f"in {trainings} a layer passed {COLLAPSED:.0%}, first at step {row['collapsed_at']:,}"
+                parts.append(f"{row['row']}: {row['worst_1']:.1%} and {row['worst_2']:.1%}, {fate}")
+        lead = f"Largest group of the worst layer after phase 1 and 2, of the tokens (even: {numbers['even']:.1%}): "
+        sentence = f"{lead}{'; '.join(parts) or 'neither softmax nor Sinkhorn is among these rows'}."
+        note = f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."
+        return presented("dominance", f"{sentence}{scope_of_claim(protocol['seeds'])}", None, note)
 
 
-def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:
+def _train_both(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:
     """Both phases of a row: `ends` as in a row of the study, and `curve`; checkpoints lie in `doing`."""
     lm, ids, windows = trainer.lm, trainer.ids, trainer.windows
     places = [doing / f"phase{plan.phase}.checkpoint" for plan in plans]
-    router, _, log = train_router(lm, ids, plans[0], places[0], trainer.told(name, 0.5), escape_paths)
+    reports = [trainer.within(name, 0.5, began).progress for began in (0.0, 0.5)]
+    router, _, log = train_router(lm, ids, plans[0], places[0], reports[0], escape_paths)
     first, labels = _end(lm, router, windows)
-    tuned, router, _, second_log = finetune(
-        lm, router, ids, plans[1], places[1], trainer.told(name, 0.5, 0.5), escape_paths
-    )
+    tuned, router, _, second_log = finetune(lm, router, ids, plans[1], places[1], reports[1], escape_paths)
     second, now = _end(tuned, router, windows)
     second["stability"] = float(np.mean([stability(a, b, router.K)[0] for a, b in zip(labels, now, strict=True)]))
-    ends, past, collapsed_at = {}, 0, None
+    ends: dict[str, float | None] = {}
+    past, collapsed_at = 0, None
     for phase, (end, rows) in enumerate(((first, log), (second, second_log)), 1):
         last = next(row for row in reversed(rows) if "shares" in row)
         end = {"stability": last["stability"]} | end | {path: float(np.mean(last[path])) for path in PATHS}
@@ -102,19 +120,7 @@ def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) 
     return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(second_log, 2)]}
 
 
-def together(parts: list[dict]) -> dict:
-    """What the trainings of a row found, one of each seed, as one."""
-    ends = {name: [part["ends"][name] for part in parts] for name in parts[0]["ends"]}
-    steps = [step for step in ends.pop("collapsed_at") if step is not None]
-    mean = {name: float(np.mean(values)) for name, values in ends.items()}
-    curve = [
-        points[0] | {name: round(float(np.mean([point[name] for point in points])), 5) for name in ("share", *PATHS)}
-        for points in zip(*(part["curve"] for part in parts), strict=True)
-    ]
-    return {"ends": mean | {"collapsed_at": min(steps, default=None), "collapsed": len(steps)}, "curve": curve}
-
-
-def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.ndarray]:
+def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
     """A phase's end on held-out windows [n, T], dense hidden states; and the literal labels [L, n T]."""
     inputs = attention_inputs(lm, list(windows))  # L x [n T, d]
     split = [hidden.view(len(windows), -1, hidden.shape[-1]) for hidden in inputs]
@@ -133,6 +139,18 @@ def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.
     }, labels
 
 
+def together(parts: list[dict]) -> dict:
+    """The trainings of a row, one of each seed, as one."""
+    ends = {name: [part["ends"][name] for part in parts] for name in parts[0]["ends"]}
+    steps = [step for step in ends.pop("collapsed_at") if step is not None]
+    means = {name: float(np.mean(values)) for name, values in ends.items()}
+    curve = []
+    for points in zip(*(part["curve"] for part in parts), strict=True):
+        mean = {name: round(float(np.mean([point[name] for point in points])), 5) for name in ("share", *PATHS)}
+        curve.append(points[0] | mean)
+    return {"ends": means | {"collapsed_at": min(steps, default=None), "collapsed": len(steps)}, "curve": curve}
+
+
 def curve(log: list[dict], phase: int) -> list[dict]:
     """The looks of a training log as points `phase step layer share` and the paths; layer -1 is the mean of all."""
     points = []
@@ -145,25 +163,45 @@ def curve(log: list[dict], phase: int) -> list[dict]:
     return points
 
 
-def shown(numbers: dict) -> dict:
-    """What the rows say about softmax and Sinkhorn, whichever way it came out."""
-    protocol, parts = numbers["protocol"], []
-    rows = {row["row"]: row for row in numbers["rows"]}
-    for name in ("softmax", "sinkhorn", "sinkhorn with 50 iterations"):
-        if name in rows:
-            row = rows[name]
-            often = f" with {row['collapsed']} of {protocol['seeds']} seeds, first" if protocol["seeds"] > 1 else ""
-            fate = f"no layer reached {COLLAPSED:.0%}"
-            if row["collapsed_at"]:
-                fate = f"a layer passed {COLLAPSED:.0%}{often} at step {row['collapsed_at']:,}"
-            parts.append(
-                f"{name.capitalize()}: the largest group of the worst layer holds {row['worst_1']:.1%} of the tokens "
-                f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {numbers['even']:.1%}); {fate}."
-            )
-    sentence = " ".join(parts) + scope_of_claim(protocol["seeds"])
-    note = f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."
-    missing = "Neither softmax nor Sinkhorn is among these rows."
-    return presented("dominance", sentence if parts else missing, None, note)
+@torch.no_grad()
+def escape_paths(
+    router: FocusRouter, inputs: list[Tensor], start: FocusRouter, first: list[Tensor]
+) -> dict[str, list[float]]:
+    """How groups escape balance (Focus, section 4), each path a number of every layer [L].
+
+    inputs [L][N, width] are the attention inputs of now, `first` those of the same tokens at the start. Table 8 of the
+    paper ticks the paths off without saying how they were measured; these are the readings taken here. A: the centroids
+    come to point one way (`centroid_cosine`). B: the hidden states move (`drift`) towards one centroid: the largest
+    group's share as the router of the start sees the states of now, its balance frozen then (`start_share`). C: the
+    projection maps all tokens one way (`rank`).
+    """
+    paths: dict[str, list[float]] = {name: [] for name in PATHS}
+    for layer, (now, before) in enumerate(zip(inputs, first, strict=True)):
+        labels = start.soft(layer, now, membership="causal").argmax(-1).cpu()
+        paths["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
+        paths["drift"].append(hidden_drift(before, now))
+        paths["start_share"].append(largest_share(labels, start.K))
+        paths["rank"].append(effective_rank(router.project(layer, now)))
+    return paths
 
 
-dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), whole=TRAINED)
+def centroid_cosine(centroids: Tensor) -> float:
+    """Mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way."""
+    unit = F.normalize(centroids.detach().float(), dim=-1)
+    pairs = len(unit) * (len(unit) - 1) / 2
+    return float((unit @ unit.T).triu(1).sum() / pairs) if pairs else float("nan")
+
+
+def hidden_drift(start: Tensor, now: Tensor) -> float:
+    """Mean over tokens of 1 - cosine between hidden states [N, width] of the start and of now; 0: no change."""
+    return float(1 - F.cosine_similarity(start.float(), now.float(), dim=-1).mean())
+
+
+def effective_rank(vectors: Tensor) -> float:
+    """exp of the entropy of the singular values' shares of vectors [N, d_s] (Roy & Vetterli, 2007), not centred: from 1
+    (all tokens on one line) to d_s (as much in every direction)."""
+    values = torch.linalg.svdvals(vectors.detach().float())
+    return float(torch.special.entr(values / values.sum().clamp_min(1e-30)).sum().exp())
+
+
+dominance = Runnable(Dominance)

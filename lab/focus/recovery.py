@@ -1,7 +1,7 @@
-"""How much of what a window loses an arm gives back, against which controls, and what may be said: pure functions.
+"""How much of what a window loses an arm gives back, against which controls, and what may be said (definitions 2.16).
 
-Definitions 2.16. Losses are mean nats per token of each window [n]; all arms of a study read the same windows, so every
-difference is paired, with its 95% interval over the documents [n] that the windows are of.
+Losses are mean nats per token of each window [n]; all arms read the same windows, so every difference is paired, with
+its 95% interval over the documents [n] that the windows are of.
 """
 
 import math
@@ -11,9 +11,8 @@ import numpy as np
 
 from analysis.claims import Comparison
 from analysis.metrics.intervals import Interval, over_units
-from analysis.studies.stored.comparisons import difference, edges, holm_corrected
+from analysis.studies.stored.comparisons import Row, difference, edges, holm_corrected
 from analysis.studies.stored.measured import Measured
-from lab.harness.telling import concluded
 
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
 CHOICES = WINDOWS[:4]  # the window of a study is one of these
@@ -23,46 +22,34 @@ CONTROLS = ("random tokens", "random centroids", "k-means")  # what trained grou
 
 
 def choose_window(losses: dict[int, np.ndarray], dense: np.ndarray) -> int | None:
-    """The largest window whose perplexity alone is at least 3% above dense; None when there is none.
-
-    `losses` {window: [n]}, `dense` [n].
-    """
+    """The largest window whose perplexity alone is at least 3% above dense; None when there is none. `losses` {window:
+    [n]}, `dense` [n]."""
     worse = [window for window, alone in losses.items() if np.mean(alone) - np.mean(dense) >= math.log(HEADROOM)]
     return max(worse, default=None)
 
 
-def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray) -> Interval:
-    """(window - arm) / (window - dense): 0 reads as badly as the window alone, 1 as well as dense, losses [n] each.
-
-    No value when the window alone loses nothing on these texts.
-    """
+def recovery(gained: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray) -> Interval:
+    """What is `gained` as a share of (window - dense): of an arm's (window - arm) 0 reads as badly as the window alone,
+    1 as well as dense. No value when the window alone loses nothing on these texts."""
     if np.mean(window) <= np.mean(dense):
         return Interval(None, None, None, 0)
-    return over_units(window - arm, documents, below=window - dense)[0]
+    return over_units(gained, documents, below=window - dense)[0]
 
 
 def compare(
     trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray
-) -> dict:
+) -> Row:
     """Trained groups against one control, losses [n] each: `difference low high p units` in nats per token (below 0 the
     trained ones predict better), `difference_points` of each document where they are too few for an interval, and
-    `points points_low points_high`, the same in points of recovery above the control.
-    """
+    `points points_low points_high`, the same in points of recovery above the control."""
     apart = difference("difference", trained, control, documents)
-    row = {
-        "difference": apart["difference"],
-        "low": apart["difference_low"],
-        "high": apart["difference_high"],
-    }
-    row |= {"p": apart["difference_p"], "units": len(np.unique(documents))}
-    row |= {"difference_points": apart["difference_points"]}
-    points = Interval(None, None, None, 0)
-    if np.mean(window) > np.mean(dense):
-        points = over_units(100 * (control - trained), documents, below=window - dense)[0]
-    return row | edges("points", points)
+    row = {"difference": apart.pop("difference"), "difference_points": apart.pop("difference_points")}
+    row |= {name.removeprefix("difference_"): value for name, value in apart.items()}
+    points = recovery(100 * (control - trained), window, dense, documents)
+    return row | {"units": len(np.unique(documents))} | edges("points", points)
 
 
-def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> dict:
+def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> Row:
     """Rows, comparisons and claims of measured arms; those that differ in their seed alone become one.
 
     `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal
@@ -75,24 +62,20 @@ def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, do
     dense, alone, trained = (pooled[name].means for name in ("dense", f"window {chosen}", "trained"))
     rows = {}
     for name, arm in pooled.items():
-        back = recovery(arm.means, alone, dense, documents)
+        back = recovery(alone - arm.means, alone, dense, documents)
         rows[name] = arm.row(name) | {"recovery": back.mean, "low": back.low, "high": back.high}
-    fair = f"window {equal}"
-    names = list(dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense")))
-    comparisons = [{"control": name, **compare(trained, pooled[name].means, alone, dense, documents)} for name in names]
+    fair, comparisons = f"window {equal}", []
+    for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense")):
+        comparisons.append({"control": name} | compare(trained, pooled[name].means, alone, dense, documents))
     for row, corrected in zip(comparisons, judged(comparisons), strict=True):
         row["holm"] = corrected.get("difference_holm")
     headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)
     by_name = {row["control"]: row for row in comparisons}
+    pairs = {"pairs": rows[fair]["pairs"], "trained_pairs": rows["trained"]["pairs"]}
     return {
         "claims": claims(by_name, fair, pooled["trained"].shares, groups, headroom),
         "window": chosen,
-        "equal_pairs": {
-            "arm": fair,
-            "window": equal,
-            "pairs": rows[fair]["pairs"],
-            "trained_pairs": rows["trained"]["pairs"],
-        },
+        "equal_pairs": {"arm": fair, "window": equal} | pairs,
         "soft_minus_hard": rows["trained, soft"]["loss"] - rows["trained"]["loss"],
         "literal_minus_causal": rows["trained, literal"]["loss"] - rows["trained"]["loss"],
         "rows": list(rows.values()),
@@ -100,23 +83,23 @@ def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, do
     }
 
 
-def judged(comparisons: Sequence[dict]) -> list[dict]:
+def judged(comparisons: Sequence[Row]) -> list[Row]:
     """The comparisons with the names that `Comparison.of` reads, corrected by Holm as one family."""
     named = [row | {f"difference_{end}": row.get(end) for end in ("low", "high", "p")} for row in comparisons]
     return holm_corrected(named, "difference")
 
 
-def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups: int, headroom: bool = True) -> dict:
+def claims(comparisons: dict[str, Row], equal: str, shares: list[float], groups: int, headroom: bool = True) -> Row:
     """What holds. `beats` {control: bool, or None where it is not significant}; recovery above random tokens in
     `points`; whether the window of equal pairs, named `equal`, is better; whether the groups are balanced.
 
     `shares` [L] of the trained groups; the limit is twice an even share, 25% for 8 groups, and never below 25%. Without
     `headroom`, a window alone that loses something, nothing holds.
     """
-    signs = {}
+    verdicts = {}
     for name, row in comparisons.items():
-        signs[name] = Comparison(row["difference"], row["low"], row["high"], p_holm=row.get("holm")).direction
-    verdicts = {name: {-1: True, 0: None, 1: False}[sign] for name, sign in signs.items()}
+        sign = Comparison(row["difference"], row["low"], row["high"], p_holm=row.get("holm")).direction
+        verdicts[name] = {-1: True, 0: None, 1: False}[sign]
     points, limit = comparisons["random tokens"]["points"], max(0.25, 2 / groups)
     verdict = {
         "headroom": headroom,
@@ -128,35 +111,5 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
         "share_limit": limit,
         "balanced": max(shares) <= limit,
     }
-    better = all(verdicts[name] is True for name in CONTROLS)
-    return verdict | {"holds": better and verdict["points_reached"] and verdict["balanced"] and headroom}
-
-
-def sentence(numbers: dict) -> str:
-    """The verdict in words: what the study asks for and whether it holds, and each comparison behind it."""
-    verdict, rows = numbers["claims"], {row["arm"]: row for row in numbers["rows"]}
-    trained, equal = rows["trained"], numbers["equal_pairs"]
-    words = {True: "do more than random ones here", False: "do not do all here that the claim asks for"}
-    parts = [f"The groups of this router {words[verdict['holds']]}."]
-    if not verdict["headroom"]:
-        parts.append(f"No window alone is {HEADROOM - 1:.0%} worse than dense here, so little can be recovered.")
-
-    def subject(row: dict) -> str:
-        reads = rows[row["control"]]["pairs_share"]
-        less = ", which reads fewer" if round(reads, 3) < round(trained["pairs_share"], 3) else ""
-        return f"against {row['control']}{less} ({reads:.1%} of the pairs)"
-
-    lead = f"With a window of {numbers['window']} they read {trained['pairs_share']:.1%} of the pairs; "
-    parts.append(concluded(lead, judged(numbers["comparisons"]), {"difference": ""}, subject))
-    if trained["recovery"] is not None:
-        ends = f" ({trained['low']:.0%} to {trained['high']:.0%})" if trained["low"] is not None else ""
-        parts.append(
-            f"They recover {trained['recovery']:.0%}{ends} of what the window loses, {verdict['points']:+.1f} points "
-            f"against random tokens, where the claim asks for {POINTS}."
-        )
-    parts.append(
-        f"A window of {equal['window']:,} reads as many pairs ({equal['pairs']:,.0f}, the groups "
-        f"{equal['trained_pairs']:,.0f}). The largest group holds {verdict['largest_share']:.1%} of a layer's tokens "
-        f"(the limit is {verdict['share_limit']:.0%})."
-    )
-    return " ".join(parts)
+    holds = all(verdicts[name] is True for name in CONTROLS) and verdict["points_reached"]
+    return verdict | {"holds": holds and verdict["balanced"] and headroom}

@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from analysis.studies.stored.comparisons import difference, interval_caveat
-from analysis.studies.stored.measured import DENSE, KERNELS, dense_of, hard_arms, window_arm
-from analysis.studies.stored.panels import of_rows, panel, paper_lines, presented, printed
-from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.stored.trained import PhaseTrainer, Read, Training, by_seed, chance_arms, phase_2, plain, sample
+from analysis.groups.router import FocusRouter
+from analysis.studies.stored.comparisons import Row, interval_caveat
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, dense_of, window_arm
+from analysis.studies.stored.panels import panel, paper_lines, presented, printed
+from analysis.studies.stored.runner import Runnable, Setting
+from analysis.studies.stored.trained import PhaseTrainer, Training, chance_arms, phase_2, plain
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
-from lab.harness.pairs import equal_pairs_window, pairs_share
-from lab.harness.telling import concluded
+from lab.harness.routed import Reads, equal_pairs_window, named_arms, pairs_share, pooled_reads
+from lab.harness.telling import concluded, lines_of
 
 ARMS = {  # what the base is fine-tuned with -> how the training reads
     "full attention": "alone",  # a window as long as the text
@@ -27,138 +29,125 @@ AGAINST = {
     "against_random": "random groups",
     "against_window": "window of equal pairs",
 }
+PANELS = {
+    "perplexity": ("Perplexity after fine-tuning", "perplexity, held out"),
+    "against_full": ("Loss above full attention", "nats per token"),
+    "learned": ("What fine-tuning changes", "nats per token"),
+    "gap": ("Held out minus trained on", "nats per token"),
+}
 PAPER = {"PG-19": "PG-19 (books)", "WikiText-103": "WikiText-103 (Wikipedia)", "OpenWebText": "OpenWebText (web)"}
+PAPER_ARMS = ("Full FT", "Focus FT")
 SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
-def measure(run: Setting) -> dict:
+class Finetuning(Training):
     """Copies of the model fine-tuned with full attention, Focus (soft and hard), random groups and a window of equal
     pairs, on each domain, held against each other and against the base read the same way, on texts held out. A corpus
-    with the folders `books`, `python`, `wikitext2` has three domains, any other is one. Errors: BadSetting, BadText."""
-    sizes, plan = run.sizes, run.sizes.plan()
-    texts = domains(sizes.corpus, sizes.rows, run.context)
-    rows, about, plans = [], {}, {}
-    for index, (domain, (train, held_out)) in enumerate(texts.items()):
-        place = run.work / domain
-        make_folder(place)
-        ids, units = held_out_windows(run.lm, held_out, sizes.length, sizes.windows)
-        texts_of_domain = {"documents": train, "windows": ids, "units": units, "work": place}
-        texts_of_domain["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
-        trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * sizes.seeds, **texts_of_domain)
-        trainings = [_train(trainer, replace(plan, seed=seed), sizes) for seed in sizes.every_seed]
-        plans = trainings[0]["plans"]
-        for arm in ARMS:
-            tuned, base, seen, base_seen, literal = (
-                [training[kind][arm] for training in trainings]
-                for kind in ("tuned", "base", "tuned on", "base on", "literal")
-            )
-            now = Read.pool(tuned)
-            row = {
-                "domain": domain,
-                "arm": arm,
-                "loss": now.loss,
-                "perplexity": now.perplexity,
-                "before": Read.pool(base).perplexity,
-                "train": Read.pool(seen).loss,
-                "gap": now.loss - Read.pool(seen).loss,
-                "gap_before": Read.pool(base).loss - Read.pool(base_seen).loss,
-                "pairs_share": pairs_share(now.pairs, sizes.length),
-                "largest_share": None,
-                "perplexity_literal": None,
-            }
-            if literal[0] is not None:  # it has groups
-                row["largest_share"] = max(share for read in tuned for share in read.shares)
-                row["perplexity_literal"] = Read.pool(literal).perplexity
-            row |= difference("learned", by_seed(tuned), by_seed(base), units)
-            for key, control in AGAINST.items():
-                if control != arm:
-                    others = [training["tuned"][control] for training in trainings]
-                    row |= difference(key, by_seed(tuned), by_seed(others), units)
-            rows.append(row)
-        about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids)}
-        about[domain] |= {"documents": [len(train), len(held_out)], "units": len(np.unique(units))}
-    return {
-        "rows": rows,
-        "window": plan.window,
-        "n_sink": plan.n_sink,
-        "windows": len(ids),
-        "plans": plain(plans),
-        "protocol": {
-            "tokens": sizes.windows * sizes.length,
-            "window": sizes.length,
-            "kernel": KERNELS,
-            "steps": sizes.steps,
-            "seeds": sizes.seeds,
-            "rate": sizes.rate,
-            "base_rate": sizes.base_rate,
-            "domains": about,
-            "unit": "documents",
-            "units": min(one["units"] for one in about.values()),
-            "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
-        },
-    }
+    with the folders `books`, `python`, `wikitext2` has three domains, any other is one."""
+
+    name = "finetuning"
+
+    def measure(self, run: Setting) -> dict:
+        plan, texts, rows = self.plan(), domains(self.corpus, self.rows, run.context), []
+        plans: dict[str, RouterTraining] = {}
+        about: dict[str, dict[str, Any]] = {}
+        for index, (domain, (train, held_out)) in enumerate(texts.items()):
+            place = run.folder / domain
+            make_folder(place)
+            ids, units = held_out_windows(run.lm, held_out, self.length, self.windows)
+            own = {"documents": train, "windows": ids, "units": units, "work": place}
+            own["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
+            trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * self.seeds, **own)
+            reads = Reads(units)
+            for seed in self.every_seed:
+                trained_with = self.train(trainer, replace(plan, seed=seed), reads)
+                plans = trained_with if seed == self.seed else plans
+            rows += [{"domain": domain, "arm": arm} | _row(arm, reads, self.length) for arm in ARMS]
+            about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids), "units": len(np.unique(units))}
+            about[domain]["documents"] = [len(train), len(held_out)]
+        return {
+            "rows": rows,
+            "window": plan.window,
+            "n_sink": plan.n_sink,
+            "windows": len(ids),
+            "plans": plain(plans),
+            "protocol": {
+                "tokens": self.windows * self.length,
+                "window": self.length,
+                "kernel": KERNELS,
+                "steps": self.steps,
+                "seeds": self.seeds,
+                "rate": self.rate,
+                "base_rate": self.base_rate,
+                "domains": about,
+                "unit": "documents",
+                "units": min(one["units"] for one in about.values()),
+                "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
+            },
+        }
+
+    def train(self, trainer: PhaseTrainer, plan: RouterTraining, reads: Reads) -> dict[str, RouterTraining]:
+        """All arms of one domain trained from one seed; returns their plans. Adds to `reads`, by (arm, side), what each
+        reads of the held-out windows, and `on` those it was trained on, `tuned` and as the `base` reads the same way,
+        and with `literal` groups where it has any."""
+        window = plan.window
+        router, seen = trainer.router(self.named("phase 1", plan), plan), trainer.sample(self.windows)
+        base = named_arms(router, window) | {"full attention": [DENSE], "random groups": chance_arms(router, plan)}
+        before = pooled_reads(trainer, router, base)
+        wide = equal_pairs_window(before["trained"].pairs, self.length, trainer.n_sink)
+        alone = {"window of equal pairs": [window_arm(wide)]}
+        before |= pooled_reads(trainer, router, alone)
+        before_on = pooled_reads(trainer, router, base | alone, seen)
+        widths, plans = {"full attention": self.length, "window of equal pairs": wide}, {"router": plan}
+        for arm, reading in ARMS.items():
+            plans[arm], start = phase_2(plan, router, reading, widths.get(arm))
+
+            def arms(own: FocusRouter, arm: str = arm) -> dict[str, list[Arm]]:
+                return {arm: (base | alone)[arm]} if arm in base | alone else named_arms(own, window)
+
+            tuned = trainer.tuned(self.named(arm, plan), plans[arm], start, arms, seen)
+            name = arm if arm in base | alone else "trained"
+            reads.add({(arm, "tuned"): tuned["held out"][name], (arm, "tuned on"): tuned["trained on"][name]})
+            reads.add({(arm, "base"): before[name], (arm, "base on"): before_on[name]})
+            if name == "trained":
+                reads.add({(arm, "literal"): tuned["held out"]["literal"]})
+        return plans
+
+    def part(self, run: Setting, numbers: dict) -> dict:
+        rows = []
+        for name, (_, held_out) in domains(self.corpus, self.rows, run.context).items():
+            ids, _ = held_out_windows(run.lm, held_out, self.length, self.windows)
+            before = dense_of(run.lm, ids, run.context).level["perplexity"]
+            rows.append({"domain": name, "arm": "full attention", "before": before})
+        return {"rows": rows}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, protocol, charts = numbers["rows"], numbers["protocol"], []
+        focus = [row for row in rows if row["arm"].startswith("Focus")]
+        sentence = concluded("Loss, ", focus, AGAINST, "{domain}, {arm}", protocol["seeds"])
+        for key, (title, label) in PANELS.items():
+            drawn = [row for row in rows if AGAINST.get(key) != row["arm"]]
+            charts.append(lines_of(title, drawn, "arm", "domain", "domain", label, key))
+        paper = {name: [printed("section 3.4", row, name) for row in PAPER.values()] for name in PAPER_ARMS}
+        x = ("domain", "data set", list(PAPER))
+        charts.append(panel("Section 3.4: GPT-2 124M", *x, "perplexity", paper_lines(paper)))
+        seen = [SEEN] if protocol["model"] == "demo" else []
+        return presented("finetuning", sentence, charts, interval_caveat(protocol), *seen)
 
 
-def _train(trainer: PhaseTrainer, plan: RouterTraining, sizes: Training) -> dict[str, dict]:
-    """All arms of one domain trained from one seed: what each reads of the held-out windows, and `on` those it was
-    trained on, `tuned` and as the `base` reads the same way; `literal` with literal groups; the `plans`."""
-    length, window = trainer.windows.shape[1], plan.window
-    router, seen = trainer.router(sizes.named("phase 1", plan), plan), trainer.sample(sizes.windows)
-    random = chance_arms(router, plan)
-    arms = [DENSE, *hard_arms(router, window), *random]
-    before = trainer.measure(router, arms)
-    wide = equal_pairs_window(before["trained"].pairs, length, trainer.n_sink)
-    alone = window_arm(wide)
-    before |= trainer.measure(router, [alone])
-    before_on = trainer.measure(router, [*arms, alone], seen)
-    read_with = {"full attention": [DENSE], "random groups": random, "window of equal pairs": [alone]}
-    windows = {"full attention": length, "window of equal pairs": wide}
-    found: dict[str, dict] = {kind: {} for kind in ("tuned", "base", "tuned on", "base on", "literal")}
-    found["plans"] = {"router": plan}
-    for arm, reading in ARMS.items():
-        tuning, start = phase_2(plan, router, reading, windows.get(arm))
-        found["plans"][arm] = tuning
-        name = sizes.named(arm, plan)
-        read = trainer.tuned(
-            name, tuning, start, lambda own, arm=arm: read_with.get(arm) or hard_arms(own, window), seen
-        )
-        names = [one.name for one in read_with.get(arm, [])] or ["trained"]
-        reads = {"tuned": read["held out"], "base": before, "tuned on": read["trained on"], "base on": before_on}
-        for kind, several in reads.items():
-            found[kind][arm] = Read.pool([several[one] for one in names])
-        found["literal"][arm] = read["held out"].get("trained, literal")
-    return found
+def _row(arm: str, reads: Reads, length: int) -> Row:
+    """An arm over the trainings of all seeds."""
+    now, base, on = reads[arm, "tuned"], reads[arm, "base"], reads[arm, "tuned on"]
+    row = {"loss": now.loss, "perplexity": now.perplexity, "before": base.perplexity, "train": on.loss}
+    row |= {"gap": now.loss - on.loss, "gap_before": base.loss - reads[arm, "base on"].loss}
+    row |= {"pairs_share": pairs_share(now.pairs, length), "largest_share": None, "perplexity_literal": None}
+    if (arm, "literal") in reads.of_seeds:
+        row["largest_share"] = reads.worst((arm, "tuned"))
+        row["perplexity_literal"] = reads[arm, "literal"].perplexity
+    against = {"learned": ((arm, "tuned"), (arm, "base"))}
+    against |= {key: ((arm, "tuned"), (control, "tuned")) for key, control in AGAINST.items() if control != arm}
+    return row | reads.differences(against)
 
 
-def part(run: Setting, numbers: dict) -> dict:
-    """The model as it is, read densely on the held-out windows of every domain; what is fine-tuned is not kept."""
-    rows = []
-    for name, (_, held_out) in domains(run.sizes.corpus, run.sizes.rows, run.context).items():
-        ids, _ = held_out_windows(run.lm, held_out, run.sizes.length, run.sizes.windows)
-        before = float(np.exp(dense_of(run.lm, ids, run.context).means.mean()))
-        rows.append({"domain": name, "arm": "full attention", "before": before})
-    return {"rows": rows}
-
-
-def shown(numbers: dict) -> dict:
-    """What Focus' fine-tuning is worth against full attention and against its controls."""
-    rows, protocol = numbers["rows"], numbers["protocol"]
-    focus = [row for row in rows if row["arm"].startswith("Focus")]
-    sentence = concluded("", focus, AGAINST, lambda row: f"{row['domain']}, {row['arm']}", protocol["seeds"])
-    places, charts = list(dict.fromkeys(row["domain"] for row in rows)), []
-    for key, title, label in (
-        ("perplexity", "Perplexity after fine-tuning", "perplexity, held out"),
-        ("against_full", "Loss above full attention", "nats per token"),
-        ("learned", "What fine-tuning changes", "nats per token"),
-        ("gap", "Held out minus trained on", "nats per token"),
-    ):
-        arms = [arm for arm in ARMS if AGAINST.get(key) != arm]
-        lines = [of_rows(arm, [row for row in rows if row["arm"] == arm], key) for arm in arms]
-        charts.append(panel(title, "domain", "domain", places, label, lines))
-    paper = {name: [printed("section 3.4", row, name) for row in PAPER.values()] for name in ("Full FT", "Focus FT")}
-    charts.append(panel("Section 3.4: GPT-2 124M", "domain", "data set", list(PAPER), "perplexity", paper_lines(paper)))
-    seen = [SEEN] if protocol["model"] == "demo" else []
-    return presented("finetuning", sentence, charts, interval_caveat(protocol), *seen)
-
-
-finetuning = Study("finetuning", __doc__, Training, measure, shown, sample, part=part)
+finetuning = Runnable(Finetuning)

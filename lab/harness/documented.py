@@ -3,14 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from analysis.files import write_whole
+from analysis.commands import commandline
+from analysis.files import write_text
 from analysis.places import CACHE, revision
 from analysis.runs import Result
-from analysis.runs.conclusions import Conclusion, conclusions, ends_of
+from analysis.runs.conclusions import conclusions, ends_of
 from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study, study_files
 from analysis.studies import NAMED
 from analysis.studies.registry import STORED
-from analysis.studies.stored.quick import checks
+from analysis.studies.stored.comparisons import Row
+from analysis.studies.stored.quick import asked
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 ROWS, COLUMNS = 18, 6  # of a table here: a page of the app shows the whole one, and draws it
@@ -22,13 +24,6 @@ columns, curves and notes are on the app's page that is named, and in its file `
 `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies that are out of date,
 and with `--minutes 0` only says which. Brackets hold 95% intervals, or what the notes on the page say.
 """
-CONCLUSIONS = [
-    Column("study", "study"),
-    Column("conclusion", "conclusion"),
-    Column("before", "first model"),
-    Column("now", "this model"),
-    Column("verdict", "the conclusion is"),
-]
 CHANGED = """## Do the conclusions change?
 
 The first bundled model hardly read far (0.018 nats from far context on novels); this one does. Each headline number on
@@ -37,6 +32,8 @@ model's brackets are rough: they are over windows of 3 novels and of one trainin
 over trainings where there are any, so "no longer significant" may be the interval's doing. Nothing is said where a
 number is a level, or where there are too few documents to judge. Each interval is judged by itself: of so many, one or
 two may leave 0 by chance."""
+HEADLINES = {"study": "study", "conclusion": "conclusion", "before": "first model", "now": "this model"}
+HEADLINES |= {"verdict": "the conclusion is"}
 
 
 def measured(output: str = "") -> Result:
@@ -45,8 +42,7 @@ def measured(output: str = "") -> Result:
     numbers: `path`, `studies`, their titles.
     """
     path, studies = Path(output) if output else PLACE, stored()
-    with write_whole(path) as place:
-        place.write_text(document(studies), encoding="utf-8")
+    write_text(path, document(studies))
     about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
     protocol = about | {"verb": "measured", "versions": {}}
     return Result({"path": str(path), "studies": list(studies), "protocol": protocol})
@@ -54,32 +50,37 @@ def measured(output: str = "") -> Result:
 
 def stored() -> dict[str, StoredStudy]:
     """Title -> every study that came with the program, in the order of the registry."""
-    folders = {"": [CACHE / "demo" / "studies"], ", demo-gpt2": sorted(CACHE.glob("demo-gpt2/*/studies"))}
-    studies = {f"{path.stem}{model}": read_study(path)[0] for model in folders for path in study_files(folders[model])}
-    readable = {title: study for title, study in studies.items() if study is not None}
-    order = {name: place for place, name in enumerate(NAMED)}
-    return dict(sorted(readable.items(), key=lambda item: (order[item[1].protocol.study], item[0])))
+    studies, order = {}, {name: place for place, name in enumerate(NAMED)}
+    for model, folders in (("", [CACHE / "demo" / "studies"]), (", demo-gpt2", [*CACHE.glob("demo-gpt2/*/studies")])):
+        for path in study_files(folders):
+            study = read_study(path)[0]
+            if study is not None:
+                studies[f"{path.stem}{model}"] = study
+    return dict(sorted(studies.items(), key=lambda item: (order[item[1].protocol.study], item[0])))
 
 
 def document(studies: dict[str, StoredStudy]) -> str:
     """The page, Markdown."""
     current = {title: study.numbers for title, study in studies.items() if not earlier(study.protocol)}
-    contents = " · ".join(f"[{title}](#{_anchor(title)})" for title in studies)
-    parts = [HEAD.strip(), contents, CHANGED, table(CONCLUSIONS, [_row(of) for of in conclusions(current)])]
+    contents = " · ".join(f"[{title}](#{title.lower().replace(',', '').replace(' ', '-')})" for title in studies)
+    headlines = []
+    for one in conclusions(current):
+        row = {"study": one.headline.study, "conclusion": one.headline.conclusion, "verdict": one.verdict}
+        for name, change in (("before", one.headline.before), ("now", one.now)):
+            if change is not None:
+                row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
+        headlines.append(row)
+    parts = [HEAD.strip(), contents, CHANGED, table([Column(*names) for names in HEADLINES.items()], headlines)]
     for title, study in studies.items():
-        protocol, named = study.protocol, NAMED[study.protocol.study]
+        protocol = study.protocol
         parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
-        parts += main_table(study)
-        parts += [f"```\n{protocol.command}\n```", checks(named, study.numbers["protocol"]), made(study)]
+        parts += [*main_table(study), f"```\n{protocol.command}\n```", check_of(study), made_how(study)]
     return "\n\n".join(parts) + "\n"
 
 
-def _row(of: Conclusion) -> dict[str, Any]:
-    row = {"study": of.headline.study, "conclusion": of.headline.conclusion, "verdict": of.verdict}
-    for name, change in (("before", of.headline.before), ("now", of.now)):
-        if change is not None:
-            row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
-    return row
+def question(study: str) -> str:
+    """What a stored study asks: the whole first paragraph of its docstring, in one line."""
+    return " ".join(NAMED[study].question.split("\n\n")[0].split())
 
 
 def earlier(protocol: StudyProtocol) -> list[str]:
@@ -89,32 +90,48 @@ def earlier(protocol: StudyProtocol) -> list[str]:
     return [f"*Measured {' and '.join(why)}: these numbers wait to be measured again.*"] if why else []
 
 
+def check_of(study: StoredStudy) -> str:
+    """Which command checks a part of it."""
+    command = commandline("study", asked(NAMED[study.protocol.study], study.numbers["protocol"]))
+    return f"`{command}` checks a part of it in under two minutes."
+
+
+def made_how(study: StoredStudy) -> str:
+    """One line of how a study was made."""
+    protocol, stored = study.protocol, study.numbers["protocol"]
+    facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", stored["machine"], protocol.dtype]
+    facts += [f"seed {protocol.seed}", protocol.corpus]
+    facts += [f"{stored['seconds']:,.0f} seconds"] if stored.get("seconds") else []
+    return f"*{'; '.join(fact for fact in facts if fact)}*"
+
+
 def main_table(study: StoredStudy) -> list[str]:
     """The first table of a study, and where the rest of it is; the means where the first is a grid and has some."""
     rows, columns = study.numbers[NAMED[study.protocol.study].tables[0]], study.columns
     if len(rows) > ROWS and 0 < len(study.numbers.get("means", ())) < len(rows):
         rows = study.numbers["means"]
         columns = [Column(key, key.replace("_", " ")) for key in rows[0]]
-    shown = [about for about in columns if any(row.get(about.name) is not None for row in rows)]
+    filled = [about for about in columns if any(row.get(about.name) is not None for row in rows)]
     left_out = [f"{len(rows) - ROWS} more rows"] if len(rows) > ROWS else []
-    left_out += [f"{len(shown) - COLUMNS} more columns"] if len(shown) > COLUMNS else []
-    page = STORED[study.protocol.study].page
-    rest = [f"{' and '.join(left_out)} on the page `{page}`."] if left_out else []
-    return [table(shown[:COLUMNS], rows[:ROWS]), *rest]
+    left_out += [f"{len(filled) - COLUMNS} more columns"] if len(filled) > COLUMNS else []
+    rest = [f"{' and '.join(left_out)} on the page `{STORED[study.protocol.study].page}`."] if left_out else []
+    return [table(filled[:COLUMNS], rows[:ROWS]), *rest]
 
 
-def table(columns: list[Column], rows: list[dict[str, Any]]) -> str:
+def table(columns: list[Column], rows: list[Row]) -> str:
     """Markdown: a column for each of `columns` that some row has a value for; an interval stands with its value."""
     edges = {edge for about in columns for row in rows for edge in ends_of(row, about.name)}
-    named = [about for about in columns if about.name not in edges]
-    shown = [about for about in named if any(row.get(about.name) is not None for row in rows)]
-    head = " | ".join(about.label + (f", {about.unit}" if about.unit not in ("", "share") else "") for about in shown)
-    lines = [f"| {head} |", "|---" * len(shown) + "|"]
-    lines += [f"| {' | '.join(cell(row, about) for about in shown)} |" for row in rows]
+    filled = []
+    for about in columns:
+        if about.name not in edges and any(row.get(about.name) is not None for row in rows):
+            filled.append(about)
+    head = " | ".join(about.label + (f", {about.unit}" if about.unit not in ("", "share") else "") for about in filled)
+    lines = [f"| {head} |", "|---" * len(filled) + "|"]
+    lines += [f"| {' | '.join(cell(row, about) for about in filled)} |" for row in rows]
     return "\n".join(lines)
 
 
-def cell(row: dict[str, Any], about: Column) -> str:
+def cell(row: Row, about: Column) -> str:
     """A value of a row, with its interval where it has one; over pieces of documents there is none to say."""
     share = about.unit == "share"
     value = spelled(row.get(about.name), share)
@@ -132,26 +149,10 @@ def spelled(value: Any, share: bool = False) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float):
-        if share:
-            return f"{100 * value:z.2f}%"
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
-    return str(value).replace("|", "\\|")
-
-
-def made(study: StoredStudy) -> str:
-    """One line of how a study was made."""
-    protocol, stored = study.protocol, study.numbers["protocol"]
-    facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", stored["machine"], protocol.dtype]
-    facts += [f"seed {protocol.seed}", protocol.corpus]
-    facts += [f"{stored['seconds']:,.0f} seconds"] if stored.get("seconds") else []
-    return f"*{'; '.join(fact for fact in facts if fact)}*"
-
-
-def question(study: str) -> str:
-    """What a stored study asks: the whole first paragraph of its docstring, in one line."""
-    return " ".join(NAMED[study].question.split("\n\n")[0].split())
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(",", "").replace(" ", "-")
+    if not isinstance(value, float):
+        return str(value).replace("|", "\\|")
+    if share:
+        return f"{100 * value:z.2f}%"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"

@@ -1,9 +1,7 @@
 """Which stored studies are out of date, and measuring them again, the cheapest first."""
 
 import copy
-import dataclasses
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +20,7 @@ STOPPED = "stopped: it goes on when it is asked for again"
 
 
 class OutOfTime(Cancelled):
-    """The minutes are over; what was measured so far is kept."""
+    """The minutes are over; what was measured so far is stored."""
 
 
 def remeasure(
@@ -43,19 +41,23 @@ def remeasure(
     """
     lm = context.model(model)
     stored = stored_studies(context, lm)
-    wanted = [name for name in chosen(only, list(stored), "stored study") if not stale or reasons(stored[name], lm)]
-    wanted.sort(key=lambda name: stored[name]["protocol"].get("seconds") or float("inf"))
-    rows = [_row(name, stored[name], lm) for name in wanted]
+    rows = []
+    for name in chosen(only, list(stored), "stored study"):
+        made_with, why = stored[name]["protocol"], reasons(stored[name], lm)
+        if why or not stale:
+            row = {"name": name, "study": study_of(stored[name]), "why": ", ".join(why) or "asked for"}
+            row |= {"seconds": made_with.get("seconds"), "state": "to be measured", "command": made_with["command"]}
+            rows.append(row)
+    rows.sort(key=lambda row: row["seconds"] or float("inf"))
     sentence = takes(rows)
     context.progress(0.0, sentence)
-    end = None if minutes is None else time.monotonic() + 60 * minutes
+    end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     for place, row in enumerate(rows):
-        if end is not None and time.monotonic() >= end:
+        if time.monotonic() >= end:
             break
-        watched = copy.copy(context)
-        watched.progress = _told(context, row["name"], place / len(rows), 1 / len(rows), end)
         try:
-            _again(stored[row["name"]], lm, corpus, watched)
+            inside = limited(context.within(place / len(rows), 1 / len(rows), row["name"]), end)
+            measure_again(stored[row["name"]], lm, corpus, inside)
             row["state"] = "measured"
         except OutOfTime:
             row["state"] = STOPPED
@@ -70,19 +72,23 @@ def remeasure(
 def stored_studies(context: Context, lm: Model) -> dict[str, dict]:
     """Name of the file -> what is stored, of every stored study of a model; where two folders hold one, the first."""
     files = study_files([folder / "studies" for folder in context.state_dirs(lm)])
-    studies = {path.stem: read_json(path) for path in files}
-    return {name: numbers for name, numbers in studies.items() if numbers and _study(numbers)}
+    studies = {path.stem: read_json(path) or {} for path in files}
+    return {name: numbers for name, numbers in studies.items() if study_of(numbers) in NAMED}
+
+
+def study_of(stored: dict) -> str:
+    """The name of the study that this is stored of."""
+    return str(stored.get("protocol", {}).get("verb", "")).removeprefix("study ")
 
 
 def reasons(stored: dict, lm: Model) -> list[str]:
     """Why a stored study is out of date; empty where it is not."""
-    protocol, study = stored["protocol"], _study(stored)
-    now = dataclasses.asdict(study.sizes(**protocol.get("asked", {})))
-    changed = protocol.get("sizes") != {name: now[name] for name in study.defaults}
+    made_with, study = stored["protocol"], NAMED[study_of(stored)]
+    now = study.defaults | made_with.get("asked", {})
     checks = {
-        "other weights": StudyProtocol.of(protocol).other_weights(lm.revision),
-        "other version": StudyProtocol.of(protocol).other_version,
-        "other sizes": changed,
+        "other weights": StudyProtocol.of(made_with).other_weights(lm.revision),
+        "other version": StudyProtocol.of(made_with).other_version,
+        "other sizes": made_with.get("sizes") != now,
     }
     return [reason for reason, holds in checks.items() if holds]
 
@@ -100,37 +106,27 @@ def takes(rows: list[dict]) -> str:
     return f"{text} Before, that took about {sum(seconds) / 3600:.1f} hours{without}."
 
 
-def _study(stored: dict) -> Study | None:
-    name = str(stored.get("protocol", {}).get("verb", "")).removeprefix("study ")
-    return NAMED[name] if name in NAMED else None
-
-
-def _row(name: str, stored: dict, lm: Model) -> dict:
-    protocol = stored["protocol"]
-    about = {"name": name, "study": _study(stored).name, "why": ", ".join(reasons(stored, lm)) or "asked for"}
-    return about | {"seconds": protocol.get("seconds"), "state": "to be measured", "command": protocol["command"]}
-
-
-def _again(stored: dict, lm: Model, corpus: str, context: Context) -> None:
+def measure_again(stored: dict, lm: Model, corpus: str, context: Context) -> None:
     """Measure a stored study with what was asked for when it was stored. Errors: BadSetting, and those of the study."""
-    protocol, study = stored["protocol"], _study(stored)
-    given = {"model": lm.name, "seed": protocol["seed"]} | protocol.get("asked", {})
-    if "folder" in protocol:
+    made_with = stored["protocol"]
+    study: Study = NAMED[study_of(stored)]
+    options = {"model": lm.name, "seed": made_with["seed"]} | made_with.get("asked", {})
+    if folder := made_with.get("folder"):
         if not corpus:
-            raise BadSetting(
-                f"It reads the folder {protocol['folder']}: name that, or the one it lies in, as the corpus."
-            )
-        inner = Path(corpus) / protocol["folder"]
-        given["corpus"] = str(inner if inner.is_dir() else corpus)
-    study(**given, context=context)
+            raise BadSetting(f"It reads the folder {folder}: name that, or the one it lies in, as the corpus.")
+        inner = Path(corpus) / folder
+        options["corpus"] = str(inner if inner.is_dir() else corpus)
+    study(**options, context=context)
 
 
-def _told(context: Context, name: str, began: float, share: float, end: float | None) -> Callable[[float, str], None]:
-    """Progress of one study as a part of all; raises OutOfTime when the minutes are over."""
+def limited(context: Context, end: float) -> Context:
+    """The context, whose progress raises OutOfTime once the clock has passed `end`."""
+    watched = copy.copy(context)
 
-    def told(done: float, stage: str) -> None:
-        if end is not None and time.monotonic() >= end:
-            raise OutOfTime(f"The minutes were over during {name}.")
-        context.progress(min(1.0, began + share * done), f"{name}: {stage}")
+    def progress(done: float, stage: str) -> None:
+        if time.monotonic() >= end:
+            raise OutOfTime(f"The minutes were over during {stage}.")
+        context.progress(done, stage)
 
-    return told
+    watched.progress = progress
+    return watched

@@ -1,67 +1,83 @@
 """The conclusion of a study from its comparisons, worded alike in all of them: each claim, or how many there are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from analysis.claims import Claim, Comparison
 from analysis.metrics.intervals import SEEDS
-from analysis.studies.stored.comparisons import holm_corrected, multiplicity_note, scope_of_claim
-from analysis.studies.stored.panels import of_rows, panel
+from analysis.studies.stored.comparisons import Row, holm_corrected, multiplicity_note, scope_of_claim
+from analysis.studies.stored.panels import of_rows, panel, series
 
 
 def concluded(
     lead: str,
-    rows: Sequence[dict],
+    rows: Sequence[Row],
     controls: Mapping[str, str],
-    subject: Callable[[dict], str],
+    subject: str,
     seeds: int = SEEDS,
     what: str = "router",
     unit: str = "nats",
-    words: tuple[str, str] = ("better", "worse"),
-    family: Sequence[dict] = (),
+    family: Sequence[Row] = (),
 ) -> str:
-    """A claim for every row and every control, key of the comparison -> what it is compared with. `words` are those for
-    a lower and a higher value; with fewer than 3 `seeds` of `what` was trained, all is said of these alone. `family`
-    are all rows that were corrected together, where these are some of them."""
-    corrected, parts = one_family(rows, controls), []
+    """A claim for every row and every control, key of the comparison -> what it is compared with. `subject` is filled
+    in from a row; with fewer than 3 `seeds` of `what` was trained, all is said of these alone. `family` are all rows
+    that were corrected together, where these are some of them."""
+    corrected, parts = _one_family(rows, controls), []
     for row in corrected:
         claims = []
         for key, versus in controls.items():
             if row.get(key) is not None:
-                claims.append(Claim(Comparison.of(row, key, unit=unit, versus=versus), "", *words).text())
-        parts.append(f"{subject(row)}: {', '.join(claims)}")
+                claims.append(Claim(Comparison.of(row, key, unit=unit, versus=versus), "", "lower", "higher").text())
+        parts.append(f"{subject.format_map(row)}: {', '.join(claims)}")
     note = multiplicity_note(family or corrected, *controls)
     return f"{lead}{'; '.join(parts)}.{note}{scope_of_claim(seeds, what)}"
 
 
-def counted(rows: Sequence[dict], what: str, controls: Mapping[str, str], unit: str = "nats") -> str:
+def counted(rows: Sequence[Row], what: str, controls: Mapping[str, str], unit: str = "nats") -> str:
     """How many rows, which are called `what`, are significantly lower and higher than each control, and what the sample
     could detect in the others."""
-    corrected, parts = one_family(rows, controls), []
+    corrected, parts = _one_family(rows, controls), []
     for key, versus in controls.items():
         compared = [Comparison.of(row, key, unit=unit) for row in corrected if row.get(key) is not None]
         signs = [one.direction for one in compared]
         part = f"{signs.count(-1)} lower and {signs.count(1)} higher than {versus}"
         undecided = [one for one in compared if not one.direction and one.minimum_detectable is not None]
         if undecided:
-            part += f" ({max(undecided, key=lambda one: one.minimum_detectable).detectable})"
+            part += f" ({max(undecided, key=lambda one: one.minimum_detectable or 0.0).detectable})"
         parts.append(part)
     return f"Of {len(corrected)} {what}, {'; '.join(parts)}.{multiplicity_note(corrected, *controls)}"
 
 
-def one_family(rows: Sequence[dict], controls: Mapping[str, str]) -> list[dict]:
+def _one_family(rows: Sequence[Row], controls: Mapping[str, str]) -> list[Row]:
     """The rows, corrected by Holm for all their comparisons; those that were corrected in a larger family stay."""
     corrected = any(f"{key}_holm" in row for row in rows for key in controls)
     return list(rows) if corrected else holm_corrected(rows, *controls)
 
 
+def distinct(rows: Iterable[Row], key: str) -> list[Any]:
+    """The values of a column, each once, in their order."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
 def lines_of(
-    title: str, rows: Sequence[dict], line: str, x: str, label: str, y_label: str, key: str, share: bool = False
-) -> dict:
+    title: str, rows: Sequence[Row], line: str, x: str, label: str, y_label: str, key: str, share: bool = False
+) -> dict[str, Any]:
     """A panel of a key of the rows over column `x`, with a line for every value of column `line`; a point that a line
     has no row for is left out."""
-    points = list(dict.fromkeys(row[x] for row in rows))
+    points = distinct(rows, x)
     table = {(row[line], row[x]): row for row in rows}
     lines = []
-    for name in dict.fromkeys(row[line] for row in rows):
+    for name in distinct(rows, line):
         lines.append(of_rows(name, [table.get((name, point), {}) for point in points], key))
     return panel(title, x, label, points, y_label, lines, share=share)
+
+
+def mean_curve(points: Iterable[Row], key: str, name: str) -> tuple[list[int], dict[str, Any]]:
+    """The steps of several trainings, and the line of the mean of their `key` at each."""
+    losses: dict[int, list[float]] = {}
+    for point in points:
+        losses.setdefault(point["step"], []).append(point[key])
+    steps = sorted(losses)
+    return steps, series(name, [float(np.mean(losses[step])) for step in steps])

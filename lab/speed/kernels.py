@@ -8,11 +8,9 @@ import torch
 from analysis.commands.speed import Bench
 from analysis.groups.controls import random_tokens
 from analysis.kernels import plan
-from analysis.models import Model
 from analysis.studies.speed.bench import AIMED, TARGETS, bench
 from analysis.studies.stored.panels import presented, series
-from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
-from analysis.studies.text.held_out import check_range
+from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 from analysis.timing import processor
 from lab.harness.telling import lines_of
 
@@ -23,67 +21,65 @@ WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", 
 
 
 @dataclass(frozen=True)
-class Timed(Sizes):
-    """What the study can be asked for."""
-
-    longest: int = option(65536, "the longest text, in tokens; each is four times or twice the one before")
-    repeats: int = option(5, "number of rounds, with dense and sparse in alternation")
-
-    def check(self, lm: Model) -> None:
-        check_range("The longest text", self.longest, min(TARGETS["attention"]), max(TARGETS["attention"]))
-        check_range("The number of rounds", self.repeats, 1, 1000)
-
-
-def measure(run: Setting) -> dict:
+class Kernels(Study):
     """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
-    with its own router, prompt and tokens apart.
+    with its own router, prompt and tokens apart. `rows`: `what dtype length batch dense_kernel kernel dense_ms
+    sparse_ms speedup speedup_low speedup_high bound target met`; the speed-up is the median of the rounds'
+    ratios, beside the lowest and highest."""
 
-    `rows`: `what dtype length batch dense_kernel kernel dense_ms sparse_ms speedup speedup_low speedup_high bound
-    target met`; the speed-up is the median of the rounds' ratios, beside the lowest and highest. Errors: BadSetting.
-    """
-    sizes = run.sizes
-    lengths = [length for length in TARGETS["attention"] if length <= sizes.longest]
-    calls = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
-    calls += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
-    caches = [length for length in CACHES if length <= sizes.longest]
-    calls += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
-    calls.append({"what": "inference", "model": sizes.model})
-    rows = [row for number, call in enumerate(calls) for row in _part(run, call, number / len(calls))]
-    about = {"text": None, "tokens": sizes.longest, "window": AIMED["window"], "repeats": sizes.repeats}
-    about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
-    return {"rows": rows, "protocol": about}
+    name = "kernels"
+    whole = TIMES
 
-
-def shown(numbers: dict) -> dict:
-    """How the speeds are told."""
-    rows = numbers["rows"]
-    aimed = [row for row in rows if row["target"]]
-    missed = [f"{_named(row)} {row['speedup']:.2f} of {row['target']:g}" for row in aimed if not row["met"]]
-    bare = [row for row in rows if row["what"] == "attention" and row["batch"] == 1]
-    longest = [row for row in bare if row["length"] == max(one["length"] for one in bare)]
-    fastest = " and ".join(f"{row['speedup']:.2f} times in {row['dtype']}" for row in longest)
-    sentence = (
-        f"On the machine named below, bare attention over {longest[0]['length']:,} tokens is {fastest} as fast as "
-        f"torch's fastest dense kernel. {len(aimed) - len(missed)} of {len(aimed)} aims are reached"
-        + (f"; below their aim: {', '.join(missed)}." if missed else ".")
+    longest: int = option(
+        65536,
+        "the longest text, in tokens; each is four times or twice the one before",
+        low=min(TARGETS["attention"]),
+        high=max(TARGETS["attention"]),
     )
-    bare.sort(key=lambda row: row["length"])
-    title, axes = "Attention: speed beside dense", ("length", "tokens", "times dense")
-    drawn = lines_of(title, bare, "dtype", *axes, "speedup")
-    bounds = [row["bound"] for row in bare if row["dtype"] == KINDS[0]]
-    drawn["series"].append(series("what the pairs read allow", bounds))
-    about = numbers["protocol"]
-    notes = [f"Ratios are medians of {about['repeats']} rounds or more, with the lowest and the highest in brackets."]
-    notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []
-    return presented("kernels", sentence, [drawn], *notes)
+    repeats: int = option(5, "number of rounds, with dense and sparse in alternation", low=1, high=1000)
 
+    def measure(self, run: Setting) -> dict:
+        lengths = [length for length in TARGETS["attention"] if length <= self.longest]
+        calls = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
+        calls += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
+        caches = [length for length in CACHES if length <= self.longest]
+        calls += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
+        calls.append({"what": "inference", "model": self.model})
+        rows = [row for number, call in enumerate(calls) for row in _part(run, call, number / len(calls))]
+        about = {"text": None, "tokens": self.longest, "window": AIMED["window"], "repeats": self.repeats}
+        about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
+        return {"rows": rows, "protocol": about}
 
-def sample(run: Setting, numbers: dict) -> dict:
-    """What the pairs that are read allow at the shortest length, which comes again; times do not."""
-    shortest = min(TARGETS["attention"])
-    members = random_tokens(shortest, AIMED["groups"], AIMED["top"], 0)
-    chosen = plan(members, AIMED["window"], AIMED["heads"], AIMED["head_dim"], torch.float32, "cpu")
-    return {"bound": 1 / chosen.retained}
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        shortest = min(TARGETS["attention"])
+        members = random_tokens(shortest, AIMED["groups"], AIMED["top"], 0)
+        chosen = plan(members, AIMED["window"], AIMED["heads"], AIMED["head_dim"], torch.float32, "cpu")
+        return {"bound": 1 / chosen.retained}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows = numbers["rows"]
+        aimed = [row for row in rows if row["target"]]
+        missed = [f"{_named(row)} {row['speedup']:.2f} of {row['target']:g}" for row in aimed if not row["met"]]
+        bare = [row for row in rows if row["what"] == "attention" and row["batch"] == 1]
+        longest = [row for row in bare if row["length"] == max(one["length"] for one in bare)]
+        fastest = " and ".join(f"{row['speedup']:.2f} times in {row['dtype']}" for row in longest)
+        sentence = (
+            f"On the machine named below, bare attention over {longest[0]['length']:,} tokens is {fastest} as fast as "
+            f"torch's fastest dense kernel. {len(aimed) - len(missed)} of {len(aimed)} aims are reached"
+            + (f"; below their aim: {', '.join(missed)}." if missed else ".")
+        )
+        bare.sort(key=lambda row: row["length"])
+        title, axes = "Attention: speed beside dense", ("length", "tokens", "times dense")
+        drawn = lines_of(title, bare, "dtype", *axes, "speedup")
+        bounds = [row["bound"] for row in bare if row["dtype"] == KINDS[0]]
+        drawn["series"].append(series("what the pairs read allow", bounds))
+        about = numbers["protocol"]
+        notes = [
+            f"Ratios are medians of {about['repeats']} rounds or more, with the lowest and the highest in brackets."
+        ]
+        notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []
+        return presented("kernels", sentence, [drawn], *notes)
 
 
 def _part(run: Setting, asked: dict, done: float) -> list[dict]:
@@ -125,4 +121,4 @@ def _named(row: dict) -> str:
     return f"{WHATS[row['what']]} in {row['dtype']} at {row['length']:,} tokens"
 
 
-kernels = Study("kernels", __doc__, Timed, measure, shown, sample, whole=TIMES)
+kernels = Runnable(Kernels)

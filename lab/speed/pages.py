@@ -12,14 +12,20 @@ from analysis.models import Model
 from analysis.shapes import make_shape
 from analysis.studies.speed.bench_model import bench_model, costs
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
+from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 
 WHOLE = "all"
 
 
 @dataclass(frozen=True)
-class Made(Sizes):
-    """What the study can be asked for."""
+class Pages(Study):
+    """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
+    removed afterwards; `parameters`."""
+
+    name = "pages"
+    file = "pages-{shape}-{layers}-{length}"
+    tables = ("rows", "plain")
+    whole = TIMES
 
     shape: str = option("Qwen2.5-0.5B", "a known shape, such as Qwen2.5-0.5B")
     layers: str = option(WHOLE, "layers of the shape that are made: all, or so many")
@@ -30,42 +36,33 @@ class Made(Sizes):
         if self.length < 0 or 0 < self.length < 8:
             raise BadSetting(f"The text has {self.length} tokens and must have 8 or more.")
 
+    def measure(self, run: Setting) -> dict:
+        # A browser reads models_cache alone; this folder lies outside, and its model goes with it.
+        context = copy.copy(run.context)
+        context.browser, context._model, context.kept = False, None, {}
+        with tempfile.TemporaryDirectory() as folder:
+            config, out = Path(folder) / "config.json", Path(folder) / "model"
+            write_json(config, _config(self))
+            make_shape(str(config), str(out), context.progress)
+            bench = bench_model(str(out), "", [self.length] if self.length else None, context).numbers
+        protocol = bench["protocol"]
+        about = {name: protocol[name] for name in ("dtype", "device", "processor", "text", "window")}
+        about |= {"kernel": f"{_named(self)}, random weights", "tokens": bench["plain"][-1]["tokens"]}
+        return {name: bench[name] for name in ("rows", "plain", "parameters")} | {"protocol": about}
 
-def measure(run: Setting) -> dict:
-    """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
-    removed afterwards; `parameters`."""
-    sizes, context = run.sizes, copy.copy(run.context)
-    context.browser, context._model, context.kept = (
-        False,
-        None,
-        {},
-    )  # a folder outside of models_cache; its model goes with it
-    with tempfile.TemporaryDirectory() as folder:
-        config, out = Path(folder) / "config.json", Path(folder) / "model"
-        write_json(config, _config(sizes))
-        make_shape(str(config), str(out), context.progress)
-        bench = bench_model(str(out), "", [sizes.length] if sizes.length else None, context).numbers
-    protocol = bench["protocol"]
-    about = {name: protocol[name] for name in ("dtype", "device", "processor", "text", "window")}
-    about |= {"kernel": f"{_named(sizes)}, random weights", "tokens": bench["plain"][-1]["tokens"]}
-    return {name: bench[name] for name in ("rows", "plain", "parameters")} | {"protocol": about}
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        shape = read_shape(_config(self))
+        return {"parameters": float(shape.parameters), "layers": float(shape.layers)}
 
-
-def shown(numbers: dict) -> dict:
-    """How the costs are told."""
-    sizes = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
-    name = f"{_named(Made(**sizes))}: {costs(numbers['rows'], numbers['plain'])}"
-    refused = [f"{row['page']} did not run: {row['refused']}" for row in numbers["rows"] if row["refused"]]
-    return presented("pages", name, None, *refused)
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        sizes = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
+        name = f"{_named(Pages(**sizes))}: {costs(numbers['rows'], numbers['plain'])}"
+        refused = [f"{row['page']} did not run: {row['refused']}" for row in numbers["rows"] if row["refused"]]
+        return presented("pages", name, None, *refused)
 
 
-def sample(run: Setting, numbers: dict) -> dict:
-    """The shape's own numbers, which come again; its times do not."""
-    shape = read_shape(_config(run.sizes))
-    return {"parameters": float(shape.parameters), "layers": float(shape.layers)}
-
-
-def _config(sizes: Made) -> dict:
+def _config(sizes: Pages) -> dict:
     """The config.json of the shape, cut to its first layers. Errors: BadSetting."""
     named = {name.partition("/")[2].lower(): config for name, config in KNOWN.items()}
     config = named.get(sizes.shape.rpartition("/")[2].lower())
@@ -81,18 +78,8 @@ def _config(sizes: Made) -> dict:
     return cut | ({"layer_types": cut["layer_types"][: int(sizes.layers)]} if cut.get("layer_types") else {})
 
 
-def _named(sizes: Made) -> str:
+def _named(sizes: Pages) -> str:
     return sizes.shape if sizes.layers == WHOLE else f"{sizes.shape} with {sizes.layers} of its layers"
 
 
-pages = Study(
-    "pages",
-    __doc__,
-    Made,
-    measure,
-    shown,
-    sample,
-    file="pages-{shape}-{layers}-{length}",
-    tables=("rows", "plain"),
-    whole=TIMES,
-)
+pages = Runnable(Pages)

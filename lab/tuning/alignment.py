@@ -14,9 +14,9 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.panels import panel, presented, printed, series
-from analysis.studies.stored.runner import Setting, Study, option
-from analysis.studies.text.held_out import check_range, ids_hash
-from analysis.studies.training.finetune import Baseline, measured
+from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.text.held_out import ids_hash
+from analysis.studies.training.finetune import Baseline
 from analysis.studies.training.finetune_rows import panels, sentence
 from analysis.studies.training.finetune_tasks import answers
 from analysis.training.extend import Extension, extend
@@ -28,17 +28,19 @@ TASKS = ("TQA MC1", "HellaSwag", "ARC-E", "LAMBADA")
 
 
 @dataclass(frozen=True)
-class Sizes(Baseline):
-    """What the study can be asked for."""
+class Alignment(Baseline):
+    """As the study `baselines`, of a copy that was tuned on generated instructions: `tasks` are the instructions
+    followed, of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right."""
+
+    name = "alignment"
 
     method: str | None = option("lora,focus,full", "lora, focus or full, one or several")
     groups: int = option(2, "number of groups K of Focus, beside 2")
-    instruct_steps: int = option(600, "steps of the tuning on instructions")
+    instruct_steps: int = option(600, "steps of the tuning on instructions", low=1, high=1_000_000)
     instruct_rate: float = option(1e-4, "learning rate of the tuning on instructions; at 0.001 it forgets how to read")
 
     def check(self, lm: Model) -> None:
         super().check(lm)
-        check_range("The number of steps on instructions", self.instruct_steps, 1, 1_000_000)
         self.tuning()
 
     def tuning(self) -> Extension:
@@ -46,56 +48,51 @@ class Sizes(Baseline):
         about = {"warm_up": min(20, self.instruct_steps // 4), "seed": self.seed}
         return Extension(self.length, None, self.instruct_steps, self.tokens_per_step, self.instruct_rate, **about)
 
+    def measure(self, run: Setting) -> dict:
+        lm = run.lm
+        instructions, plan = Instructions(lm, self.seed), self.tuning()
+        ids, asked = instructions.stream(COPIES), instructions.asked(ITEMS)
+        named = text_hash(f"{ids_hash(ids)} {plan}")
+        report = run.context.within(0.0, 0.1, "instructions").progress
+        own, losses = extend(
+            lm, ids, plan, run.folder / f"instructions-{lm.revision}-{named}.checkpoint", report, named
+        )
+        before = answers(lm, METHODS["dense"](), asked, lambda stage: report(0.99, stage))
+        tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
+        numbers = self.measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
+        shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
+        numbers["followed"] = {"before": shares, "tuned": numbers["rows"][0]["scores"]}
+        numbers["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
+        numbers["protocol"] |= {"instructions": named, "items": ITEMS}
+        return numbers
 
-def measure(run: Setting) -> dict:
-    """As `finetune.measure`, of a copy that was tuned on generated instructions: `tasks` are the instructions followed,
-    of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right; `tuning`, how the copy was made.
-    Errors: BadSetting, BadText, BadModel."""
-    lm, sizes = run.lm, run.sizes
-    instructions, plan = Instructions(lm, sizes.seed), sizes.tuning()
-    ids, asked = instructions.stream(COPIES), instructions.asked(ITEMS)
-    named = text_hash(f"{ids_hash(ids)} {plan}")
-    report = run.context.within(0.0, 0.1, "instructions").progress
-    own, losses = extend(lm, ids, plan, run.work / f"instructions-{lm.revision}-{named}.checkpoint", report, named)
-    before = answers(lm, METHODS["dense"](), asked, lambda stage: report(0.99, stage))
-    tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
-    numbers = measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
-    shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
-    numbers["followed"] = {"before": shares, "tuned": numbers["rows"][0]["scores"]}
-    numbers["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
-    numbers["protocol"] |= {"instructions": named, "items": ITEMS}
-    return numbers
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        plan = Extension(**{name: value for name, value in numbers["tuning"].items() if name != "losses"})
+        ids = Instructions(run.lm, plan.seed).stream(COPIES)
+        with tempfile.TemporaryDirectory() as folder:
+            few, place = replace(plan, steps=2), Path(folder) / "checkpoint"
+            return {"tuning": extend(run.lm, ids, few, place, lambda fraction, stage: None)[1]}
 
+    def part(self, run: Setting, numbers: dict) -> dict:
+        questions = Instructions(run.lm, self.seed).asked(ITEMS)
+        before = answers(run.lm, METHODS["dense"](), questions, lambda stage: None)
+        return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
 
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows, protocol, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
-    listed = ", ".join(f"{kind} {kinds['before'][kind]:.0%} to {kinds['tuned'][kind]:.0%}" for kind in kinds["tuned"])
-    start = f"Tuning on instructions takes the share that the copy follows from and to: {listed} (chance 25%)."
-    conclusion = f"{start} {sentence(rows, protocol.get('seeds', 1), 'Instructions followed')}"
-    loras = [f"+ LoRA (r=4, lr={rate})" for rate in ("1e-5", "5e-5", "1e-4")]
-    names = ["Instruct baseline", "+ Centroids (K=2)", *loras]
-    lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
-    drawn = panels(rows, protocol["rates"])[:-1]
-    drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
-    notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
-    return presented("alignment", conclusion, drawn, *notes)
-
-
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Losses of the first steps of the tuning, which begins with the model as it is."""
-    plan = Extension(**{name: value for name, value in numbers["tuning"].items() if name != "losses"})
-    ids = Instructions(run.lm, plan.seed).stream(COPIES)
-    with tempfile.TemporaryDirectory() as folder:
-        few, place = replace(plan, steps=2), Path(folder) / "checkpoint"
-        return {"tuning": extend(run.lm, ids, few, place, lambda fraction, stage: None)[1]}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The instructions that the model follows before it is tuned; the tuned copy is not kept."""
-    questions = Instructions(run.lm, run.sizes.seed).asked(ITEMS)
-    before = answers(run.lm, METHODS["dense"](), questions, lambda stage: None)
-    return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, protocol, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
+        followed = []
+        for kind, share in kinds["tuned"].items():
+            followed.append(f"{kind} {kinds['before'][kind]:.0%} to {share:.0%}")
+        start = f"Tuning on instructions takes the share that the copy follows from and to: {', '.join(followed)}"
+        conclusion = f"{start} (chance 25%). {sentence(rows, protocol['seeds'], 'Instructions followed')}"
+        loras = [f"+ LoRA (r=4, lr={rate})" for rate in ("1e-5", "5e-5", "1e-4")]
+        names = ["Instruct baseline", "+ Centroids (K=2)", *loras]
+        lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
+        drawn = panels(rows, protocol["rates"])[:-1]
+        drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
+        notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
+        return presented("alignment", conclusion, drawn, *notes)
 
 
-alignment = Study("alignment", __doc__.splitlines()[0], Sizes, measure, shown, sample, part=part)
+alignment = Runnable(Alignment)

@@ -16,8 +16,8 @@ from analysis.studies.benchmarks.scores import Coded, answers
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.stored.comparisons import edges
-from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.stored.panels import presented
+from analysis.studies.stored.runner import Runnable, Setting, Study, option
 from analysis.studies.text.held_out import chosen, sample_windows
 
 OWN, LONG = "own", "long"  # whose prompts: the task's own, and with examples that make them long
@@ -39,78 +39,91 @@ METHODS = (
     {"name": "streaming_llm", "settings": {"window": WINDOW}},
     {"name": "focus", "settings": {}},
 )
+PROMPTS = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}
 DENSE = "Dense"  # its label
 CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
-NOTES = (
-    "Focus reads with the paper's window of 128 tokens, and with the window that its router was trained for; "
-    "StreamingLLM is the window of 128 without groups. All read the same questions, and every difference is paired.",
-    "A prompt that fits what a method reads whole is dense attention, so those stand apart: how many there are, and by "
-    "how much the log-probability of their right answer changes at most.",
-    "Small samples of a small model: a score near chance, or near 0, says nothing about a method. What the method "
-    "changes shows in the log-probability of the right answer first.",
-)
 
 
 @dataclass(frozen=True)
-class Scored(Sizes):
-    """What the study can be asked for."""
+class Benchmarks(Study):
+    """Scores of METHODS on the tasks that have a folder of files, each as ASKED. Nothing of the questions is stored,
+    only scores, counts and log-probabilities: those of items that fit what a method reads whole stand apart, which are
+    dense attention."""
+
+    name = "benchmarks"
+    tables = ("rows", "pooled")
 
     corpus: str = option("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
     rows: str | None = option(None, "only these tasks, separated by commas (default: those whose files are there)")
     router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
 
+    def measure(self, run: Setting) -> dict:
+        data = Path(self.corpus) if self.corpus else FOLDER
+        tasks = chosen(self.rows, list(TASKS), "task") if self.rows else here(data)
+        if not tasks:
+            raise BadSetting(
+                f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}."
+            )
+        methods, parts, rows, notes = _methods(self.router), [], [], []
+        labels = [candidate.label for candidate in candidates(run.context, run.lm, methods)]
+        wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
+        for place, (task, prompts, shots, items) in enumerate(wanted):
+            files = [(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))]
+            context = run.context.within(place / len(wanted), 1 / len(wanted))
+            asked = {"model": self.model, "data": self.corpus, "shots": shots, "items": items, "seed": self.seed}
+            make = partial(_part, context, task, prompts, methods, asked)
+            decides = [task, shots, items, labels, self.router, self.seed, files]
+            parts.append(run.part(f"benchmarks-{task}-{shots}", decides, make))
+            rows += parts[-1]["rows"]
+            notes += parts[-1]["notes"]
+        missing, items = [TASKS[name].title for name in TASKS if name not in tasks], [row["items"] for row in rows]
+        notes += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
+        return {
+            "rows": rows,
+            "pooled": [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels],
+            "first": {f"{part['task']}, {part['shots']}": part["first"] for part in parts},
+            "notes": notes,
+            "protocol": {
+                "tokens": sum(part["tokens"] for part in parts),
+                "router": self.router,
+                "set_up": "A",
+                "kernel": "each method's own kernel where it has one",
+                "harness": parts[0]["harness"],
+                "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
+                "files": {part["task"]: part["files"] for part in parts},
+            },
+        }
 
-def measure(run: Setting) -> dict:
-    """Scores of METHODS on the tasks that have a folder of files, each as ASKED.
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        size = min(200, run.lm.max_positions)
+        first, second = sample_windows(run.lm, size, 2).tolist()
+        whole = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
+        methods = candidates(run.context, run.lm, _methods(self.router))
+        return {one.label: [log for log, _ in answers(run.lm, one.method, whole)] for one in methods}
 
-    Nothing of the questions is stored, only scores, counts and log-probabilities: those of items that fit what a method
-    reads whole stand apart, which are dense attention. Errors: those of `benchmark`.
-    """
-    lm, sizes = run.lm, run.sizes
-    data = Path(sizes.corpus) if sizes.corpus else FOLDER
-    tasks = chosen(sizes.rows, list(TASKS), "task") if sizes.rows else here(data)
-    if not tasks:
-        raise BadSetting(f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}.")
-    methods = _methods(sizes.router)
-    labels = [candidate.label for candidate in candidates(run.context, lm, methods)]
-    wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
-    parts, rows = [], []
-    for place, (task, prompts, shots, items) in enumerate(wanted):
-        decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
-        decides.append([(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))])
-        context = run.context.within(place / len(wanted), 1 / len(wanted))
-        given = {"model": sizes.model, "data": sizes.corpus, "shots": shots, "items": items, "seed": sizes.seed}
-        make = partial(_part, context, task, prompts, methods, given)
-        parts.append(run.context.part(run.work, f"benchmarks-{task}-{shots}", decides, make))
-        rows += parts[-1]["rows"]
-    missing = [TASKS[name].title for name in TASKS if name not in tasks]
-    items = [row["items"] for row in rows]
-    notes = [*NOTES, *(note for part in parts for note in part["notes"])]
-    notes += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
-    return {
-        "rows": rows,
-        "pooled": [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels],
-        "first": {f"{part['task']}, {part['shots']}": part["first"] for part in parts},
-        "notes": notes,
-        "protocol": {
-            "tokens": sum(part["tokens"] for part in parts),
-            "router": sizes.router,
-            "set_up": "A",
-            "kernel": "each method's own kernel where it has one",
-            "harness": parts[0]["harness"],
-            "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
-            "files": {part["task"]: part["files"] for part in parts},
-        },
-    }
+    def part(self, run: Setting, numbers: dict) -> dict:
+        task, shots = next(iter(numbers["first"])).split(", ")
+        again = first_again(numbers, task, int(shots), Path(self.corpus), context=run.context)
+        return {"first": {f"{task}, {shots}": {label: now for label, (_, now) in again.items()}}}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        parts = []
+        for row in numbers["pooled"]:
+            if row["method"] == f"Focus, window {WINDOW}":
+                change = Comparison.of(row, "difference", unit="points", versus="dense attention")
+                part = f"{PROMPTS[row['prompts']]} {row['longer']:.0%} of {row['items']} items are longer than the "
+                parts.append(
+                    f"{part}window of {WINDOW}, and Focus is {Claim(change, lower='worse', higher='better').text()}."
+                )
+        return presented("benchmarks", " ".join(parts), None, *numbers["notes"])
 
 
 def _methods(router: str) -> list[dict]:
     return [method | ({"router": router} if method["name"] == "focus" else {}) for method in METHODS]
 
 
-def _part(
-    context: Context, task: str, prompts: str, methods: list[dict], given: dict, doing: Path | None = None
-) -> dict:
+def _part(context: Context, task: str, prompts: str, methods: list[dict], given: dict) -> dict:
     """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
     scored = benchmark(Benchmark(tasks=[task], methods=methods, **given), context=context)
     metric, table, numbers = TASKS[task].metric, scored.tables["items"], scored.numbers
@@ -164,22 +177,6 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     return row | ({"difference_low": None, "difference_high": None} if label == DENSE else {})
 
 
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Log-probabilities of two answers to one long prompt of the bundled samples: what a score rests on."""
-    size = min(200, run.lm.max_positions)
-    first, second = sample_windows(run.lm, size, 2).tolist()
-    whole = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
-    methods = candidates(run.context, run.lm, _methods(run.sizes.router))
-    return {one.label: [log for log, _ in answers(run.lm, one.method, whole)] for one in methods}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The right answers' log-probabilities of the first questions of the first task, by every method."""
-    task, shots = next(iter(numbers["first"])).split(", ")
-    again = first_again(numbers, task, int(shots), Path(run.sizes.corpus), context=run.context)
-    return {"first": {f"{task}, {shots}": {label: now for label, (_, now) in again.items()}}}
-
-
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
     protocol, first = stored["protocol"], stored["first"][f"{task}, {shots}"]
@@ -188,23 +185,4 @@ def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Con
     return {label: (values, again[label]) for label, values in first.items()}
 
 
-def shown(numbers: dict) -> dict:
-    """What the window of the paper does to all tasks together, with their own prompts and with long ones."""
-    parts = []
-    for row in numbers["pooled"]:
-        if row["method"] == f"Focus, window {WINDOW}":
-            prompts = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
-            change = Comparison.of(row, "difference", unit="points", versus="dense attention")
-            part = f"{prompts} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and "
-            part += f"Focus is {Claim(change, lower='worse', higher='better').text()}"
-            if row["within"]:
-                part += (
-                    f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
-                )
-            if row["beyond"]:
-                part += f"; on the longer ones it moves by {row['beyond_moved']:.2f} nats in the mean"
-            parts.append(f"{part}.")
-    return {"sentence": " ".join(parts), "columns": columns("benchmarks")}
-
-
-benchmarks = Study("benchmarks", __doc__, Scored, measure, shown, sample, tables=("rows", "pooled"), part=part)
+benchmarks = Runnable(Benchmarks)

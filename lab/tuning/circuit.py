@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from analysis.metrics.intervals import SEEDS, interval
-from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Seeds, Setting, Sizes as AnySizes, Study, option
-from analysis.studies.text.held_out import check_range
-from lab.far.looking_back import Circuit, run as train_circuit
+from analysis.studies.stored.runner import Runnable, Seeds, Setting, option
+from lab.far.looking_back import Circuit, train_circuit
 
 ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
 RATES = (1e-3, 2e-3)
@@ -22,45 +20,68 @@ CHECKED = 2  # steps of a training that are stored and come again
 
 
 @dataclass(frozen=True)
-class Sizes(Seeds, AnySizes):
-    """What the study can be asked for; the models are made here and read no text."""
+class CircuitStudy(Seeds):
+    """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat."""
 
-    steps: int = option(Circuit.steps, "of each training, at most: one that knows the second copy ends there")
+    name = "circuit"
+    tables = ("rows", "curves")
 
-    def check(self, lm: Model) -> None:
-        super().check(lm)
-        check_range("The number of steps", self.steps, 1, 100_000)
+    steps: int = option(
+        Circuit.steps, "most steps of a training: one that knows the second copy ends there", low=1, high=100_000
+    )
 
+    def measure(self, run: Setting) -> dict:
+        plans = [
+            Circuit(family=family, rate=rate, seed=seed, steps=self.steps)
+            for family in ARMS
+            for rate in RATES
+            for seed in self.every_seed
+        ]
+        curves = {}
+        for place, plan in enumerate(plans):
+            inside = run.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
+            make = partial(_trained, plan, inside)
+            part = run.context.part(run.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)
+            curves[plan] = part["curve"]
+        return numbers(curves) | {
+            "chance": float(np.log(Circuit.vocabulary)),
+            "protocol": {
+                "tokens": sum(curve[-1]["tokens"] for curve in curves.values()),
+                "window": Circuit.length,
+                "layers": Circuit.layers,
+                "width": Circuit.width,
+                "heads": Circuit.heads,
+                "vocabulary": Circuit.vocabulary,
+                "tokens_per_step": Circuit.sequences * Circuit.length,
+                "unit": "seeds",
+                "units": self.seeds,
+                "seeds": self.seeds,
+            },
+        }
 
-def measure(run: Setting) -> dict:
-    """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat.
-    Errors: BadSetting."""
-    plans = [
-        Circuit(family=family, rate=rate, seed=seed, steps=run.sizes.steps)
-        for family in ARMS
-        for rate in RATES
-        for seed in run.sizes.every_seed
-    ]
-    curves = {}
-    for place, plan in enumerate(plans):
-        inside = run.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
-        make = partial(_trained, plan, inside)
-        curves[plan] = run.context.part(run.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)["curve"]
-    return numbers(curves) | {
-        "chance": float(np.log(Circuit.vocabulary)),
-        "protocol": {
-            "tokens": sum(curve[-1]["tokens"] for curve in curves.values()),
-            "window": Circuit.length,
-            "layers": Circuit.layers,
-            "width": Circuit.width,
-            "heads": Circuit.heads,
-            "vocabulary": Circuit.vocabulary,
-            "tokens_per_step": Circuit.sequences * Circuit.length,
-            "unit": "seeds",
-            "units": run.sizes.seeds,
-            "seeds": run.sizes.seeds,
-        },
-    }
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        plans = [Circuit(family=family, seed=self.seed, steps=CHECKED, measured_every=1) for family in ARMS]
+        return {_arm(plan): [value for entry in train_circuit(plan) for value in entry.values()] for plan in plans}
+
+    def part(self, run: Setting, numbers: dict) -> dict:
+        first, curves = min(point["step"] for point in numbers["curves"]), []
+        for family in ARMS:
+            plan = Circuit(family=family, rate=RATES[0], seed=self.seed, steps=first)
+            curves += [
+                {"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]}
+                for e in train_circuit(plan)
+            ]
+        return {"curves": curves}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows = numbers["rows"]
+        steps = sorted({entry["step"] for entry in numbers["curves"]})
+        lines = [series(row["arm"], _mean_curve(numbers["curves"], row["arm"], steps)) for row in rows]
+        lines.append(series("chance", [numbers["chance"]] * len(steps)))
+        title = "Random tokens twice: the second copy"
+        drawn = panel(title, "step", "training steps", steps, "nats per token", lines)
+        return presented("circuit", _sentence(rows, numbers["chance"], numbers["protocol"]["seeds"]), [drawn])
 
 
 def _trained(plan: Circuit, context: Context, doing: Path | None) -> dict:
@@ -102,35 +123,6 @@ def _row(arm: str, plans: list[Circuit], curves: dict[Circuit, list[dict]]) -> d
     }
 
 
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows = numbers["rows"]
-    steps = sorted({entry["step"] for entry in numbers["curves"]})
-    lines = [series(row["arm"], _mean_curve(numbers["curves"], row["arm"], steps)) for row in rows]
-    lines.append(series("chance", [numbers["chance"]] * len(steps)))
-    title = "Random tokens twice: the second copy"
-    drawn = panel(title, "step", "training steps", steps, "nats per token", lines)
-    return presented("circuit", _sentence(rows, numbers["chance"], numbers["protocol"]["seeds"]), [drawn])
-
-
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """The first steps of a training of each arm."""
-    plans = [Circuit(family=family, seed=run.sizes.seed, steps=CHECKED, measured_every=1) for family in ARMS]
-    return {_arm(plan): [value for entry in train_circuit(plan) for value in entry.values()] for plan in plans}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The loss of the second copy at the first step that is stored, of the first seed of both kinds at one rate."""
-    first, curves = min(point["step"] for point in numbers["curves"]), []
-    for family in ARMS:
-        plan = Circuit(family=family, rate=RATES[0], seed=run.sizes.seed, steps=first)
-        curves += [
-            {"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]}
-            for e in train_circuit(plan)
-        ]
-    return {"curves": curves}
-
-
 def _arm(plan: Circuit) -> str:
     """What a reader calls it."""
     return f"{ARMS[plan.family]}, rate {plan.rate:g}"
@@ -163,4 +155,4 @@ def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
     return f"{lead}: {'; '.join(parts)} ({longest:,} steps at most).{scope_of_claim(seeds, 'model')}"
 
 
-circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)
+circuit = Runnable(CircuitStudy)

@@ -12,10 +12,9 @@ from analysis.metrics.intervals import interval, over_seeds
 from analysis.models import Model
 from analysis.probes.ablation import Heads, ablated, check_way
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Setting, Sizes as AnySizes, Study, option
+from analysis.studies.stored.runner import Runnable, Setting, Study, option
 from analysis.studies.text.held_out import check_range
-from lab.far.looking_back import repeated
-from lab.far.measures import circuit_scores
+from lab.far.looking_back import circuit_scores, repeated
 from lab.harness.telling import lines_of
 
 RANDOM, REGISTER = "random tokens twice", "The register"
@@ -29,63 +28,94 @@ CHECKED = 2  # sequences that are stored and come again
 
 
 @dataclass(frozen=True)
-class Sizes(AnySizes):
-    """What the study can be asked for; the texts are made here."""
+class Induction(Study):
+    """What is predicted better because it stood before, with and without the heads whose induction score is `above`.
+    Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
+    read after its pages against read without them, a unit is an answer, where the model reads so far. Both are read
+    without the heads, so that what else they do counts on both sides. Heads are named on other random tokens."""
+
+    name = "induction"
 
     above: float = option(0.3, "induction score from which a head is named")
     length: int = option(128, "random tokens that are written twice")
-    sequences: int = option(32, "of random tokens")
-    draws: int = option(5, "sets of other heads, drawn at random")
+    sequences: int = option(32, "of random tokens", low=2, high=4096)
+    draws: int = option(5, "sets of other heads, drawn at random", low=1, high=99)
     by: str = option("zero", "what takes a head's place: zero, mean or resample")
 
     def check(self, lm: Model) -> None:
-        super().check(lm)
-        check_range("The number of sequences", self.sequences, 2, 4096)
-        check_range("The number of draws", self.draws, 1, 99)
         check_range("The number of random tokens", self.length, 2 * SETTLED, lm.max_positions // 2)
         check_way(self.by)
 
+    def measure(self, run: Setting) -> dict:
+        lm = run.lm
+        run.context.progress(0.0, "naming heads")
+        scores = circuit_scores(lm.lm, self.length, 8, self.seed + OTHERS)[1]
+        named = [tuple(map(int, cell)) for cell in np.argwhere(scores > self.above)]
+        unnamed = [cell for cell in np.ndindex(scores.shape) if cell not in named]
+        rng = np.random.default_rng(self.seed)
+        few = min(len(named), len(unnamed))
+        drawn = [[unnamed[i] for i in rng.permutation(len(unnamed))[:few]] for _ in range(self.draws)] if few else []
+        sets = {ALL: [[]], **({NAMED: [named]} if named else {}), **({DRAWN: drawn} if drawn else {})}
+        rows = []
+        tasks = _tasks(lm)
+        for place, (task, losses) in enumerate(tasks.items()):
+            read = {}
+            for step, (arm, several) in enumerate(sets.items()):
+                run.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
+                found = [losses(run, heads) for heads in several]
+                read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
+            rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
+        return {
+            "rows": rows,
+            "named": [[layer, head, float(scores[layer, head])] for layer, head in named],
+            "heads": int(scores.size),
+            "above": self.above,
+            "protocol": {
+                "tokens": 2 * self.length * self.sequences,
+                "window": 2 * self.length,
+                "unit": "sequences",
+                "units": self.sequences,
+                "by": self.by,
+                "draws": self.draws,
+            },
+        }
 
-def measure(run: Setting) -> dict:
-    """What is predicted better because it stood before, with and without the heads whose induction score is `above`.
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        small = replace(run, sizes=replace(self, sequences=CHECKED))
+        heads = [(layer, head) for layer, head, _ in numbers["named"]]
+        return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(run.lm).items()}
 
-    Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
-    read after its pages against read without them, a unit is an answer, where the model reads so far. Both are read
-    without the heads, so that what else they do counts on both sides. Heads are named on other random tokens.
-    Errors: BadSetting.
-    """
-    lm, sizes = run.lm, run.sizes
-    run.context.progress(0.0, "naming heads")
-    scores = circuit_scores(lm.lm, sizes.length, 8, sizes.seed + OTHERS)[1]
-    named = [tuple(map(int, cell)) for cell in np.argwhere(scores > sizes.above)]
-    unnamed = [cell for cell in np.ndindex(scores.shape) if cell not in named]
-    rng = np.random.default_rng(sizes.seed)
-    few = min(len(named), len(unnamed))
-    drawn = [[unnamed[i] for i in rng.permutation(len(unnamed))[:few]] for _ in range(sizes.draws)] if few else []
-    sets = {ALL: [[]], **({NAMED: [named]} if named else {}), **({DRAWN: drawn} if drawn else {})}
-    rows = []
-    tasks = _tasks(lm)
-    for place, (task, losses) in enumerate(tasks.items()):
-        read = {}
-        for step, (arm, several) in enumerate(sets.items()):
-            run.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
-            found = [losses(run, heads) for heads in several]
-            read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
-        rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
-    return {
-        "rows": rows,
-        "named": [[layer, head, float(scores[layer, head])] for layer, head in named],
-        "heads": int(scores.size),
-        "above": sizes.above,
-        "protocol": {
-            "tokens": 2 * sizes.length * sizes.sequences,
-            "window": 2 * sizes.length,
-            "unit": "sequences",
-            "units": sizes.sequences,
-            "by": sizes.by,
-            "draws": sizes.draws,
-        },
-    }
+    def part(self, run: Setting, numbers: dict) -> dict:
+        return {name: value for name, value in self.measure(run).items() if name != "protocol"}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, named, above = numbers["rows"], numbers["named"], numbers["above"]
+        by_arm = {(row["task"], row["arm"]): row for row in rows}
+        tasks = list(dict.fromkeys(row["task"] for row in rows))
+        parts = [
+            f"No head has an induction score above {above:g} on random tokens written twice: there is none to take"
+        ]
+        if named:
+            heads = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
+            parts = [f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({heads})"]
+            for task in tasks:
+                full, without = by_arm[task, ALL], by_arm[task, NAMED]
+                beside = (
+                    f", without as many others {by_arm[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in by_arm else ""
+                )
+                left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
+                parts.append(
+                    f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads"
+                    f"{beside}"
+                )
+        units = [f"{row['units']:,} {what}" for task, what in UNITS.items() if (row := by_arm.get((task, ALL)))]
+        note = (
+            f"Units are {', and '.join(units)}: brackets say how even it is there, and nothing of other texts. Those "
+            "of what is left are the gain's, by the mean gain of all heads."
+        )
+        title, axes = "What is left of the gain of repetition", ("arm", "task", "", "of all heads' gain", "kept")
+        return presented("induction", f"{'. '.join(parts)}.", [lines_of(title, rows, *axes, share=True)], note)
 
 
 def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
@@ -111,7 +141,7 @@ def _random(run: Setting, heads: Heads) -> np.ndarray:
     """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
     sizes, vocabulary = run.sizes, run.lm.lm.config.vocab_size
     rng = np.random.default_rng([sizes.seed, sizes.length])
-    ids = torch.from_numpy(repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length)))
+    ids = repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length))
     nats = np.concatenate([ablated(run.lm, one[None], heads, sizes.by, sizes.seed) for one in ids])
     return np.stack([nats[:, : sizes.length - 1].mean(1), nats[:, sizes.length - 1 + SETTLED :].mean(1)])
 
@@ -133,42 +163,4 @@ def _answers(run: Setting, text: str, heads: Heads) -> np.ndarray:
     return np.array([nats[places - 1].mean() for places in inside if len(places)])
 
 
-def sample(run: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Two sequences of random tokens and the register's answers, with all heads and without the named ones."""
-    sizes = run.sizes
-    small = replace(run, sizes=replace(sizes, sequences=CHECKED))
-    heads = [(layer, head) for layer, head, _ in numbers["named"]]
-    return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(run.lm).items()}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """All of it."""
-    return {name: value for name, value in measure(run).items() if name != "protocol"}
-
-
-def shown(numbers: dict) -> dict:
-    """What the named heads carry, whichever way it came out."""
-    rows, named, above = numbers["rows"], numbers["named"], numbers["above"]
-    by_arm = {(row["task"], row["arm"]): row for row in rows}
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    parts = [f"No head has an induction score above {above:g} on random tokens written twice: there is none to take"]
-    if named:
-        heads = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
-        parts = [f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({heads})"]
-        for task in tasks:
-            full, without = by_arm[task, ALL], by_arm[task, NAMED]
-            beside = f", without as many others {by_arm[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in by_arm else ""
-            left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
-            parts.append(
-                f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{beside}"
-            )
-    units = [f"{row['units']:,} {what}" for task, what in UNITS.items() if (row := by_arm.get((task, ALL)))]
-    note = (
-        f"Units are {', and '.join(units)}: brackets say how even it is there, and nothing of other texts. Those of "
-        "what is left are the gain's, by the mean gain of all heads."
-    )
-    title, axes = "What is left of the gain of repetition", ("arm", "task", "", "of all heads' gain", "kept")
-    return presented("induction", f"{'. '.join(parts)}.", [lines_of(title, rows, *axes, share=True)], note)
-
-
-induction = Study("induction", __doc__, Sizes, measure, shown, sample, part=part)
+induction = Runnable(Induction)

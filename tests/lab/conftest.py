@@ -16,7 +16,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.stored.quick import check
 from analysis.training.pretrain import build_model
-from lab.far.asked import AFTER, Asked
+from lab.far.recipe import AFTER, Asked
 from lab.far.recipe import FarRecipe
 from tests.lab import cases
 from tests.lab.cases import CASES

@@ -1,10 +1,10 @@
-"""One arm of a study: what it reads, and its losses, pairs and group sizes on every window, kept on disk as it goes."""
+"""One arm of a study: what it reads, and its losses, pairs and group sizes on every window, stored when it is done."""
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,22 +17,22 @@ from ...files import write_whole
 from ...groups.controls import random_tokens, shuffled
 from ...groups.router import FocusRouter
 from ...methods import METHODS
+from ...methods.base import read_all
 from ...methods.focus import Focus
 from ...metrics.quality import token_losses
 from ...models import Model
 from ...seam.attention import apply
+from ...seam.calls import Attended, Call
 from ..context import Context
 from ..text.held_out import ids_hash
 
-KEEP_EVERY = 8  # windows between two writes
 KERNELS = "exact kernels of each method"
-READINGS = {  # of the trained router: how its groups are balanced, and whether far pairs are skipped or gated
+READINGS: dict[str, dict] = {  # of the trained router: how its groups are balanced, and whether far pairs are gated
     "trained": {},
     "trained, literal": {"membership": "literal"},
     "trained, soft": {"reading": "soft"},
     "trained, soft literal": {"membership": "literal", "reading": "soft"},
 }
-HARD = ("trained", "trained, literal")  # of them, those that inference reads
 DRAWS = 3  # of random tokens
 
 
@@ -40,21 +40,22 @@ DRAWS = 3  # of random tokens
 class Arm:
     """What is read: everything (no `settings`), or as Focus with these settings by the groups of `router`, by groups
     `drawn` (groups, memberships, seed) for each window, layer and token, or with neither by the window alone. `chance`
-    deals the router's groups to the tokens anew: groups of the same sizes."""
+    deals the router's groups to the tokens anew: groups of the same sizes. `layer`: Focus reads so in one layer alone,
+    the others are dense."""
 
     name: str
     settings: dict | None = None
     router: FocusRouter | None = None
     drawn: tuple[int, int, int] | None = None
     chance: int | None = None
+    layer: int | None = None
 
-    def given(self, index: int, length: int, layers: int) -> list[torch.Tensor] | None:
+    def memberships(self, index: int, length: int, layers: int) -> list[torch.Tensor] | None:
         """Memberships of window `index` that no router decides, bool [length, K] of each layer."""
         if self.drawn is None:
             return None if self.router else [torch.zeros(length, 1, dtype=torch.bool)] * layers
         groups, top, seed = self.drawn
-        seeds = np.random.SeedSequence([seed, index]).generate_state(layers)
-        return [random_tokens(length, groups, top, int(layer_seed)) for layer_seed in seeds]
+        return [random_tokens(length, groups, top, one) for one in layer_seeds(seed, index, layers)]
 
 
 DENSE = Arm("dense")
@@ -75,22 +76,18 @@ def trained_arm(name: str, router: FocusRouter, window: int) -> Arm:
     return Arm(name, {"window": window, **READINGS[name]}, router)
 
 
-def hard_arms(router: FocusRouter, window: int) -> list[Arm]:
-    """The trained router read hard, with causal and with literal groups."""
-    return [trained_arm(name, router, window) for name in HARD]
-
-
 def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = None) -> list[Arm]:
     """Random tokens, drawn `DRAWS` times: as many groups and memberships (or `top` of them) as `router` has."""
-    suffix, top = ("", router.top) if top is None else (f", top {top}", top)
-    draws = range(seed, seed + DRAWS)
-    return [Arm(f"random tokens {draw}{suffix}", {"window": window}, drawn=(router.K, top, draw)) for draw in draws]
+    arms, suffix = [], "" if top is None else f", top {top}"
+    for draw in range(seed, seed + DRAWS):
+        drawn = router.K, top or router.top, draw
+        arms.append(Arm(f"random tokens {draw}{suffix}", {"window": window}, drawn=drawn))
+    return arms
 
 
 def dealt_arms(router: FocusRouter, window: int, seed: int) -> list[Arm]:
     """The groups of `router`, dealt to the tokens by chance, `DRAWS` times: groups of the same sizes."""
-    draws = range(seed, seed + DRAWS)
-    return [Arm(f"same sizes {draw}", {"window": window}, router, chance=draw) for draw in draws]
+    return [Arm(f"same sizes {draw}", {"window": window}, router, chance=draw) for draw in range(seed, seed + DRAWS)]
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class Measured:
     seeds: tuple[float, ...] = ()
 
     @classmethod
-    def pool(cls, several: list["Measured"]) -> "Measured":
+    def pool(cls, several: list[Self]) -> Self:
         """Arms that differ in their seed alone as one: the mean over seeds, token by token."""
         if len(several) == 1:
             return several[0]
@@ -128,50 +125,65 @@ class Measured:
         total = self.counts.sum(0)  # [L, K]
         return (total.max(1) / np.maximum(total.sum(1), 1)).tolist()
 
-    def row(self, name: str) -> dict:
+    @property
+    def level(self) -> dict[str, float]:
+        """`loss` and `perplexity`."""
+        loss = float(self.means.mean())
+        return {"loss": loss, "perplexity": float(np.exp(loss))}
+
+    def row(self, name: str) -> dict[str, Any]:
         """The arm as a row of a table; `pairs_share` is of all causal pairs, `largest_share` the largest per layer."""
-        length, loss = self.losses.shape[1] + 1, float(self.means.mean())
-        return {
-            "arm": name,
-            "loss": loss,
-            "perplexity": float(np.exp(loss)),
-            "pairs": self.mean_pairs,
-            "pairs_share": self.mean_pairs / (length * (length + 1) // 2),
-            "largest_share": self.shares if self.counts.any() else None,
-            "seed_losses": list(self.seeds) or None,
-        }
+        pairs = causal_pairs(self.losses.shape[1] + 1)
+        reads = {"pairs": self.mean_pairs, "pairs_share": self.mean_pairs / pairs}
+        shares = self.shares if self.counts.any() else None
+        return {"arm": name} | self.level | reads | {"largest_share": shares, "seed_losses": list(self.seeds) or None}
 
 
 @dataclass
 class Noted(Focus):
-    """Focus that notes what it reads in one unpadded window; `given` [L][T, K] takes the router's place. `dealt`: a
-    seed per layer with which its groups are dealt to the tokens anew."""
+    """Focus that notes what it reads in one unpadded window; `assigned` [L][T, K] takes the router's place. `dealt`: a
+    seed per layer with which its groups are dealt to the tokens anew. `only`: the one layer that it reads so (None:
+    all)."""
 
-    given: list[torch.Tensor] | None = None
+    assigned: list[torch.Tensor] | None = None
     dealt: list[int] | None = None
+    only: int | None = None
     pairs: list[int] = field(default_factory=list)
     counts: list[np.ndarray] = field(default_factory=list)
 
-    def token_features(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-        if self.given is None:
-            groups = super().token_features(layer, hidden, real)  # [1, T, K]
-            soft = self.router.soft(layer, hidden, real, self.membership)
+    def token_features(self, layer: int, hidden: torch.Tensor, not_padding: torch.Tensor | None) -> torch.Tensor:
+        length = hidden.shape[1]
+        if self.only not in (None, layer):
+            self.pairs.append(causal_pairs(length))
+            self.counts.append(np.zeros(self.router.K if self.assigned is None else self.assigned[layer].shape[1], int))
+            return torch.ones(1, length, 1, dtype=torch.bool, device=hidden.device)
+        if self.assigned is None:
+            groups = super().token_features(layer, hidden, not_padding)  # [1, T, K]
+            soft = self.router.soft(layer, hidden, not_padding, self.membership)
             sizes = F.one_hot(soft[0].argmax(-1), self.router.K).sum(0)  # [K]
         else:
-            groups = self.given[layer][None].to(hidden.device)
+            groups = self.assigned[layer][None].to(hidden.device)
             sizes = groups[0].sum(0)
         if self.dealt is not None:
             groups = shuffled(groups[0], self.dealt[layer])[None]
-        length = hidden.shape[1]
         hard = self.reading == "hard"
-        self.pairs.append(read_pairs(groups[0], self.window, self.n_sink) if hard else length * (length + 1) // 2)
+        self.pairs.append(read_pairs(groups[0], self.window, self.n_sink) if hard else causal_pairs(length))
         self.counts.append(sizes.cpu().numpy())
         return groups
 
+    def attend(self, call: Call) -> Attended:
+        # One group of all tokens reads the same pairs, but a layer that is left alone shall be dense to the bit.
+        return super().attend(call) if self.only in (None, call.layer) else read_all(call)
 
-def seeds(seed: int, index: int, layers: int) -> list[int]:
+
+def layer_seeds(seed: int, index: int, layers: int) -> list[int]:
     """One seed for every layer of window `index`."""
     return np.random.SeedSequence([seed, index]).generate_state(layers).tolist()
+
+
+def causal_pairs(length: int) -> int:
+    """Query-key pairs of dense attention over `length` tokens."""
+    return length * (length + 1) // 2
 
 
 def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
@@ -183,11 +195,11 @@ def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
 
 @dataclass
 class Bench:
-    """Where the arms of a study are measured: the same windows `ids` [n, T] of token ids, the same sinks for all;
-    `units` [n] is the document of each window, where differences are told with intervals.
+    """Where the arms of a study are measured: the same windows `ids` [n, T] of token ids, the same sinks for all.
 
-    `work` keeps one safetensors file per arm, named by all that decides its numbers, so a stopped study continues and
-    studies of other routers share what they have in common; None keeps nothing. `expected` arms make the whole.
+    `work` holds one safetensors file per arm, named by all that decides its numbers, so a stopped study continues with
+    the next arm and studies of other routers share what they have in common; None stores nothing. `expected` arms make
+    the whole.
     """
 
     model: Model
@@ -198,70 +210,66 @@ class Bench:
     context: Context
     expected: int = 19
     done: int = 0
-    units: np.ndarray | None = None
-
-    @property
-    def text(self) -> str:
-        """Twelve digits that name the windows."""
-        return ids_hash(self.ids)
 
     def measure(self, arm: Arm) -> Measured:
         """The arm on every window, one window at a time; progress is told while no method is applied."""
-        path = self._place(arm)
-        try:
-            saved = load_file(path) if path and path.is_file() else {}
-        except (SafetensorError, OSError):  # an unreadable file counts as none
-            saved = {}
-        arrays = {name: list(saved.get(name, ())) for name in ("losses", "pairs", "counts")}
-        for index in range(len(arrays["losses"]), len(self.ids)):
-            self.tell(arm.name, index)
-            for values, new in zip(arrays.values(), self._window(arm, index), strict=True):
-                values.append(new)
-            if path and self.due(index):
-                with write_whole(path) as place:
-                    save_file({name: np.stack(values) for name, values in arrays.items()}, place)
+        place = self._place(arm)
+        arrays = _load(place)
+        if arrays is None:
+            read = []
+            for index in range(len(self.ids)):
+                self.tell(arm.name, index)
+                read.append(self._window(arm, index))
+            losses, pairs, counts = (np.stack(values) for values in zip(*read, strict=True))
+            arrays = {"losses": losses, "pairs": pairs, "counts": counts}
+            if place:
+                with write_whole(place) as draft:
+                    save_file(arrays, draft)
         self.done += 1
-        return Measured(**{name: np.stack(values) for name, values in arrays.items()})
+        return Measured(**arrays)
 
     def tell(self, stage: str, index: int) -> None:
         """Say that a window is read."""
         fraction = (self.done + index / len(self.ids)) / self.expected
         self.context.progress(min(1.0, fraction), f"{stage}, window {index + 1} of {len(self.ids)}")
 
-    def due(self, index: int) -> bool:
-        """Whether what was measured is kept after this window."""
-        return (index + 1) % KEEP_EVERY == 0 or index + 1 == len(self.ids)
-
     def _window(self, arm: Arm, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         layers, length = self.model.num_layers, self.ids.shape[1]
         batch = torch.as_tensor(self.ids[index])[None]
         if arm.settings is None:
             with apply(self.model, METHODS["dense"]()):
-                causal_pairs = np.full(layers, length * (length + 1) // 2)
-                return token_losses(self.model, batch)[0], causal_pairs, np.zeros((layers, 1), int)
-        method = self.method(arm, index)
+                pairs = np.full(layers, causal_pairs(length))
+                return token_losses(self.model, batch)[0], pairs, np.zeros((layers, 1), int)
+        method = Noted.build(
+            arm.router or self.stand_in,
+            **arm.settings,
+            n_sink=self.n_sink,
+            assigned=arm.memberships(index, length, layers),
+            dealt=None if arm.chance is None else layer_seeds(arm.chance, index, layers),
+            only=arm.layer,
+        )
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, batch)[0]
         return losses, np.array(method.pairs), np.stack(method.counts)
 
-    def method(self, arm: Arm, index: int) -> Noted:
-        """What reads window `index` as the arm does."""
-        layers = self.model.num_layers
-        dealt = None if arm.chance is None else seeds(arm.chance, index, layers)
-        memberships = arm.given(index, self.ids.shape[1], layers)
-        about = {"given": memberships, "dealt": dealt, "n_sink": self.n_sink}
-        return Noted.build(arm.router or self.stand_in, **arm.settings, **about)
-
     def _place(self, arm: Arm) -> Path | None:
         if self.work is None:
             return None
-        decides = [self.model.revision, str(self.model.dtype), self.text, self.n_sink, arm.settings, arm.drawn]
-        decides += [arm.router and router_hash(arm.router), arm.chance]
+        decides = [self.model.revision, str(self.model.dtype), ids_hash(self.ids), self.n_sink, arm.settings, arm.drawn]
+        decides += [arm.router and router_hash(arm.router), arm.chance, arm.layer]
         return self.work / f"{arm.name.replace(', ', '-').replace(' ', '-')}-{text_hash(repr(decides))}.safetensors"
 
 
+def _load(place: Path | None) -> dict[str, np.ndarray] | None:
+    try:
+        return load_file(place) if place and place.is_file() else None
+    except (SafetensorError, OSError):
+        # A file that cannot be read was cut short: the arm is measured anew.
+        return None
+
+
 def dense_of(lm: Model, ids: np.ndarray, context: Context) -> Measured:
-    """Dense attention on windows of token ids [n, T]; nothing is kept."""
+    """Dense attention on windows of token ids [n, T]; nothing is stored."""
     return Bench(lm, None, ids, 0, None, context, expected=1).measure(DENSE)
 
 

@@ -13,6 +13,9 @@ from typing import Any
 from ...papers import find
 from ...runs.stored import Column, Panel, Series
 
+Row = Mapping[str, Any]
+Line = dict[str, Any]  # a Series as plain data
+
 
 def column(name: str, label: str, unit: str = "") -> dict[str, str]:
     """A column of the rows."""
@@ -40,12 +43,12 @@ def _of(file: str, study: str) -> list[dict[str, str]]:
 
 def series(
     name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
-) -> dict[str, Any]:
+) -> Line:
     """One line of a panel."""
     return asdict(Series(name, list(y), low and list(low), high and list(high), paper))
 
 
-def of_rows(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
+def of_rows(name: str, rows: Sequence[Row], key: str) -> Line:
     """The series of a key of the rows, with its interval where they have `KEY_low` and `KEY_high`."""
     low, high = ([row.get(f"{key}_{edge}") for row in rows] for edge in ("low", "high"))
     known = any(edge is not None for edge in (*low, *high))
@@ -53,7 +56,7 @@ def of_rows(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> dict[str,
 
 
 def panel(
-    title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[dict], share: bool = False
+    title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[Line], share: bool = False
 ) -> dict[str, Any]:
     """One small chart: the lines over `x_values`, the values of column `x`. Errors: an assert for unequal lengths."""
     assert all(len(line["y"]) == len(x_values) for line in lines), title
@@ -64,19 +67,19 @@ def panel(
 
 def chart(
     title: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     x: str,
     x_label: str,
     y_label: str,
     keys: Mapping[str, str],
-    more: Sequence[dict] = (),
+    more: Sequence[Line] = (),
 ) -> dict[str, Any]:
     """A panel over column `x` of the rows: a line for each name -> key of a row, and `more` lines."""
     lines = [of_rows(name, rows, key) for name, key in keys.items()]
     return panel(title, x, x_label, [row[x] for row in rows], y_label, [*lines, *more])
 
 
-def paper_lines(lines: Mapping[str, Sequence]) -> list[dict[str, Any]]:
+def paper_lines(lines: Mapping[str, Sequence]) -> list[Line]:
     """The series name -> values that a paper prints, without those of which it prints nothing."""
     return [series(name, y, paper=True) for name, y in lines.items() if any(value is not None for value in y)]
 

@@ -1,19 +1,9 @@
 """What a stored study is, and the one runner of all of them.
 
-A new stored study is one script, `lab/NAME.py`, and a line in `studies/stored.csv` where a page shows it:
-
-1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
-   line, with its default and its help. One that trains has `Seeds` before them, and says `seeds` in its protocol.
-2. `measure(at)`: what is found at a `Setting`, as plain data; `rows` among it, and under `protocol` what was read.
-   What takes long goes through `at.context.part`, so that a stopped study goes on.
-3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers; `panels.presented` takes columns
-   and notes that never change from `columns.csv` and `notes.csv`.
-4. `sample(at, numbers)`: name -> values of a small part on the bundled samples. It is stored, and has to come again.
-5. `part(at, numbers)`: a piece of the numbers themselves, computed again on the study's own texts in under two minutes,
-   for `--quick`; its docstring says which. Where there is none, `whole` says why.
-6. `NAME = Study("name", __doc__, Sizes, measure, shown, sample, part=part)`.
-
-The runner refuses, opens the model, writes the file with its protocol, and looks whether the sample comes again.
+A new stored study is one script, `lab/some_name.py`, and a line in `studies/stored.csv` where a page shows it. It holds
+a frozen dataclass from `Study` (or from `Texts`, `Windows` below; one that trains has `Seeds` before them),
+whose fields are its options, and `some_name = Runnable(SomeName)`. The runner opens the model, checks the options,
+calls `measure`, writes the file with its protocol, and `--quick` looks whether a part of it comes again.
 """
 
 import dataclasses
@@ -25,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -46,32 +36,53 @@ from ..registry import version_of
 from ..text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
 from .quick import check, stored_of
 
-OWN_MACHINE = ("output", "work", "quick")  # what only a command line may ask for
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
-TIMES = "they are times, other ones on every machine and in every hour"  # why a study has no part
-TRAINED = "they are of trainings to their end, of which nothing is kept"
 PORTIONS = ("rows", "rates", "widths", "seeds")  # options that choose among pieces which other calls share
-
-
-def option(default: Any, help: str) -> Any:
-    """A field that is an option of the command line."""
-    return field(default, help)
+TIMES = "they are times, other ones on every machine and in every hour"  # why a study has no part
+TRAINED = "they are of trainings to their end, which are not stored"
+option = field  # of the command line: its default, its help and, for a number, `low` and `high`
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What every stored study can be asked for."""
+class Study:
+    """A stored study. `name`: of its command; `file`: of its result, which may hold options in braces; `question`: what
+    it asks, the first paragraph of its script. `tables`: the lists among its numbers that are tables. `tolerance`: by
+    how much, as a share, its sample may differ when it comes again. `whole`: why no part of its rows comes again."""
+
+    name: ClassVar[str]
+    file: ClassVar[str] = ""
+    tables: ClassVar[tuple[str, ...]] = ("rows",)
+    tolerance: ClassVar[float] = 1e-3
+    whole: ClassVar[str] = ""
 
     model: str = option("demo", "demo, a Hugging Face id, or a local folder")
     seed: int = option(0, "seed of everything random")
 
     def check(self, lm: Model) -> None:
-        """Refuse what cannot be measured. Errors: BadSetting."""
+        """Refuse what cannot be measured with this model; ranges are declared. Errors: BadSetting."""
+
+    def measure(self, run: "Setting") -> dict:
+        """What is measured, as plain data; `rows` among it, and under `protocol` what was read. What takes long goes
+        through `run.part`, so that a stopped study continues. Errors: BadSetting, BadText."""
+        raise NotImplementedError
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        """The `sentence`, `columns`, `panels` and `notes` of these numbers, see `panels.presented`."""
+        raise NotImplementedError
+
+    def sample(self, run: "Setting", numbers: dict) -> dict:
+        """Name -> values of a small part on the bundled samples. It is stored, and has to come again."""
+        raise NotImplementedError
+
+    def part(self, run: "Setting", numbers: dict) -> dict:
+        """A piece of the numbers, computed again on the study's own texts in under two minutes."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Texts(Sizes):
-    """Of a study that reads a folder of texts."""
+class Texts(Study):
+    """A study that reads a folder of texts."""
 
     corpus: str = option("", "folder of texts, those of the router's training")
 
@@ -82,28 +93,22 @@ class Texts(Sizes):
 
 @dataclass(frozen=True)
 class Windows(Texts):
-    """Of a study that reads held-out windows of texts."""
+    """A study that reads held-out windows of texts."""
 
-    length: int = option(1024, "tokens of a window of text")
-    windows: int = option(64, "held-out windows of text")
+    length: int = option(1024, "tokens of a window of text", low=16)
+    windows: int = option(64, "held-out windows of text", low=2, high=4096)
 
     def check(self, lm: Model) -> None:
         super().check(lm)
         check_range("A window of text", self.length, 16, lm.max_positions)
-        check_range("The number of windows of text", self.windows, 2, 4096)
-        check_range("The window that is always read", getattr(self, "window", None), 1, self.length - 1)
-        check_range("The number of sinks", getattr(self, "n_sink", None), 0, 64)
+        check_range("The window that is always read", vars(self).get("window"), 1, self.length - 1)
 
 
 @dataclass(frozen=True)
-class Seeds:
-    """Beside the sizes of a study that trains: every arm is trained that often. The protocol names it, too."""
+class Seeds(Study):
+    """A study that trains: every arm is trained that often. The protocol names it, too."""
 
-    seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own")
-
-    def check(self, lm: Model) -> None:
-        super().check(lm)
-        check_range("The number of seeds", self.seeds, 1, 99)
+    seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own", low=1, high=99)
 
     @property
     def every_seed(self) -> range:
@@ -111,152 +116,133 @@ class Seeds:
         return range(self.seed, self.seed + self.seeds)
 
 
-@dataclass(frozen=True)
-class Routed(Windows):
-    """Of a study that reads held-out windows with a trained router."""
-
-    router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
-    window: int | None = option(None, "tokens that are always read (default: the router's)")
-    n_sink: int | None = option(None, "first tokens always read (default: the router's)")
-
-
 @dataclass
 class Setting:
-    """Where a study is measured: the model, what was asked for, and the folder of what is measured so far (None where
-    nothing is kept)."""
+    """Where a study is measured: the model, the study with its options, and the folder of what is measured so far (None
+    where nothing is stored)."""
 
     context: Context
     lm: Model
-    sizes: Sizes
+    sizes: Study
     work: Path | None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of what is measured so far, of a study that cannot do without."""
+        assert self.work is not None
+        return self.work
+
+    @property
+    def corpus(self) -> str:
+        """The folder of texts; empty where the study reads none."""
+        return vars(self.sizes).get("corpus", "")
 
     @cached_property
     def texts(self) -> tuple[list[str], list[str]]:
         """The training and the held-out documents of the corpus."""
-        return texts_of(self.sizes.corpus, self.context)
+        return texts_of(self.corpus, self.context)
 
     @cached_property
-    def held(self) -> tuple[np.ndarray, np.ndarray]:
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Evenly spaced held-out windows, int64 [n, T], and which document each is of [n]."""
+        assert isinstance(self.sizes, Windows)
         return held_out_windows(self.lm, self.texts[1], self.sizes.length, self.sizes.windows)
 
     @property
     def windows(self) -> np.ndarray:
         """The held-out windows [n, T]."""
-        return self.held[0]
+        return self.held_out[0]
 
     @property
     def documents(self) -> np.ndarray:
         """The unit of each held-out window [n]: the document that it is of."""
-        return self.held[1]
+        return self.held_out[1]
 
-    def about(self, ids: np.ndarray, documents: np.ndarray | None = None, **more: Any) -> dict:
+    def part(self, name: str, decides: list, make: Callable[[], dict]) -> dict:
+        """What `make()` gives, found again in the folder of the work where the same was made before: of this model in
+        this type, and of all that `decides` it."""
+        return self.context.part(self.work, name, [self.lm.revision, str(self.lm.dtype), *decides], lambda _: make())
+
+    def about(self, ids: np.ndarray, documents: np.ndarray | None = None, **more: Any) -> dict[str, Any]:
         """What a protocol says of the windows [n, T] of the corpus that were read, and of the `documents` [n] that they
         are of (default: those of the setting); `more` adds to it and overrides."""
         train, held_out = (len(texts) for texts in self.texts)
-        corpus = f"{Path(self.sizes.corpus).name}, {train} training and {held_out} held-out documents"
-        found = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "corpus": corpus}
+        corpus = f"{Path(self.corpus).name}, {train} training and {held_out} held-out documents"
+        read = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "corpus": corpus}
         units = len(np.unique(self.documents if documents is None else documents))
-        return found | {"unit": "documents", "units": units} | more
+        return read | {"unit": "documents", "units": units} | more
 
 
-@dataclass(eq=False)
-class Study:
-    """A stored study, called as a function of its options; see the top of this file.
+class Runnable:
+    """A stored study as a function of its options."""
 
-    `file`: the name of its result, which may hold options in braces; `tables`: the lists among its numbers that are
-    tables; `tolerance`: by how much, as a share, its sample may differ when it comes again; `part`, or why it can
-    only be measured as a `whole`: see `quick`.
-    """
-
-    name: str
-    question: str
-    sizes: type[Sizes]
-    measure: Callable[[Setting], dict]
-    shown: Callable[[dict], dict]
-    sample: Callable[[Setting, dict], dict]
-    file: str = ""
-    tables: tuple[str, ...] = ("rows",)
-    tolerance: float = 1e-3
-    part: Callable[[Setting, dict], dict] | None = None
-    whole: str = ""
-
-    def __post_init__(self) -> None:
-        """Give the study the signature, the annotations and the name of the function that it is."""
-        kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(self.sizes)}
+    def __init__(self, kind: type[Study]) -> None:
+        self.sizes, self.name, self.tables, self.shown = kind, kind.name, kind.tables, kind.shown
+        self.question = (inspect.getmodule(kind).__doc__ or "").split("\n\n")[0]
+        kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(kind)}
         kinds |= dict.fromkeys(("output", "work"), (str | None, None)) | {"quick": (bool, False)}
         options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in kinds.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default) in kinds.items()
         ]
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
         self.__signature__ = inspect.Signature([*options, context], return_annotation=Result)
-        self.__annotations__ = {name: kind for name, (kind, _) in kinds.items()}
+        self.__annotations__ = {name: annotation for name, (annotation, _) in kinds.items()}
         self.__name__, self.__doc__ = self.name.replace("-", "_"), self.question
 
-    @property
-    def help(self) -> dict[str, str]:
-        """What each of its own options says of itself."""
-        return {one.name: one.declared.help for one in fields_of(self.sizes)}
-
     def __call__(
-        self, *, context: Context, output: str | None = None, work: str | None = None, quick: bool = False, **given: Any
+        self, *, context: Context, output: str | None = None, work: str | None = None, quick: bool = False, **asked: Any
     ) -> Result:
         """Measure, store and return the study; it goes on from what an earlier call left in `work` (default: beside the
         `output`, which is by default in `studies/` of the fitted state). `quick`: compute a part of what is stored
         again and store nothing. Errors: BadSetting, and those of measuring."""
-        sizes = self.sizes(**given)
+        sizes = self.sizes(**asked)
         check_seed(sizes.seed)
+        for declared in fields_of(self.sizes):
+            declared.check(getattr(sizes, declared.name), self.name)
         lm = context.model(sizes.model)
         if quick:
-            stored = stored_of(self, context, lm, given)
-            return check(self, self.setting(stored, context, given.get("corpus", "")), stored)
+            stored = stored_of(sizes, self.defaults, context, lm)
+            return check(self.setting(stored, context, asked.get("corpus", "")), stored)
         sizes.check(lm)
-        name = (self.file or self.name).format(**dataclasses.asdict(sizes))
+        name = (sizes.file or self.name).format(**vars(sizes))
         path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
-        folder = Path(work) if work else path.parent / "work"
         if path.is_dir():
             raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / name}.json.")
-        for one in (path.parent, folder):
-            make_folder(one)
-        at = Setting(context, lm, sizes, folder)
-        asked = {one.name: getattr(sizes, one.name) for one in dataclasses.fields(sizes) if one.name not in OPEN}
-        changed = {name: value for name, value in asked.items() if value != self.defaults[name]}
-        shared = {name: value for name, value in dataclasses.asdict(sizes).items() if name not in PORTIONS}
+        folder = Path(work) if work else path.parent / "work"
+        make_folder(path.parent)
+        make_folder(folder)
+        run = Setting(context, lm, sizes, folder)
+        shared = {name: value for name, value in vars(sizes).items() if name not in PORTIONS}
         with stopwatch(folder / f"{self.name}-{text_hash(repr([lm.revision, shared]))}-seconds.json") as seconds:
-            numbers = self.measure(at)
-        told = {"version": self.version, "sizes": asked, "asked": changed, "seconds": round(seconds(), 1)}
-        if getattr(sizes, "corpus", ""):
-            told["folder"] = Path(sizes.corpus).name
-        corpus = {"corpus": "DIR"} if "folder" in told else {}
-        asked = {"name": self.name, **corpus, "model": lm.name, **changed, "seed": sizes.seed}
-        told |= {"seed": sizes.seed, "command": commandline("study", asked)}
-        numbers["protocol"] = protocol(f"study {self.name}", lm, **numbers.pop("protocol") | told)
+            numbers = sizes.measure(run)
+        about = numbers.pop("protocol") | self._asked(run) | {"seconds": round(seconds(), 1)}
+        numbers["protocol"] = protocol(f"study {self.name}", lm, **about)
         numbers = json.loads(json.dumps(self.shown(numbers) | numbers, allow_nan=False))
-        write_json(path, numbers | {"check": self.sample(at, numbers)})
+        write_json(path, numbers | {"check": sizes.sample(run, numbers)})
         return Result(numbers | {"path": str(path)}, {name: table(numbers[name]) for name in self.tables})
 
+    def _asked(self, run: Setting) -> dict[str, Any]:
+        """What a protocol says of the options."""
+        options = {name: value for name, value in vars(run.sizes).items() if name not in OPEN}
+        changed = {name: value for name, value in options.items() if value != self.defaults[name]}
+        corpus = {"corpus": "DIR"} if run.corpus else {}
+        asked = {"name": self.name, **corpus, "model": run.lm.name, **changed, "seed": run.sizes.seed}
+        about = {"version": version_of(self.name), "sizes": options, "asked": changed, "seed": run.sizes.seed}
+        about |= {"folder": Path(run.corpus).name} if run.corpus else {}
+        return about | {"command": commandline("study", asked)}
+
     @property
-    def defaults(self) -> dict:
+    def defaults(self) -> dict[str, Any]:
         """Its options and their defaults, without what every study can be asked for."""
         return {one.name: one.default for one in dataclasses.fields(self.sizes) if one.name not in OPEN}
 
-    def recheck(self, stored: dict, *, context: Context) -> dict[str, tuple]:
-        """The sample of a stored study: name -> (what is stored, what comes out now)."""
-        again = self.sample(self.setting(stored, context), stored)
-        return {name: (kept, again[name]) for name, kept in stored["check"].items()}
-
     def setting(self, stored: dict, context: Context, corpus: str = "") -> Setting:
-        """Where a stored study was measured, its texts in the folder `corpus`; nothing is kept there."""
-        told = stored["protocol"]
+        """Where a stored study was measured, its texts in the folder `corpus`; nothing is stored there."""
+        made_with = stored["protocol"]
         texts = {"corpus": corpus} if corpus else {}
-        sizes = self.sizes(**told["sizes"], **texts, model=told["model"], seed=told["seed"])
-        return Setting(context, context.model(told["model"]), sizes, None)
-
-    @property
-    def version(self) -> int:
-        """Raised in the registry when the same sizes would give other numbers."""
-        return version_of(self.name)
+        sizes = self.sizes(**made_with["sizes"], **texts, model=made_with["model"], seed=made_with["seed"])
+        return Setting(context, context.model(made_with["model"]), sizes, None)
 
 
 def table(rows: list[dict]) -> pd.DataFrame:
@@ -291,9 +277,10 @@ def study(name: str, *, context: Context, **options: Any) -> Result:
         raise BadSetting(f"There is no study {name[:40]!r}; there are: {', '.join(NAMED)}.")
     if not options.get("corpus") or "corpus" not in inspect.signature(NAMED[name]).parameters:
         options.pop("corpus", None)  # a page names the folder it has, for every study
-    given = check_arguments(f"study {name}", NAMED[name], options)
-    if context.browser and (named := [option for option in OWN_MACHINE if given.get(option)]):
-        raise BadSetting(f"A page stores a study in its own folder: leave {named[0]} out.")
-    if context.browser and given.get("corpus"):
-        given["corpus"] = str(corpus_folder(context.store, given["corpus"]))
-    return NAMED[name](**given, context=context)
+    checked = check_arguments(f"study {name}", NAMED[name], options)
+    if context.browser:
+        if own := [option for option in ("output", "work", "quick") if checked.get(option)]:
+            raise BadSetting(f"A page stores a study in its own folder: leave {own[0]} out.")
+        if checked.get("corpus"):
+            checked["corpus"] = str(corpus_folder(context.store, checked["corpus"]))
+    return NAMED[name](**checked, context=context)

@@ -1,7 +1,7 @@
 """Training plans through both phases and measuring what comes out: what the studies that train share."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...corpus import text_hash, token_stream
-from ...files import clear, write_whole
+from ...files import clear
 from ...groups.router import FocusRouter
 from ...models import Model
 from ...training.focus import finetune, train_router
@@ -33,7 +33,7 @@ class Training(Seeds, Windows):
     tokens_per_step: int = option(512, "of training")
     groups: int = option(8, "number of groups K of the router")
     window: int = option(16, "number of recent tokens that are always read")
-    n_sink: int = option(4, "number of first tokens that are always read")
+    n_sink: int = option(4, "number of first tokens that are always read", low=0, high=64)
     rate: float = option(1e-3, "learning rate of the router")
     base_rate: float = option(1e-4, "learning rate of the model in phase 2")
     rows: str | None = option(None, "only these rows, separated by commas (default: all)")
@@ -47,6 +47,9 @@ class Training(Seeds, Windows):
         """What a training is called in the progress: its seed is said where there are several."""
         return name if self.seeds == 1 else f"{name}, seed {plan.seed}"
 
+    def sample(self, run: Setting, numbers: dict) -> dict[str, list[float]]:
+        return first_losses(run.lm, numbers)
+
 
 @dataclass(frozen=True)
 class Read:
@@ -58,21 +61,21 @@ class Read:
     shares: list[float]
 
     @classmethod
-    def of(cls, arm: Measured) -> "Read":
-        """The part of a measured arm that is kept."""
+    def of(cls, arm: Measured) -> Self:
+        """The part of a measured arm that studies store."""
         return cls(arm.means, arm.mean_pairs, arm.shares)
 
     @classmethod
-    def kept(cls, part: dict) -> "Read":
+    def stored(cls, part: dict) -> Self:
         """What `plain` made plain."""
         return cls(np.array(part["means"]), part["pairs"], part["shares"])
 
-    def plain(self) -> dict:
+    def plain(self) -> dict[str, Any]:
         """As plain data, losses to a millionth."""
-        return {"means": [round(loss, 6) for loss in self.means.tolist()], "pairs": self.pairs, "shares": self.shares}
+        return vars(self) | {"means": [round(loss, 6) for loss in self.means.tolist()]}
 
     @classmethod
-    def pool(cls, several: list["Read"]) -> "Read":
+    def pool(cls, several: list[Self]) -> Self:
         """Arms that differ in their seed alone as one: the mean over seeds, window by window."""
         means, shares = (np.mean([getattr(read, name) for read in several], axis=0) for name in ("means", "shares"))
         return cls(means, float(np.mean([read.pairs for read in several])), shares.tolist())
@@ -116,10 +119,12 @@ class Trainer:
     done: int = 0
 
     @classmethod
-    def of(cls, at: Setting, **more: Any) -> Self:
+    def of(cls, run: Setting, **more: Any) -> Self:
         """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
-        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows, "units": at.documents}
-        return cls(**{"lm": at.lm, "work": at.work, "context": at.context} | texts | more)
+        about: dict[str, Any] = {"lm": run.lm, "work": run.work, "context": run.context}
+        if "documents" not in more:
+            about |= {"documents": run.texts[0], "windows": run.windows, "units": run.documents}
+        return cls(**about | more)
 
     @cached_property
     def texts(self) -> str:
@@ -133,7 +138,7 @@ class Trainer:
         return token_stream(self.lm.tokenizer, self.documents)
 
     def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
-        """What `make(doing)` gives, kept and found again as `Context.part` does; one unit of work."""
+        """What `make(doing)` gives, stored and found again as `Context.part` does; one unit of work."""
         result = self.context.part(self.work, name, decides, make)
         self.done += 1
         return result
@@ -141,10 +146,6 @@ class Trainer:
     def within(self, name: str, share: float = 1.0, began: float = 0.0) -> Context:
         """The context of a piece of the current unit: a `share` of it, from the fraction `began` on."""
         return self.context.within((self.done + began) / self.expected, share / self.expected, name)
-
-    def told(self, name: str, share: float = 1.0, began: float = 0.0) -> Callable[[float, str], None]:
-        """The progress of such a piece."""
-        return self.within(name, share, began).progress
 
 
 @dataclass(kw_only=True)
@@ -156,11 +157,7 @@ class PhaseTrainer(Trainer):
     def sample(self, count: int) -> np.ndarray:
         """`count` windows of the training texts as long as the held-out ones, evenly spaced [n, T]."""
         length = self.windows.shape[1]
-        path = self.work / f"training-windows-{self._key(count, length)}.npy"
-        if not path.is_file():
-            with write_whole(path) as place:
-                np.save(place, spread_windows(self.ids, length, count).reshape(-1, length))
-        return np.load(path)
+        return spread_windows(self.ids, length, count).reshape(-1, length)
 
     def router(self, name: str, plan: RouterTraining) -> FocusRouter:
         """The router that phase 1 of the plan gives."""
@@ -168,7 +165,7 @@ class PhaseTrainer(Trainer):
         with self.context.alone(path, name):
             if not path.is_file():
                 checkpoint = path.with_suffix(".checkpoint")
-                router, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
+                router, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.within(name).progress)
                 router.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
                 clear(checkpoint)
         self.done += 1
@@ -178,39 +175,46 @@ class PhaseTrainer(Trainer):
         """Arms on the base model as it is, on the held-out windows or these; one unit of work."""
         ids = self.windows if windows is None else windows
         bench = Bench(self.lm, router, ids, self.n_sink, self.work, self.within(""), expected=len(arms))
-        read = {arm.name: Read.of(bench.measure(arm)) for arm in arms}
+        reads = {arm.name: Read.of(bench.measure(arm)) for arm in arms}
         self.done += 1
-        return read
+        return reads
 
     def tuned(
         self,
         name: str,
         plan: RouterTraining,
         start: FocusRouter,
-        arms: Callable[[FocusRouter], list[Arm]],
+        arms: Callable[[FocusRouter], Mapping[str, list[Arm]]],
         more: np.ndarray | None = None,
     ) -> dict[str, dict[str, Read]]:
         """Phase 2 of a plan from the router `start`: what the arms, made for the router it ends with, read with the
-        fine-tuned model: `held out`, and on the windows `more` `trained on`."""
+        fine-tuned model, those of one name as one: `held out`, and on the windows `more` `trained on`."""
         windows = {"held out": self.windows} | ({} if more is None else {"trained on": more})
-        settings = [(arm.name, arm.settings, arm.drawn) for arm in arms(start)]
+        settings = [(arm.name, arm.settings, arm.drawn) for several in arms(start).values() for arm in several]
         texts = {where: ids_hash(ids) for where, ids in windows.items()}
-
         checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
 
         def make(_: Path | None) -> dict:
-            copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self.told(name, TRAINED))
-            result = {"losses": [row["loss"] for row in log]}
-            for at, (where, ids) in enumerate(windows.items()):
-                began = TRAINED + (1 - TRAINED) * at / len(windows)
-                context, count = self.within(name, 1 - began, began), len(arms(router)) * len(windows)
-                bench = Bench(copy, router, ids, self.n_sink, None, context, expected=count)
-                result[where] = {arm.name: Read.of(bench.measure(arm)).plain() for arm in arms(router)}
+            report = self.within(name, TRAINED).progress
+            copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, report)
+            result: dict[str, Any] = {"losses": [row["loss"] for row in log]}
+            context, named = self.within(name, 1 - TRAINED, TRAINED), arms(router)
+            count = sum(map(len, named.values()))
+            for number, (where, ids) in enumerate(windows.items()):
+                bench = Bench(copy, router, ids, self.n_sink, None, context, count * len(windows), count * number)
+                result[where] = {
+                    arm.name: Read.of(bench.measure(arm)).plain() for arms in named.values() for arm in arms
+                }
             return result
 
         parts = self.part("tuned", self._decides(asdict(plan), router_hash(start), settings, texts), make)
         clear(checkpoint)
-        return {where: {arm: Read.kept(part) for arm, part in parts[where].items()} for where in windows}
+        reads: dict[str, dict[str, Read]] = {}
+        for where in windows:
+            stored = {arm: Read.stored(part) for arm, part in parts[where].items()}
+            named = arms(start).items()
+            reads[where] = {name: Read.pool([stored[arm.name] for arm in several]) for name, several in named}
+        return reads
 
     def _decides(self, *more: object) -> list:
         return [self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *more]
@@ -219,36 +223,32 @@ class PhaseTrainer(Trainer):
         return text_hash(repr(self._decides(*more)))
 
 
-def phase_2(plan: RouterTraining, router: FocusRouter, reading: str, window: int | None = None) -> tuple:
+def phase_2(
+    plan: RouterTraining, router: FocusRouter, reading: str, window: int | None = None
+) -> tuple[RouterTraining, FocusRouter]:
     """(plan, start) of fine-tuning from a router: through its soft gate or under a hard mask, or one of the controls;
     `window` tokens are always read (default: the router's)."""
     start = router if window is None else router.variant(window=window)
     return replace(plan, phase=2, reading=reading).after(start), start
 
 
-def first_losses(lm: Model, plans: dict[str, RouterTraining]) -> dict[str, list[float]]:
-    """Training losses of the first steps of plans on the bundled samples: what can be computed without their corpus.
-
-    Plans of phase 2 begin with the router that the first plan gives, which is one of phase 1.
-    """
-    losses, router = {}, None
-    for name, plan in plans.items():
-        ids = sample_windows(lm, min(plan.length, lm.max_positions)).reshape(-1)
-        few = replace(plan, steps=CHECKED, calibration_windows=2, check_windows=0)
+def first_losses(lm: Model, numbers: dict) -> dict[str, list[float]]:
+    """Training losses of the first steps of each of the stored `plans`, on the bundled samples; plans of phase 2 begin
+    with the router that the first plan gives, which is one of phase 1."""
+    losses, first = {}, None
+    for name, settings in numbers["plans"].items():
+        few = RouterTraining(**settings | {"steps": CHECKED, "calibration_windows": 2, "check_windows": 0})
+        ids = sample_windows(lm, min(few.length, lm.max_positions)).reshape(-1)
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "checkpoint"
-            if plan.phase == 1:
-                trained, _, log = train_router(lm, ids, few, place)
-                router = router or trained
+            if few.phase == 1:
+                router, _, log = train_router(lm, ids, few, place)
+                first = first or router
             else:
-                log = finetune(lm, router.variant(**asdict(few.router_settings())), ids, few, place)[-1]
+                assert first is not None
+                log = finetune(lm, first.variant(**asdict(few.router_settings())), ids, few, place)[-1]
         losses[name] = [row["loss"] for row in log]
     return losses
-
-
-def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
-    """Training losses of the first steps of each plan, on the bundled samples; of a study that stores its `plans`."""
-    return first_losses(at.lm, {name: RouterTraining(**plan) for name, plan in numbers["plans"].items()})
 
 
 def plain(plans: dict[str, RouterTraining]) -> dict[str, dict]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from ...training.settings import RouterTraining
 from ..stored.comparisons import interval_caveat
 from ..stored.measured import KERNELS, dense_of
 from ..stored.panels import presented
-from ..stored.runner import Seeds, Setting, Study, Windows, option
-from ..stored.trained import plain, sample
+from ..stored.runner import Runnable, Seeds, Setting, Windows, option
+from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from .finetune_rows import panels, reporting, row_of, sentence
 from .finetune_tasks import questions
@@ -42,7 +42,16 @@ def as_declared(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Baseline(Seeds, Windows):
-    """What the study can be asked for."""
+    """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
+    on the generated tasks, paired with the base.
+
+    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Performer or Routing
+    Transformer is also measured as it was pretrained.
+    `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
+    `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
+    `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base."""
+
+    name = "baselines"
 
     method: str | None = as_declared("method")
     rates: list[float] | None = as_declared("rates")
@@ -64,91 +73,92 @@ class Baseline(Seeds, Windows):
             )
         check_range("The number of groups", self.groups, 2, 64)
 
+    def measure(self, run: Setting) -> dict:
+        return self.measured(run, questions(run.lm, min(TASK_TOKENS, run.lm.max_positions), ITEMS, self.seed))
 
-def measure(setting: Setting) -> dict:
-    """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
-    on the generated tasks, paired with the base.
+    def measured(self, run: Setting, questions_by_task: dict[str, list]) -> dict:
+        """As `measure`, with these questions in the place of the long-context tasks."""
+        lm = run.lm
+        kinds, rates = chosen(self.method, list(METHOD), "method"), sorted(self.rates or RATES)
+        texts = domains(self.corpus, self.rows, run.context)
+        new = next(iter(texts)) if self.rows or NEW not in texts else NEW
+        # Every training reads the same windows; nothing is measured on the way.
+        names = "groups window n_sink steps tokens_per_step length seed".split()
+        plan = RouterTraining(**{name: getattr(self, name) for name in names}, check_windows=0, calibration_windows=8)
+        windows_of, units = {}, {}
+        for name, (_, held_out) in texts.items():
+            windows_of[name], units[name] = held_out_windows(lm, held_out, self.length, self.windows)
+        ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, self.groups) for rate in rates]
+        readers = [kind for kind in kinds if kind in READERS]
+        trainer = Baselines.of(
+            run,
+            n_sink=plan.n_sink,
+            expected=self.seeds * (len(ways) + len(readers)) + 1,
+            documents=texts[new][0],
+            windows=windows_of[new],
+            units=units[new],
+            held=windows_of,
+            asked=questions_by_task,
+        )
+        base = trainer.base(plan)
+        itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
+        rows = [row_of(about("base", "dense", None, 0), [base], base, new, units) | itself]
+        plans_of_seeds = [replace(plan, seed=seed) for seed in self.every_seed]
+        for kind in readers:
+            read = [trainer.untrained(kind, of_seed) for of_seed in plans_of_seeds]
+            facts = about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0)
+            rows.append(row_of(facts, read, base, new, units))
+        plans_to_repeat = {}
+        for way in ways:
+            trained = [trainer.way(way, of_seed, self.seeds) for of_seed in plans_of_seeds]
+            first_plan, first = trained[0]
+            if first_plan and first_plan.phase == 1 and way.rate == rates[-1]:
+                plans_to_repeat[way.name] = first_plan
+            for read in first["reads"]:
+                line = f"{way.line}, {READ[read]}" if read in READ else way.line
+                facts = about(line, READ.get(read, READERS.get(read, read)), way.rate, first["parameters"])
+                rows.append(row_of(facts, [part["reads"][read] for _, part in trained], base, new, units))
+        return {
+            "rows": rows,
+            "windows": self.windows,
+            "plans": plain(plans_to_repeat),
+            "protocol": {
+                "text": ids_hash(np.concatenate([part.ravel() for part in windows_of.values()])),
+                "tokens": sum(part.size for part in windows_of.values()),
+                "window": self.length,
+                "kernel": KERNELS,
+                "steps": self.steps,
+                "seeds": self.seeds,
+                "rates": rates,
+                "new_domain": new,
+                "unit": "documents",
+                "units": len(np.unique(units[new][reporting(units[new])])),
+                "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
+                "items": ITEMS,
+                "tasks": list(questions_by_task),
+            },
+        }
 
-    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Performer or Routing
-    Transformer is also measured as it was pretrained.
-    `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
-    `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
-    `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. Errors: BadSetting, BadText.
-    """
-    length = min(TASK_TOKENS, setting.lm.max_positions)
-    return measured(setting, questions(setting.lm, length, ITEMS, setting.sizes.seed))
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        return first_losses(run.lm, numbers)
 
+    def part(self, run: Setting, numbers: dict) -> dict:
+        # The model as it is on the other domains: what is trained is not kept.
+        perplexities = {}
+        for name, (_, held_out) in domains(self.corpus, self.rows, run.context).items():
+            if name != numbers["protocol"]["new_domain"]:
+                ids, _ = held_out_windows(run.lm, held_out, self.length, self.windows)
+                perplexities[name] = float(np.exp(dense_of(run.lm, ids, run.context).means.mean()))
+        return {"rows": [{"label": "base", "perplexities": perplexities}]}
 
-def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
-    """As `measure`, with these questions in the place of the long-context tasks."""
-    lm, sizes = setting.lm, cast(Baseline, setting.sizes)
-    kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
-    texts = domains(sizes.corpus, sizes.rows, setting.context)
-    new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
-    # Every training reads the same windows; nothing is measured on the way.
-    names = "groups window n_sink steps tokens_per_step length seed".split()
-    plan = RouterTraining(**{name: getattr(sizes, name) for name in names}, check_windows=0, calibration_windows=8)
-    windows_of, units = {}, {}
-    for name, (_, held_out) in texts.items():
-        windows_of[name], units[name] = held_out_windows(lm, held_out, sizes.length, sizes.windows)
-    ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
-    readers = [kind for kind in kinds if kind in READERS]
-    trainer = Baselines.of(
-        setting,
-        n_sink=plan.n_sink,
-        expected=sizes.seeds * (len(ways) + len(readers)) + 1,
-        documents=texts[new][0],
-        windows=windows_of[new],
-        units=units[new],
-        held=windows_of,
-        asked=questions_by_task,
-    )
-    base = trainer.base(plan)
-    itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
-    rows = [row_of(about("base", "dense", None, 0), [base], base, new, units) | itself]
-    plans_of_seeds = [replace(plan, seed=seed) for seed in sizes.every_seed]
-    for kind in readers:
-        read = [trainer.untrained(kind, of_seed) for of_seed in plans_of_seeds]
-        rows.append(row_of(about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
-    plans_to_repeat = {}
-    for way in ways:
-        trained = [trainer.way(way, of_seed, sizes.seeds) for of_seed in plans_of_seeds]
-        first_plan, first = trained[0]
-        if first_plan and first_plan.phase == 1 and way.rate == rates[-1]:
-            plans_to_repeat[way.name] = first_plan
-        for read in first["reads"]:
-            line = f"{way.line}, {READ[read]}" if read in READ else way.line
-            facts = about(line, READ.get(read, READERS.get(read, read)), way.rate, first["parameters"])
-            rows.append(row_of(facts, [part["reads"][read] for _, part in trained], base, new, units))
-    return {
-        "rows": rows,
-        "windows": sizes.windows,
-        "plans": plain(plans_to_repeat),
-        "protocol": {
-            "text": ids_hash(np.concatenate([part.ravel() for part in windows_of.values()])),
-            "tokens": sum(part.size for part in windows_of.values()),
-            "window": sizes.length,
-            "kernel": KERNELS,
-            "steps": sizes.steps,
-            "seeds": sizes.seeds,
-            "rates": rates,
-            "new_domain": new,
-            "unit": "documents",
-            "units": len(np.unique(units[new][reporting(units[new])])),
-            "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
-            "items": ITEMS,
-            "tasks": list(questions_by_task),
-        },
-    }
-
-
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows, made_with = numbers["rows"], numbers["protocol"]
-    notes = [f"The new domain is {made_with['new_domain']}.", interval_caveat(made_with)]
-    notes += [SEEN] if made_with["model"] == "demo" else []
-    notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
-    return presented("baselines", sentence(rows, made_with.get("seeds", 1)), panels(rows, made_with["rates"]), *notes)
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows, made_with = numbers["rows"], numbers["protocol"]
+        notes = [f"The new domain is {made_with['new_domain']}.", interval_caveat(made_with)]
+        notes += [SEEN] if made_with["model"] == "demo" else []
+        notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
+        conclusion = sentence(rows, made_with.get("seeds", 1))
+        return presented("baselines", conclusion, panels(rows, made_with["rates"]), *notes)
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
@@ -162,14 +172,4 @@ def about(line: str, read: str, rate: float | None, parameters: int) -> dict:
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
 
 
-def part(setting: Setting, numbers: dict) -> dict:
-    """The model as it is on the held-out windows of the other domains; what is trained is not kept."""
-    sizes, perplexities = cast(Baseline, setting.sizes), {}
-    for name, (_, held_out) in domains(sizes.corpus, sizes.rows, setting.context).items():
-        if name != numbers["protocol"]["new_domain"]:
-            ids, _ = held_out_windows(setting.lm, held_out, sizes.length, sizes.windows)
-            perplexities[name] = float(np.exp(dense_of(setting.lm, ids, setting.context).means.mean()))
-    return {"rows": [{"label": "base", "perplexities": perplexities}]}
-
-
-finetune = Study("baselines", __doc__, Baseline, measure, shown, sample, part=part)
+finetune = Runnable(Baseline)

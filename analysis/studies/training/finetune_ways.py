@@ -100,7 +100,7 @@ class Baselines(PhaseTrainer):
         """A copy of the model, with LoRA or whole."""
         # The copy learns under full attention, so that LoRA and all weights are compared without groups.
         rank = way.size if way.kind == "lora" else None
-        place, report = doing / "training.checkpoint", self.told(name, TRAINED)
+        place, report = doing / "training.checkpoint", self.within(name, TRAINED).progress
         tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank)[0]
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         if rank is not None:
@@ -111,7 +111,7 @@ class Baselines(PhaseTrainer):
         """A copy of the model, all of it trained while it reads by another method."""
         names, method = "length steps tokens_per_step warm_up clip seed".split(), self._reader(way.kind, plan)
         extension = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
-        report, place = self.told(name, TRAINED), doing / "training.checkpoint"
+        report, place = self.within(name, TRAINED).progress, doing / "training.checkpoint"
         tuned, _ = extend(self.lm, self.ids, extension, place, report, self.texts, method)
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         return {"parameters": parameters, "reads": {way.kind: self._read(tuned, method, TRAINED, name)}}
@@ -139,7 +139,7 @@ class Baselines(PhaseTrainer):
         share = (1 - began) / (len(self.held) + 1)
         means_of: dict[str, list[float]] = {}
         for number, (domain, ids) in enumerate(self.held.items()):
-            report = self.told(f"{name}, {domain}", share, began + number * share)
+            report = self.within(f"{name}, {domain}", share, began + number * share).progress
             means_of[domain] = []
             # One window at a time, so that others may use the model between two.
             for place, window in enumerate(ids):
@@ -147,5 +147,5 @@ class Baselines(PhaseTrainer):
                 with apply(lm, method, kernels=kernels):
                     losses = token_losses(lm, torch.as_tensor(window)[None])[0]
                 means_of[domain].append(round(float(losses.astype(np.float64).mean()), 6))
-        report = self.told(name, 0.0, 0.99)
+        report = self.within(name, 0.0, 0.99).progress
         return {"means": means_of, "tasks": answers(lm, method, self.asked, lambda stage: report(0.0, stage))}

@@ -10,7 +10,7 @@ from analysis.corpus import natural_samples, tokenize
 from analysis.metrics.intervals import DOCUMENTS, holm
 from analysis.models import Model
 from analysis.studies.stored.panels import columns, of_rows, panel, series
-from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.stored.runner import Runnable, Setting, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
 from analysis.studies.text.scoring import Progress
@@ -20,78 +20,74 @@ SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position
 
 
 @dataclass(frozen=True)
-class Sizes(Windows):
-    """What the study can be asked for."""
+class Temperatures(Windows):
+    """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
+    whose documents are enough for an interval. `rows`: `domain layer t perplexity difference difference_low
+    difference_high units unit p tokens`; `layer` None: all of them; `bins`: `domain t bin first last n perplexity
+    difference`."""
+
+    name = "temperature"
 
     corpus: str = option("", "a folder of texts, or of one folder per domain (default: the bundled samples)")
+    windows: int = option(64, "held-out windows of text", low=1, high=4096)
     rows: str | None = option(None, "only these domains, separated by commas (default: all)")
 
     def check(self, lm: Model) -> None:
         check_range("A window of text", self.length, 16, lm.max_positions)
-        check_range("The number of windows of text", self.windows, 1, 4096)
 
+    def measure(self, run: Setting) -> dict:
+        lm = run.lm
+        parts = _domains(run)
+        by_layer = _judged(parts)
+        windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
+        passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
+        report = Progress(run.context, (0.0, 1.0), passes)
+        rows, bins = [], []
+        for name, (ids, documents) in parts.items():
+            curve = Curve(lm, ids, report, documents)
+            table, its_bins = curve_of(curve, list(ALL_LAYERS))
+            of_domain = [{"domain": name, "layer": None, **row} for row in table]
+            if name == by_layer:
+                one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
+                of_domain += [{"domain": name, **row} for row in one_by_one]
+            for row in of_domain:
+                edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
+                rows.append(row | edges | {"tokens": int(ids.size)})
+            bins += [{"domain": name, **row} for row in its_bins]
+        tokens = np.concatenate([ids.ravel() for ids, _ in parts.values()])
+        corpus = Path(self.corpus).name if self.corpus else "bundled samples"
+        about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": self.length}
+        return {"rows": rows, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
 
-def measure(run: Setting) -> dict:
-    """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
-    whose documents are enough for an interval.
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), lambda name: None)
+        return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
-    `rows`: `domain layer t perplexity difference difference_low difference_high units unit p tokens`; `layer` None: all
-    of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
-    """
-    lm, sizes = run.lm, run.sizes
-    parts = _domains(run)
-    by_layer = _judged(parts)
-    windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
-    passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
-    report = Progress(run.context, (0.0, 1.0), passes)
-    rows, bins = [], []
-    for name, (ids, documents) in parts.items():
-        curve = Curve(lm, ids, report, documents)
-        table, its_bins = curve_of(curve, list(ALL_LAYERS))
-        of_domain = [{"domain": name, "layer": None, **row} for row in table]
-        if name == by_layer:
-            one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
-            of_domain += [{"domain": name, **row} for row in one_by_one]
-        for row in of_domain:
-            edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
-            rows.append(row | edges | {"tokens": int(ids.size)})
-        bins += [{"domain": name, **row} for row in its_bins]
-    tokens = np.concatenate([ids.ravel() for ids, _ in parts.values()])
-    corpus = Path(sizes.corpus).name if sizes.corpus else "bundled samples"
-    about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": sizes.length}
-    return {"rows": rows, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
+    def part(self, run: Setting, numbers: dict) -> dict:
+        domains = _domains(run)
+        (name, (ids, documents)), *_ = domains.items()
+        row, _ = Curve(run.lm, ids, lambda _: None, documents).row(t=0.4)
+        edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
+        tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
+        return {
+            "rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges],
+            "protocol": {"text": ids_hash(tokens)},
+        }
 
-
-def shown(numbers: dict) -> dict:
-    """How the study is told and drawn."""
-    rows = numbers["rows"]
-    names = list(dict.fromkeys(row["domain"] for row in rows))
-    alone = [row for row in rows if row["layer"] is not None]
-    sentences = [
-        sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names
-    ]
-    return {
-        "sentence": " ".join(sentences),
-        "columns": columns("temperature"),
-        "panels": _panels(rows, numbers["bins"], names, alone),
-        "notes": [UNTRAINED, *_best_layer(alone)],
-    }
-
-
-def sample(run: Setting, numbers: dict) -> dict[str, float]:
-    """Perplexity on a little of the bundled samples."""
-    curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), lambda name: None)
-    return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
-
-
-def part(run: Setting, numbers: dict) -> dict:
-    """The first domain at the temperature 0.4, beside dense attention."""
-    domains = _domains(run)
-    (name, (ids, documents)), *_ = domains.items()
-    row, _ = Curve(run.lm, ids, lambda _: None, documents).row(t=0.4)
-    edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
-    tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
-    return {"rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges], "protocol": {"text": ids_hash(tokens)}}
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows = numbers["rows"]
+        names = list(dict.fromkeys(row["domain"] for row in rows))
+        alone = [row for row in rows if row["layer"] is not None]
+        sentences = [
+            sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names
+        ]
+        return {
+            "sentence": " ".join(sentences),
+            "columns": columns("temperature"),
+            "panels": _panels(rows, numbers["bins"], names, alone),
+            "notes": [UNTRAINED, *_best_layer(alone)],
+        }
 
 
 def _domains(run: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
@@ -162,4 +158,4 @@ def _by_t(rows: list[dict], temperatures: tuple[float, ...]) -> list[dict]:
     return [series(f"t {t:g}", [row["difference"] for row in rows if row["t"] == t]) for t in temperatures]
 
 
-temperatures = Study("temperature", __doc__, Sizes, measure, shown, sample, part=part)
+temperatures = Runnable(Temperatures)
