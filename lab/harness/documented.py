@@ -92,7 +92,7 @@ def earlier(protocol: StudyProtocol) -> list[str]:
 
 def check_of(study: StoredStudy) -> str:
     """Which command checks a part of it."""
-    command = commandline("study", asked(NAMED[study.protocol.study], study.numbers["protocol"]))
+    command = commandline("study", asked(NAMED[study.protocol.study].sizes, study.numbers["protocol"]))
     return f"`{command}` checks a part of it in under two minutes."
 
 

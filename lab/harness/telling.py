@@ -75,9 +75,8 @@ def lines_of(
 
 
 def mean_curve(points: Iterable[Row], key: str, name: str) -> tuple[list[int], dict[str, Any]]:
-    """The steps of several trainings, and the line of the mean of their `key` at each."""
+    """The steps of several trainings, in the order of their log, and the line of the mean of their `key` at each."""
     losses: dict[int, list[float]] = {}
     for point in points:
         losses.setdefault(point["step"], []).append(point[key])
-    steps = sorted(losses)
-    return steps, series(name, [float(np.mean(losses[step])) for step in steps])
+    return list(losses), series(name, [float(np.mean(of_step)) for of_step in losses.values()])

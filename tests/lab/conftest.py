@@ -16,8 +16,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.stored.quick import check
 from analysis.training.pretrain import build_model
-from lab.far.recipe import AFTER, Asked
-from lab.far.recipe import FarRecipe
+from lab.far.recipe import AFTER, Asked, FarRecipe
 from tests.lab import cases
 from tests.lab.cases import CASES
 from tests.made.calibrated import text
@@ -70,7 +69,7 @@ def run(name: str, home: Path, work: Path, folder: Path) -> None:
     context = Context(state=home / "state", browser=False)
     with cases.patched(name):
         at = NAMED[name].setting(stored, context, str(home / case.corpus) if case.corpus else "")
-        (folder / "check.json").write_text(json.dumps(check(NAMED[name], at, stored).numbers["rows"]))
+        (folder / "check.json").write_text(json.dumps(check(at, stored).numbers["rows"]))
 
 
 @pytest.fixture(scope="session")

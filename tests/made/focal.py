@@ -31,8 +31,9 @@ def several(losses: dict[Arm, float]) -> dict[Arm, Pooled]:
     return {arm: pooled(arm, loss) for arm, loss in losses.items()}
 
 
-def told(module, *found) -> dict:
-    """What a study of Focal Attention stores of hand-made arms, and how it is told and drawn."""
-    seeds = len(next(iter(found[0].values())).parts)
-    numbers = module.numbers(*found) | {"protocol": {"unit": "documents", "units": WINDOWS // 2, "seeds": seeds}}
-    return module.shown(numbers) | numbers
+def concluded(study, trained: dict[Arm, Pooled]) -> dict:
+    """What a study of Focal Attention stores of hand-made arms, and how it is shown."""
+    seeds = len(next(iter(trained.values())).parts)
+    protocol = {"unit": "documents", "units": WINDOWS // 2, "seeds": seeds}
+    numbers = study.numbers(trained) | {"protocol": protocol}
+    return study.shown(numbers) | numbers

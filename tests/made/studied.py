@@ -40,7 +40,7 @@ def part_again(study, stored: dict, home: Path, state: Path | None = None, corpu
     """Whether a part of the numbers of a study of the small corpus comes again, beside its sample."""
     context = Context(state=state or home / "state", browser=False)
     at = study.setting(stored, context, str(home / "corpus") if corpus is None else corpus)
-    rows = check(study, at, stored).numbers["rows"]
+    rows = check(at, stored).numbers["rows"]
     apart = [row for row in rows if row["verdict"] != SAME]
     assert not apart, apart
     return any(not row["number"].startswith("check") for row in rows)

@@ -6,8 +6,10 @@ from analysis.papers.ours import Number, reading
 from analysis.studies.training.finetune import RATES, about
 from analysis.studies.training.finetune_rows import row_of
 from analysis.studies.training.finetune_ways import READERS, Way
-from lab.focal import limits, scaling, trained as focal_temperatures
-from tests.made.focal import WINDOWS, pooled, told
+from lab.focal.limits import FocalLimits
+from lab.focal.scaling import FocalScaling
+from lab.focal.temperatures import FocalTemperatures
+from tests.made.focal import concluded, pooled
 
 
 def there(number: Number, stored: dict) -> bool:
@@ -27,18 +29,10 @@ def there(number: Number, stored: dict) -> bool:
 
 def studies() -> dict[str, dict]:
     """Name -> numbers of the studies that train, with the default arms of each."""
-    arms = {
-        "focal-temperatures": focal_temperatures.arms_of(None),
-        "focal-limits": limits.arms_of(None),
-        "focal-scaling": scaling.arms_of(None, 512),
-    }
-    trained = {name: {arm: pooled(arm, 3.0) for arm in listed} for name, listed in arms.items()}
-    return {
-        "focal-temperatures": told(focal_temperatures, trained["focal-temperatures"], WINDOWS),
-        "focal-limits": told(limits, trained["focal-limits"], WINDOWS),
-        "focal-scaling": told(scaling, trained["focal-scaling"], 512, WINDOWS),
-        "baselines": {"rows": baselines()},
-    }
+    numbers = {"baselines": {"rows": baselines()}}
+    for study in (FocalTemperatures(), FocalLimits(), FocalScaling()):
+        numbers[study.name] = concluded(study, {arm: pooled(arm, 3.0) for arm in study.arms()})
+    return numbers
 
 
 def baselines() -> list[dict]:

@@ -3,48 +3,45 @@
 from dataclasses import dataclass
 
 from analysis.studies.stored.panels import column
-from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.stored.runner import Runnable, Setting, Windows, option
 from analysis.studies.text.held_out import ids_hash, sample_windows
 
 PARTS = 3
 
 
 @dataclass(frozen=True)
-class Sizes(Windows):
-    """A new study is these three functions and their sizes."""
+class TinyMeans(Windows):
+    """A new study is such a class: its options, what it measures, how that is shown, and what comes again."""
 
-    length: int = option(32, "tokens of a window of text")
-    windows: int = option(4, "held-out windows of text")
+    name = "tiny-means"
+    file = "means-{length}"
+
+    length: int = option(32, "tokens of a window of text", low=16)
+    windows: int = option(4, "held-out windows of text", low=2, high=4096)
     times: float = option(2.0, "what token numbers are multiplied with")
     rows: list[int] | None = option(None, "only these windows")
 
+    def mean(self, run: Setting, index: int) -> float:
+        return self.times * float(run.windows[index].mean())
 
-def measure(at: Setting) -> dict:
-    rows = []
-    for index in at.sizes.rows or range(PARTS):
-        at.context.progress(index / PARTS, f"window {index}")
-        mean = at.sizes.times * float(at.windows[index].mean())
-        rows.append(
-            at.context.part(at.work, "mean", [index, mean], lambda _, i=index, m=mean: {"window": i, "mean": m})
-        )
-    return {"rows": rows, "protocol": at.about(at.windows, kernel="none")}
+    def measure(self, run: Setting) -> dict:
+        rows = []
+        for index in self.rows or range(PARTS):
+            run.context.progress(index / PARTS, f"window {index}")
+            row = {"window": index, "mean": self.mean(run, index)}
+            rows.append(run.part("mean", [index, row["mean"]], lambda row=row: row))
+        return {"rows": rows, "protocol": run.about(run.windows, kernel="none")}
 
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        return {"first": float(sample_windows(run.lm, self.length)[0].mean())}
 
-def shown(numbers: dict) -> dict:
-    said = f"The mean of {len(numbers['rows'])} windows was taken."
-    return {"sentence": said, "columns": [column("mean", "mean")], "panels": [], "notes": []}
+    def part(self, run: Setting, numbers: dict) -> dict:
+        return {"rows": [{"window": 0, "mean": self.mean(run, 0)}], "protocol": {"text": ids_hash(run.windows)}}
 
-
-def sample(at: Setting, numbers: dict) -> dict:
-    return {"first": float(sample_windows(at.lm, at.sizes.length)[0].mean())}
-
-
-def part(at: Setting, numbers: dict) -> dict:
-    """The first window."""
-    mean = at.sizes.times * float(at.windows[0].mean())
-    return {"rows": [{"window": 0, "mean": mean}], "protocol": {"text": ids_hash(at.windows)}}
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        sentence = f"The mean of {len(numbers['rows'])} windows was taken."
+        return {"sentence": sentence, "columns": [column("mean", "mean")], "panels": [], "notes": []}
 
 
-tiny_means = Study(
-    "tiny-means", "Do means come again?", Sizes, measure, shown, sample, file="means-{length}", part=part
-)
+tiny_means = Runnable(TinyMeans)

@@ -8,8 +8,8 @@ from analysis.places import CACHE
 from analysis.training.bundle import card
 from analysis.training.checkpoints import read_log
 from analysis.training.pretrain import Recipe
-from lab.far.run import recipe_from
-from lab.far.targets import targets
+from lab.far.measures import targets
+from lab.far.recipe import recipe_from
 
 
 def written(name: str, **changed: float) -> str:

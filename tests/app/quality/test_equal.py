@@ -10,8 +10,8 @@ from app.quality.asked import PHASES, Asked, Shown, Timed
 from app.selection import state
 from app.selection.decide import EQUAL_SHARES
 from app.ui import asking
-from lab.equal.arms import ENTRIES
-from lab.equal.panels import means, panels
+from lab.equal.entries import ENTRIES
+from lab.equal.equal_table import means, panels
 from tests.made import results
 from tests.made.in_process import captions, columns, figures, keys, markup
 

@@ -8,9 +8,9 @@ import pytest
 from analysis.errors import BadSetting
 from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
 from app.temperature import temperature_charts
-from lab.focal import trained as focal_temperatures
+from lab.focal.temperatures import FocalTemperatures
 from tests.conftest import ROOT
-from tests.made.focal import WINDOWS, several
+from tests.made.focal import several
 from tests.made.heads import study
 from tests.made.in_process import captions, columns, figures, markup, opened, part
 from tests.made.results import CONTEXT, LAYERS
@@ -71,9 +71,10 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client
 
 
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
-    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in focal_temperatures.arms_of(None)}
-    told = focal_temperatures.numbers(several(losses), WINDOWS) | {"protocol": study()["protocol"] | {"seeds": 2}}
-    numbers = told | focal_temperatures.shown(told) | {"check": {}}
+    trained = FocalTemperatures()
+    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in trained.arms()}
+    numbers = trained.numbers(several(losses)) | {"protocol": study()["protocol"] | {"seeds": 2}, "check": {}}
+    numbers |= trained.shown(numbers)
     put_studies(client.store, focal_temperatures=numbers)
     app = page(temperature_evidence="yes")
     assert html.escape(numbers["sentence"]) in markup(app) and len(figures(app)) == 5

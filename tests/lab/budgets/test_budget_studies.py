@@ -5,7 +5,7 @@ import pytest
 
 from analysis.errors import BadText
 from lab.budgets import allocation
-from lab.budgets.calibration_table import _verdict
+from lab.budgets.calibration_table import verdict_of
 from tests.made.calibrated import text
 
 ARMS = ["static", "with the query", "the query zeroed at test", "retrained without it"]
@@ -36,9 +36,9 @@ def test_one_document_cannot_be_split(ask, tmp_path):
 
 def test_keys_by_hand():
     values = np.array([[1.0, 0.0], [0.0, 3.0]])
-    assert allocation._budgets(values, 10, 0.5).tolist() == [[10, 5], [5, 20]], "5 to each, 20 by their values"
-    assert allocation._budgets(values, 10, 0.0).tolist() == [[10, 2], [2, 26]], "2 at least, 32 by their values"
-    assert allocation._budgets(np.ones((2, 2)), 10, 1.0).tolist() == [[10, 10], [10, 10]]
+    assert allocation.budgets_of(values, 10, 0.5).tolist() == [[10, 5], [5, 20]], "5 to each, 20 by their values"
+    assert allocation.budgets_of(values, 10, 0.0).tolist() == [[10, 2], [2, 26]], "2 at least, 32 by their values"
+    assert allocation.budgets_of(np.ones((2, 2)), 10, 1.0).tolist() == [[10, 10], [10, 10]]
 
 
 def test_as_many_keys_in_each_arm_and_the_selection_texts_choose(stored):
@@ -103,4 +103,4 @@ SIDE = {"upper": 0.005, "worst_bin_upper": 0.01}
     ],
 )
 def test_too_few_documents_are_no_failure(changed, verdict):
-    assert _verdict({"passes": True, "holds": True, "select": SIDE, "report": SIDE} | changed) == verdict
+    assert verdict_of({"passes": True, "holds": True, "select": SIDE, "report": SIDE} | changed) == verdict

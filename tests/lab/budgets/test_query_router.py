@@ -10,8 +10,16 @@ from analysis.methods.base import Method
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from lab.budgets.query_arms import Routed, equal_factor, keys_of, static
-from lab.budgets.query_data import QUERIES, Samples, sample_queries
-from lab.budgets.query_model import QueryRouter, correlations, predict, table_means, train
+from lab.budgets.query_model import (
+    QUERIES,
+    QueryRouter,
+    Samples,
+    correlations,
+    predict,
+    sample_queries,
+    table_means,
+    train,
+)
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 

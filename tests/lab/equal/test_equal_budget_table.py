@@ -13,9 +13,8 @@ from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.text.calibration import split
-from lab.equal.arms import ENTRIES, RANDOM, Budget, Dealt
-from lab.equal.panels import means, panels, sentence, somewhere
-from lab.equal.table import SHARES
+from lab.equal.entries import ENTRIES, RANDOM, Budget, Dealt
+from lab.equal.equal_table import SHARES, means, panels, sentence, somewhere
 from tests.made.evaluating import tiny_models
 from tests.made.studied import asker, part_again
 

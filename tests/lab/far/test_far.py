@@ -1,4 +1,4 @@
-"""The model that reads far: rows of one document each, the schedule, resuming, and branches off a running training."""
+"""The model that reads far: rows of one document each, the schedule, resuming, and the folder that is written."""
 
 import json
 import shutil
@@ -10,19 +10,18 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
+from analysis.methods import METHODS
+from analysis.models import load_model
 from analysis.places import CACHE
 from analysis.training.checkpoints import read_log
 from analysis.training.pretrain import build_model
-from lab.far import run as far_run
-from lab.far.asked import AFTER, Asked
-from lab.far.measures import Measures, circuit_scores, needles
+from lab.far import measures
+from lab.far.measures import needles
 from lab.far.recall import Source
-from lab.far.recipe import FarRecipe
-from lab.far.rows import Rows, document_rows
-from lab.far.run import finish, reading_on, recipe_from, recipe_of
-from lab.far.training import branch, train_far, weighted_loss
+from lab.far.recipe import AFTER, Asked, FarRecipe, reading_on, recipe_from
+from lab.far.run import finish
+from lab.far.training import Rows, document_rows, train_far, weighted_loss
 
 MARKS = ((256, 16, 64, 0.5), (None, 32, 128, 0.25))
 TINY = FarRecipe(
@@ -84,24 +83,23 @@ def test_rows_are_a_function_of_the_step_and_of_one_document(source):
 
 def test_every_natural_row_of_an_epoch_comes_before_any_comes_twice(source):
     rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
-    count = len(rows._epoch("novels", 16, 0))
+    count = len(rows.epoch("novels", 16, 0))
     assert count == sum((300 + d) // 16 for d in range(3))
     first = [rows.natural("novels", 16, n).tobytes() for n in range(count)]
     assert len(set(first)) == count
-    assert not np.array_equal(rows._epoch("novels", 16, 0), rows._epoch("novels", 16, 1))
+    assert not np.array_equal(rows.epoch("novels", 16, 0), rows.epoch("novels", 16, 1))
 
 
 def test_the_schedule_warms_up_stays_and_falls():
-    assert TINY.phases() == [(0, 4, 16, 64), (4, 10, 32, 128)]  # 256 tokens in 4 steps, 768 in 6
+    assert TINY.spans() == [(0, 4, 16, 64), (4, 10, 32, 128)]  # 256 tokens in 4 steps, 768 in 6
     assert [TINY.seen(step) for step in (0, 4, 5, 10)] == [0, 256, 384, 1024]
     assert TINY.rate(0) == 0.5 and TINY.rate(1) == TINY.rate(8) == 1  # 768 tokens seen: the fall begins, at 0 done
     assert TINY.rate(9) == pytest.approx(1 - 0.5**0.5)  # half of the last 256 tokens
     assert [TINY.shares(step) for step in (0, 4, 8, 9)] == [(0.5, 0), (0.25, 0), (0.25, 0), (0.1, 0)]
     real = FarRecipe()
-    long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)
+    long = sum((b - a) * size for a, b, length, size in real.spans() if length == 2048)
     assert long / real.tokens >= 0.4 and real.shares(0) == (0.2, 0.5)
     assert sum(p.numel() for p in build_model(real, 4096).parameters()) <= 8_000_000
-    assert "first 21.3 M tokens with normed" in replace(real, read_before=21_300_000).told()
     with pytest.raises(BadSetting, match="fewer tokens"):
         FarRecipe(tokens=10, decay=10)
     with pytest.raises(BadSetting, match="cannot be trained"):
@@ -111,7 +109,7 @@ def test_the_schedule_warms_up_stays_and_falls():
 
 
 def test_reading_on_has_other_rows_falls_at_once_and_tells_what_was_before():
-    before = FarRecipe(read_before=21_300_000)
+    before = FarRecipe()
     kept = json.loads(json.dumps(asdict(before)))
     made = reading_on(1_300_000, {"recipe": kept, "tokens": 33_000_000})
     assert recipe_from(kept) == before and recipe_from(json.loads(json.dumps(asdict(made)))) == made
@@ -123,41 +121,32 @@ def test_reading_on_has_other_rows_falls_at_once_and_tells_what_was_before():
     assert made.natural() == before.natural() + round(made.seen(made.steps) * 0.48)
     assert made.falling(20) > 0 and {made.shares(step)[0] for step in range(made.steps)} == {0.5}
     told = made.told()
-    assert "first 21.3 M tokens with normed" in told and "Then, 33.0 M tokens in all, it read on to 0.8 M" in told
+    assert "Then, 33.0 M tokens in all, it read on to 0.8 M" in told
     assert "Of the recall rows 2% were loops" in told
 
 
-def measured(model, step: int, length: int) -> dict:
-    """A cheap stand-in for the measures."""
+def norm(model, length: int) -> dict:
+    """A cheap stand-in for what is looked at while a model trains."""
     return {"norm": float(sum(p.detach().norm() for p in model.parameters()))}
 
 
-def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(source, tmp_path):
-    asked = {"evaluate": measured, "evaluate_every": 5}
-    straight = train_far(TINY, source, ABOUT, tmp_path / "whole", **asked)
-    train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, stop_at=3)
-    train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, stop_at=7)
-    resumed = train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, keep_at=(700,))
+def test_an_interrupted_run_ends_at_the_same_weights(source, tmp_path):
+    looked = {"evaluate": norm, "evaluate_every": 5}
+    straight = train_far(TINY, source, ABOUT, tmp_path / "whole", **looked)
+    train_far(TINY, source, ABOUT, tmp_path / "cut", **looked, stop_at=3)
+    train_far(TINY, source, ABOUT, tmp_path / "cut", **looked, stop_at=7)
+    resumed = train_far(TINY, source, ABOUT, tmp_path / "cut", **looked)
     for (name, a), (_, b) in zip(straight.named_parameters(), resumed.named_parameters(), strict=True):
         assert torch.equal(a, b), name
-    assert [entry["norm"] for entry in read_log(tmp_path / "cut")] == [e["norm"] for e in read_log(tmp_path / "whole")]
-    assert {"loss", "answers", "recall"} & set(read_log(tmp_path / "cut")[-1])
-
-    kept = tmp_path / "cut" / "kept" / "700.safetensors"  # after step 8: 768 tokens
-    made = branch(kept, tmp_path / "branch", TINY, decay=256)
-    assert (made.tokens, made.decay, made.steps) == (1024, 256, 10)  # what the run itself would do from there on
-    branched = train_far(made, source, ABOUT, tmp_path / "branch")
-    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), branched.parameters(), strict=True))
-    assert recipe_of(kept) == TINY and recipe_of(tmp_path / "branch" / "checkpoint.safetensors") == made
+    whole, cut = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
+    assert [entry["norm"] for entry in cut] == [entry["norm"] for entry in whole] and whole[-1]["tokens"] == 1024
+    assert {"loss", "answers", "recall"} & set(cut[-1])
+    with pytest.raises(BadSetting, match="another"):
+        train_far(replace(TINY, decay=128), source, ABOUT, tmp_path / "cut")
     begun = train_far(TINY, source, ABOUT, tmp_path / "begun", start=straight, stop_at=1)
     fresh = train_far(TINY, source, ABOUT, tmp_path / "fresh", stop_at=1)
     steps = [(begun.model.norm.weight - straight.model.norm.weight), (fresh.model.norm.weight - 1)]
     assert all(0 < step.abs().max() < 0.01 for step in steps), "one step away from what it began with"
-    shorter = branch(kept, tmp_path / "shorter", TINY, decay=128)
-    assert shorter.steps == 9 and shorter.rate(8) > 0
-    with pytest.raises(BadSetting, match="another"):
-        train_far(TINY, source, ABOUT, tmp_path / "shorter")
-    assert json.loads((tmp_path / "whole" / "log.jsonl").read_text().splitlines()[-1])["tokens"] == 1024
 
 
 def test_heads_are_asked_in_their_phase_and_of_repeats_alone(source, tmp_path):
@@ -200,28 +189,15 @@ def test_what_is_asked_counts_by_the_share_of_rows_that_repeat(source):
     assert weighted_loss(model, ids, weights, 3.0, {}, heads)[0].item() == pytest.approx(plain.item())
 
 
-def test_circuit_scores_see_a_head_that_reads_the_token_before():
-    model = build_model(TINY, 64).eval()
-    previous, induction = circuit_scores(model, length=8, sequences=2)
-    assert previous.shape == induction.shape == (2, 2)
-    assert 0 < previous.max() < 0.6 and 0 < induction.max() < 0.4  # near even: nothing is learned yet
-    assert model.config._attn_implementation == "sdpa"
-
-
-def test_the_measures_name_every_domain_and_ask_the_programs_own_questions(source):
+def test_the_programs_own_questions_are_asked():
     model = build_model(FarRecipe(layers=1, width=32, heads=2, kv_heads=1, intermediate=48), 4096).eval()
-    tokenizer, text = AutoTokenizer.from_pretrained(CACHE / "demo"), sample_texts()["story"][1]
-    assert 0 <= needles(model, tokenizer, text, "uuid_needle", 256, items=2) <= 1
-    about = {"domains": {name: {"valid": {"tokens": len(ids), "bytes": 3000}} for name, ids in source.tokens.items()}}
-    found = Measures(source.tokens, about, tokenizer, text, tokens=64)(model, 7, 32)
-    assert {"valid_novels", "valid_python", "induction", "previous_token", "second_copy"} <= set(found)
-    assert not any("needle" in name for name in found)  # dear: only every 1,000 steps
-    assert found["second_copy"] == pytest.approx(np.log(4096), abs=0.5) and found["induction_heads"] == 0
+    lm = load_model(model, tokenizer=AutoTokenizer.from_pretrained(CACHE / "demo"))
+    assert needles(lm, "uuid_needle", 256, 2, METHODS["dense"]()) in (0, 0.5, 1)
 
 
 def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path, monkeypatch):
     asked = {name: {"dense": 0.75, "window": 0.25, "items": 4} for name in ("labels", "passages")}
-    monkeypatch.setattr(far_run, "tasks", lambda model, tokenizer, text, length: asked)
+    monkeypatch.setattr(measures, "tasks", lambda lm, length: asked)
     part = {"documents": 3, "tokens": 904, "bytes": 3000}
     domains = {name: more | {"train": part, "valid": part} for name, more in ABOUT["domains"].items()}
     work, output, about = tmp_path / "work", tmp_path / "out", ABOUT | {"domains": domains}

@@ -14,7 +14,7 @@ from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
-from lab.harness.pairs import window_pairs
+from lab.harness.routed import window_pairs
 from tests.made.tiny import LAYERS, VOCABULARY, WIDTH, tiny, token_ids
 
 

@@ -12,11 +12,11 @@ from analysis.studies import NAMED
 from analysis.studies.stored.comparisons import difference
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
-from lab.focus.arms import panels
 from lab.focus.causality import far_gates, group_agreement
 from lab.focus.dominance import PATHS, curve, together
-from lab.focus.printed import Sizes, _curve, flat
-from lab.harness.pairs import window_pairs
+from lab.focus.groups import pairs_panel
+from lab.focus.printed import FocusPrinted, curve_points, flat
+from lab.harness.routed import window_pairs
 
 
 def test_the_grid_varies_one_factor_at_a_time(home):
@@ -61,7 +61,7 @@ def test_what_the_paper_prints_stands_beside():
 def test_the_chart_is_of_the_pairs_that_are_read():
     """Windows by what they read, with all pairs at their end, are a line; groups stand at what they read."""
     read = {"dense": 1.0, "window 64": 0.128, "window 8": 0.023, "trained": 0.261, "trained, soft": 1.0, "k-means": 0.3}
-    (chart,) = panels([{"arm": arm, "pairs_share": share, "perplexity": 100 * share} for arm, share in read.items()])
+    chart = pairs_panel([{"arm": arm, "pairs_share": share, "perplexity": 100 * share} for arm, share in read.items()])
     assert chart["x_values"] == [2.3, 12.8, 100.0, 26.1, 30.0]
     lines = {line["name"]: line["y"] for line in chart["series"]}
     assert lines.pop("a window alone, up to all pairs") == pytest.approx([2.3, 12.8, 100, None, None])
@@ -108,7 +108,7 @@ def test_the_curve_begins_before_the_first_step():
 
 
 def test_the_printed_training():
-    plan = Sizes().plan(4000, 1e-3, 0)
+    plan = FocusPrinted().plan(4000, 1e-3, 0)
     router = plan.router_settings()
     assert (router.groups, router.top, router.window, router.n_sink, router.gate) == (4, 2, 128, 0, "literal")
     assert (router.temperature, router.iterations, router.d_s, plan.length) == (0.1, 10, 16, 1024)
@@ -126,6 +126,6 @@ def test_a_curve_is_flat_where_no_more_could_be_missed():
 
 
 def test_points_of_a_curve_are_means_of_their_steps():
-    assert _curve(4, 0, [3.0, 2.0])[1] == {"steps": 4, "seed": 0, "step": 2, "loss": 2.0}
-    long = _curve(400, 1, np.arange(400.0).tolist())
+    assert curve_points(4, 0, [3.0, 2.0])[1] == {"steps": 4, "seed": 0, "step": 2, "loss": 2.0}
+    long = curve_points(400, 1, np.arange(400.0).tolist())
     assert len(long) == 40 and long[0] == {"steps": 400, "seed": 1, "step": 10, "loss": 4.5}

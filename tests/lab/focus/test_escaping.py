@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.groups.router import FocusRouter
-from lab.focus.escaping import centroid_cosine, effective_rank, escape_paths, hidden_drift
+from lab.focus.dominance import centroid_cosine, effective_rank, escape_paths, hidden_drift
 
 
 def test_the_paths_by_hand():

@@ -11,9 +11,9 @@ from analysis.metrics.quality import token_losses
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.studies.context import Context
-from analysis.studies.stored.measured import DENSE, read_pairs
+from analysis.studies.stored.measured import DENSE, Arm, Bench, read_pairs
 from lab.focus.pruned import layer_arms
-from lab.focus.pruning import LayerArm, LayerBench, block_sums, look
+from lab.focus.pruning import block_sums, look
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
 
 
@@ -21,7 +21,7 @@ from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
 def bench():
     model = load_model(tiny("llama"))
     router = FocusRouter(LAYERS, WIDTH, groups=4, window=3, n_sink=1, seed=1)
-    return LayerBench(model, router, token_ids(3, 24).numpy(), 1, None, Context())
+    return Bench(model, router, token_ids(3, 24).numpy(), 1, None, Context())
 
 
 def test_a_block_by_hand():
@@ -37,7 +37,7 @@ def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
     model, router, ids = bench.model, bench.stand_in, bench.ids[0]
     seen = look(model, router, ids, 3, 1, [5] * LAYERS, [7] * LAYERS)  # [L, 4, 5]
     entropies, masses = np.zeros(LAYERS), np.zeros(LAYERS)
-    trained = bench.measure(LayerArm("groups", {"window": 3}, router)).pairs[0]
+    trained = bench.measure(Arm("groups", {"window": 3}, router)).pairs[0]
 
     def watch(block, probabilities):
         entropies[block.layer] += float(torch.special.entr(probabilities).sum(-1).mean(1).sum()) / 24
@@ -67,7 +67,7 @@ def test_one_layer_alone_is_pruned(bench):
         others = [one for one in range(LAYERS) if one != layer]
         assert (found.pairs[:, others] == 300).all() and (found.pairs[:, layer] < 300).all()
         assert np.array_equal(found.counts[:, layer], control.counts[:, layer]), "groups of the same sizes"
-    whole = bench.measure(LayerArm("window", {"window": 24}, layer=1))
+    whole = bench.measure(Arm("window", {"window": 24}, layer=1))
     assert np.allclose(whole.losses, dense.losses, atol=1e-5) and (whole.pairs == 300).all()
 
 

@@ -8,7 +8,7 @@ import torch
 
 from analysis.studies.stored.measured import Measured, read_pairs
 from lab.focus.recovery import choose_window, claims, compare, recovery, summary
-from lab.harness.pairs import equal_pairs_window, window_pairs
+from lab.harness.routed import equal_pairs_window, window_pairs
 
 GROUPS = "AABBAB"
 READ = 1 + 2 + 3 + 3 + 4 + 5  # window 2 and one sink: keys that each of those six tokens reads
@@ -17,9 +17,12 @@ READ = 1 + 2 + 3 + 3 + 4 + 5  # window 2 and one sink: keys that each of those s
 def test_recovery_by_hand():
     dense, window, arm = np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([1.5, 2.5])
     both = np.arange(2)
-    assert recovery(arm, window, dense, both).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
-    assert recovery(dense, window, dense, both).mean == 1 and recovery(window, window, dense, both).mean == 0
-    assert recovery(arm, dense, dense, both).mean is None, "a window that loses nothing leaves nothing to recover"
+    assert recovery(window - arm, window, dense, both).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
+    assert recovery(window - dense, window, dense, both).mean == 1
+    assert recovery(window - window, window, dense, both).mean == 0
+    assert recovery(dense - arm, dense, dense, both).mean is None, (
+        "a window that loses nothing leaves nothing to recover"
+    )
     control = np.array([1.8, 2.8])
     found = compare(arm, control, window, dense, both)
     assert found["difference"] == pytest.approx(-0.3) and found["points"] == pytest.approx(100 * 0.6 / 3)
@@ -39,7 +42,7 @@ def test_recovery_is_paired():
         and found["units"] == 10
     )
     assert found["points_low"] == pytest.approx(10)
-    assert recovery(dense + 0.05, dense + 0.1, dense, documents).low == pytest.approx(0.5)
+    assert recovery(np.full(80, 0.05), dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
 
 def test_the_window_is_the_largest_that_is_3_percent_worse():

@@ -32,19 +32,20 @@ def test_all_lengths_types_and_batches_are_asked_for_up_to_the_longest(monkeypat
     monkeypatch.setattr(study, "bench", bench)
     context = SimpleNamespace(part=lambda folder, name, decides, make: make(None), progress=lambda done, stage: None)
     lm = SimpleNamespace(revision="r", device="cpu")
-    at = SimpleNamespace(context=context, lm=lm, sizes=study.Timed(longest=4096, repeats=2), work=tmp_path)
-    numbers = study.measure(at)
+    at = SimpleNamespace(context=context, lm=lm, sizes=study.Kernels(longest=4096, repeats=2), work=tmp_path)
+    numbers = at.sizes.measure(at)
     assert ("attention", "float32", [1024, 4096], 1) in asked and ("decode", "bfloat16", [2048], 1) in asked
     assert [batch for *_, batch in asked if batch > 1] == [2, 4, 8] and asked[-1][0] == "inference"
     prompt, token = numbers["rows"][-2:]
     assert (prompt["what"], prompt["speedup"], prompt["met"]) == ("prompt", 2.0, True)
     assert (token["what"], token["speedup"], token["dense_ms"], token["met"]) == ("token", 0.5, 4.0, False)
 
-    told = study.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
+    told = study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
     assert "3 of 4 aims are reached" in told["sentence"] and "a token of the model" in told["sentence"]
     assert "Not measured on a GPU." in told["notes"]
     assert (
-        "Not measured on a GPU." not in study.shown(numbers | {"protocol": {"repeats": 2, "device": "cuda"}})["notes"]
+        "Not measured on a GPU."
+        not in study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cuda"}})["notes"]
     )
     (panel,) = told["panels"]
     assert panel["x_values"] == [1024, 4096] and [line["name"] for line in panel["series"]][:2] == study.KINDS
@@ -52,5 +53,5 @@ def test_all_lengths_types_and_batches_are_asked_for_up_to_the_longest(monkeypat
 
 def test_what_the_pairs_allow_at_the_shortest_length_comes_again():
     """1,024 tokens, 8 groups of about 128, a window of 128: the bound by hand is near 3."""
-    found = study.sample(SimpleNamespace(), {})
+    found = study.Kernels().sample(SimpleNamespace(), {})
     assert found["bound"] == pytest.approx(3.03, abs=0.05) and min(TARGETS["attention"]) == 1024

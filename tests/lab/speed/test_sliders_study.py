@@ -33,10 +33,10 @@ ROWS = [
 
 def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatch):
     monkeypatch.setattr(tool, "timed", lambda progress: (ROWS, {**MACHINE, "read": 1024}))
-    found = study.measure(SimpleNamespace(context=SimpleNamespace(progress=None)))
+    found = study.Sliders().measure(SimpleNamespace(context=SimpleNamespace(progress=None)))
     assert found["rows"] == ROWS and found["protocol"] | MACHINE == found["protocol"]
     assert (found["protocol"]["tokens"], found["protocol"]["kernel"]) == (1024, "the app in Chromium 1")
-    told = study.shown(found)
+    told = study.sliders.shown(found)
     assert told["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in told["sentence"]
     assert told["notes"][-1] == "Chromium 1 on 2 cores of x86_64, with a load of 0.2 at the end."
     stored, new = told["panels"]
@@ -49,16 +49,16 @@ def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatc
 
 def test_sliders_that_are_still_there_come_again_without_a_browser(monkeypatch):
     monkeypatch.setattr(tool, "timed", None)
-    assert study.sample(SimpleNamespace(), {"rows": ROWS}) == {"stored": 1, "new": 2, "tokens": 1024}
+    assert study.Sliders().sample(SimpleNamespace(), {"rows": ROWS}) == {"stored": 1, "new": 2, "tokens": 1024}
     live = [row(f"{method.title}: any") for name, method in METHODS.items() if name != "dense"]
-    assert study.sample(SimpleNamespace(), {"rows": live})["new"] == len(METHODS) - 1
+    assert study.Sliders().sample(SimpleNamespace(), {"rows": live})["new"] == len(METHODS) - 1
 
 
 def test_another_model_and_a_folder_without_the_tool_are_refused(monkeypatch):
     with pytest.raises(BadSetting, match="on the bundled model"):
-        study.Moved(model="other").check(SimpleNamespace())
-    study.Moved().check(SimpleNamespace())
+        study.Sliders(model="other").check(SimpleNamespace())
+    study.Sliders().check(SimpleNamespace())
     monkeypatch.setitem(sys.modules, "tests.stress.sliders", None)
     with pytest.raises(BadSetting, match=r"tests\.stress\.sliders is not installed: run it in a checkout"):
-        study.Moved().check(SimpleNamespace())
+        study.Sliders().check(SimpleNamespace())
     assert NAMED["sliders"] is study.sliders

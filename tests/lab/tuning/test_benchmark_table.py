@@ -10,7 +10,7 @@ from analysis.benchmarks import TASKS, here
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from lab.tuning import benchmarks as table
-from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again, shown
+from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again
 from tests.made.benchmarks import HELLASWAG, PIQA, every, piqa
 from tests.made.models import save_models, watched
 
@@ -70,11 +70,12 @@ def test_tasks_are_pooled_by_items():
     assert (row["items"], row["longer"], row["within"], row["within_moved"]) == (6, 4 / 6, 2, 0.0)
     assert row["beyond_moved"] == 0.5 and row["difference"] == 0 and row["difference_low"] < 0 < row["difference_high"]
     assert (
-        "Focus is not significantly different from dense attention (0.0 points" in shown({"pooled": [row]})["sentence"]
+        "Focus is not significantly different from dense attention (0.0 points"
+        in benchmarks.shown({"pooled": [row]})["sentence"]
     )
     itself = _pooled(parts, "Dense", OWN)
     assert itself["difference"] == 0 and itself["difference_low"] is None, "an arm against itself has no interval"
-    assert shown({"pooled": [row]})["sentence"].startswith(
+    assert benchmarks.shown({"pooled": [row]})["sentence"].startswith(
         "With the tasks' own prompts 67% of 6 items are longer than the window of 128"
     )
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
+from analysis.commands import commandline
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.stored.quick import GONE, NOTHING, OTHER, SAME, asked, checks, compared, leaves
+from analysis.studies.stored.quick import GONE, NEGLIGIBLE, OTHER, SAME, asked, compared, leaves
+from analysis.studies.stored.runner import Study
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny_means as tiny
+from tests.made.tiny_study import tiny_means
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = sorted(
@@ -27,7 +29,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def ask(home):
-    ask = asker(tiny, home, corpus=str(home / "corpus"))
+    ask = asker(tiny_means, home, corpus=str(home / "corpus"))
     ask(times=3.0)
     return ask
 
@@ -101,27 +103,25 @@ def test_rows_stand_beside_those_with_their_words_and_of_several_beside_the_like
     assert found["rows, a, many"]["count"] == 2 and found["rows, a, many"]["verdict"] == SAME
     assert found["rows, b, x"]["verdict"] == GONE and found["y"]["apart"] == 0.0
     assert compared("x", [1.0, 2.0], [1.0], 1e-3)["verdict"] == OTHER, "lists of other lengths"
-    assert compared("x", 0.0, NOTHING / 2, 1e-3)["verdict"] == SAME != compared("x", None, 1.0, 1e-3)["verdict"]
+    assert compared("x", 0.0, NEGLIGIBLE / 2, 1e-3)["verdict"] == SAME != compared("x", None, 1.0, 1e-3)["verdict"]
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_every_study_has_a_part_or_says_why_not(name):
-    study = NAMED[name]
-    assert (study.part is None) == bool(study.whole) and study.sample.__doc__
-    assert study.part is None or study.part.__doc__
+    study = NAMED[name].sizes
+    assert (study.part is Study.part) == bool(study.whole)
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_the_document_names_the_command_that_checks_a_stored_study(path):
     stored = json.loads(path.read_text())
-    told, study = stored["protocol"], NAMED[stored["protocol"]["verb"].removeprefix("study ")]
-    said = checks(study, told)
-    assert said in (ROOT / "docs/measured.md").read_text(encoding="utf-8")
-    line = said.split("`")[1]
-    given = vars(parser("").parse_args(shlex.split(line)[3:]))
-    assert given["quick"] is True and given["name"] == study.name
-    sizes = {name: value for name, value in asked(study, told).items() if name in told["sizes"]}
-    assert (study.file or study.name).format(**study.defaults | sizes) == path.stem
+    protocol, study = stored["protocol"], NAMED[stored["protocol"]["verb"].removeprefix("study ")]
+    command = commandline("study", asked(study.sizes, protocol))
+    assert f"`{command}` checks a part of it" in (ROOT / "docs/measured.md").read_text(encoding="utf-8")
+    options = vars(parser("").parse_args(shlex.split(command)[3:]))
+    assert options["quick"] is True and options["name"] == study.name
+    sizes = {name: value for name, value in asked(study.sizes, protocol).items() if name in protocol["sizes"]}
+    assert (study.sizes.file or study.name).format(**study.defaults | sizes) == path.stem
 
 
 @pytest.mark.parametrize("name", ["kernels", "equal-budget", "eviction"])
