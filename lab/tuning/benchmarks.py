@@ -40,6 +40,14 @@ METHODS = (
     {"name": "focus", "settings": {}},
 )
 PROMPTS = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}
+NOTES = (
+    "Focus reads with the paper's window of 128 tokens, and with the window that its router was trained for; "
+    "StreamingLLM is the window of 128 without groups. All read the same questions, and every difference is paired.",
+    "A prompt that fits what a method reads whole is dense attention, so those stand apart: how many there are, and by "
+    "how much the log-probability of their right answer changes at most.",
+    "Small samples of a small model: a score near chance, or near 0, says nothing about a method. What the method "
+    "changes shows in the log-probability of the right answer first.",
+)
 DENSE = "Dense"  # its label
 CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
 
@@ -64,7 +72,7 @@ class Benchmarks(Study):
             raise BadSetting(
                 f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}."
             )
-        methods, parts, rows, notes = _methods(self.router), [], [], []
+        methods, parts, rows, notes = _methods(self.router), [], [], [*NOTES]
         labels = [candidate.label for candidate in candidates(run.context, run.lm, methods)]
         wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
         for place, (task, prompts, shots, items) in enumerate(wanted):

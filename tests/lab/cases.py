@@ -31,15 +31,13 @@ class Case:
     """A study asked for something small.
 
     `options` are those of its command; `corpus` and `model` name folders of the home; `patches` place constants of the
-    lab that no option sets; `slow` cases run with `--all`; studies of one `work` folder share what they have in common;
-    `dear` ones need seconds for their sample.
+    lab that no option sets; studies of one `work` folder share what they have in common.
     """
 
     options: dict[str, Any]
     corpus: str = "corpus"
     model: str = "tiny"
     patches: dict[str, Any] = field(default_factory=dict)
-    slow: bool = False
     work: str = ""
 
 
@@ -49,37 +47,33 @@ CASES = {
         | TRAINED
         | {"tokens_per_step": 32, "base_rate": 1e-3}
         | {"rows": "groups=4,groups=8,iterations=3,iterations=10,window=64"},
-        slow=True,
     ),
     "groups": Case(ROUTED),
-    "causality": Case(ROUTED, slow=True),
+    "causality": Case(ROUTED),
     "pruned": Case(ROUTED),
-    "top": Case(ROUTED, slow=True),
+    "top": Case(ROUTED),
     "step-cost": Case({"length": 32, "repeats": 2}, corpus=""),
-    "dominance": Case(TRAINED | {"steps": 3, "groups": 4, "length": 32}, slow=True),
-    "finetuning": Case(WINDOWS | TRAINED | {"groups": 4, "windows": 3, "base_rate": 1e-3}, corpus="three", slow=True),
+    "dominance": Case(TRAINED | {"steps": 3, "groups": 4, "length": 32}),
+    "finetuning": Case(WINDOWS | TRAINED | {"groups": 4, "windows": 3, "base_rate": 1e-3}, corpus="three"),
     "lengths": Case(
         TRAINED | {"length": 16, "windows": 40, "window": 3, "steps": 3, "tokens_per_step": 32, "rows": "16,32,64,128"},
-        slow=True,
     ),
     "pretraining": Case(
         WINDOWS | {"steps": 20, "tokens_per_step": 64, "seeds": 2},
         patches={"lab.focus.pretraining.SMALL": SMALL},
-        slow=True,
     ),
     "focus-printed": Case(
-        WINDOWS | {"steps": 8, "tokens_per_step": 64, "window": 4, "rates": [1e-3, 1e-2], "seeds": 1}, slow=True
+        WINDOWS | {"steps": 8, "tokens_per_step": 64, "window": 4, "rates": [1e-3, 1e-2], "seeds": 1}
     ),
     "focal-temperatures": Case(
         FOCAL | {"rows": "dense,0.4,learned,literal,adapted,plain", "steps": 40},
         patches={"lab.focal.arms.LAYERS": 1},
-        slow=True,
         work="focal",
     ),
     "focal-limits": Case(
-        FOCAL | {"rows": "dense,5-10", "steps": 40}, patches={"lab.focal.arms.LAYERS": 1}, slow=True, work="focal"
+        FOCAL | {"rows": "dense,5-10", "steps": 40}, patches={"lab.focal.arms.LAYERS": 1}, work="focal"
     ),
-    "focal-scaling": Case(FOCAL | {"rows": "context", "steps": 4}, patches={"lab.focal.arms.LAYERS": 1}, slow=True),
+    "focal-scaling": Case(FOCAL | {"rows": "context", "steps": 4}, patches={"lab.focal.arms.LAYERS": 1}),
     "focal-tasks": Case(
         {"length": 32, "windows": 6, "lengths": [256], "items": 2, "steps": 3, "tokens_per_step": 64, "rate": 3e-2}
         | {"seeds": 1},
@@ -104,7 +98,6 @@ CASES = {
         TRAINED | {"length": 32, "windows": 6, "rates": [1e-2], "instruct_steps": 30, "instruct_rate": 1e-2},
         model="long",
         patches={"lab.tuning.alignment.ITEMS": 2, "lab.tuning.alignment.COPIES": 40},
-        slow=True,
     ),
     "recall-documents": Case(
         {"length": 256, "windows": 6, "items": 2, "tokens": 32_768, "shares": [0.5], "seeds": 1}, model="far"

@@ -15,13 +15,13 @@ NO_PART = ("dominance", "step-cost")  # trainings to their end, and times
 REFUSED = [
     ("ablations", {"rows": "depth"}, "no row 'depth'"),
     ("ablations", {"steps": 0}, "got 0 steps"),
-    ("ablations", {"windows": 1}, "number of windows of text is 1"),
+    ("ablations", {"windows": 1}, "windows of ablations is 1"),
     ("ablations", {"widths": [33]}, "A window of the grid is 33 and must lie between 1 and 32"),
     ("ablations", {"length": 16, "rows": None}, "32 groups are balanced over the tokens of a step, and it has 16"),
     ("groups", {"router": "k2-top1"}, "'k2-top1' .* is not trained .* name one of k4-top1"),
     ("groups", {"router": "k9-top1"}, "'k9-top1' .* is not there"),
     ("groups", {"window": 32}, "always read is 32 and must lie between 1 and 31"),
-    ("groups", {"n_sink": 65}, "number of sinks is 65"),
+    ("groups", {"n_sink": 65}, "n_sink of groups is 65"),
     ("groups", {"corpus": "absent"}, "absent is no folder"),
     ("causality", {"router": "k2-top1"}, "is not trained"),
     ("pruned", {"router": "k2-top1"}, "is not trained"),
@@ -39,9 +39,9 @@ REFUSED = [
     ("pretraining", {"rows": "focal"}, "no row 'focal': the rows are dense, focus, random groups"),
     ("pretraining", {"steps": 3}, "at least 4 steps"),
     ("pretraining", {"tokens_per_step": 48}, "must be a multiple of the context"),
-    ("focus-printed", {"steps": 7}, "number of steps is 7 and must lie between 8"),
+    ("focus-printed", {"steps": 7}, "steps of focus-printed is 7 and must lie between 8"),
     ("focus-printed", {"top": 5}, "cannot be in 5 of 4 groups"),
-    ("focus-printed", {"seeds": 0}, "number of seeds is 0"),
+    ("focus-printed", {"seeds": 0}, "seeds of focus-printed is 0"),
     ("focal-temperatures", {"rows": "0"}, "must lie between"),
     ("focal-temperatures", {"rows": "nan"}, "must lie between"),
     ("focal-temperatures", {"rows": "sharp"}, "There is no row 'sharp'"),
@@ -50,33 +50,28 @@ REFUSED = [
     ("focal-limits", {"rows": "5"}, "There is no row '5'"),
     ("focal-limits", {"rows": "0-10"}, "must lie between"),
     ("focal-tasks", {"temperature": 1.0}, "A temperature of 1 is dense attention"),
-    ("focal-tasks", {"items": 1}, "number of questions is 1"),
+    ("focal-tasks", {"items": 1}, "items of focal-tasks is 1"),
     ("focal-tasks", {"lengths": [8]}, "length of a prompt is 8"),
-    ("length-extension", {"windows": 1}, "number of windows"),
+    ("length-extension", {"windows": 1}, "windows of length-extension is 1"),
     ("length-extension", {"rate": 2.0}, "at a rate between"),
     ("query-router", {"length": 65}, "A window of text is 65"),
-    ("query-router", {"steps": 0}, "number of steps"),
+    ("query-router", {"steps": 0}, "steps of query-router is 0"),
     ("query-router", {"caps": [0]}, "The caps are"),
     ("calibration", {"length": 65}, "window of text"),
-    ("calibration", {"windows": 0}, "number of windows"),
-    ("allocation", {"select": 0}, "The number of selection windows is 0"),
+    ("calibration", {"windows": 0}, "windows of calibration is 0"),
+    ("allocation", {"select": 0}, "select of allocation is 0"),
     ("eviction", {"rows": "best"}, "There is no rule 'best'"),
     ("eviction", {"continuation": 41}, "The length of the continuation is 41"),
     ("prefill", {"rows": "best"}, "There is no rule 'best'"),
     ("prefill", {"lengths": "many"}, "is no list of lengths"),
     ("induction", {"by": "noise"}, "not by 'noise'"),
-    ("recall-documents", {"tokens": 100}, "tokens that each copy reads is 100"),
+    ("recall-documents", {"tokens": 100}, "tokens of recall-documents is 100"),
     ("recall-documents", {"shares": [1.0]}, "share of recall documents is 1"),
-    ("recall-documents", {"items": 1}, "number of questions is 1"),
+    ("recall-documents", {"items": 1}, "items of recall-documents is 1"),
 ]
 
 
-def each() -> list:
-    """Every case, the long ones for `--all`."""
-    return [pytest.param(name, marks=pytest.mark.slow if case.slow else ()) for name, case in CASES.items()]
-
-
-@pytest.mark.parametrize("name", each())
+@pytest.mark.parametrize("name", CASES)
 def test_what_a_study_stores_is_whole_and_a_part_comes_again(name, stored, folder_of, home):
     made, study = stored(name), NAMED[name]
     assert (

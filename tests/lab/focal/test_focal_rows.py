@@ -5,10 +5,18 @@ import math
 
 import pytest
 
-from lab.focal import limits, scaling as focal_scaling, trained
+from analysis.claims import Comparison
 from lab.focal.arms import WIDTH, Arm
-from lab.focal.rows import against, of_arms, sure
-from tests.made.focal import WINDOWS, pooled, several, told
+from lab.focal.limits import FocalLimits
+from lab.focal.rows import AGAINST, against, of_arms
+from lab.focal.scaling import FocalScaling, reached
+from lab.focal.temperatures import FocalTemperatures
+from tests.made.focal import WINDOWS, concluded, pooled, several
+
+
+def direction(row: dict) -> int:
+    """-1 and 1 where a row is significantly below or above dense training."""
+    return Comparison.of(row, AGAINST).direction
 
 
 def whole(made: dict) -> dict:
@@ -21,17 +29,17 @@ def whole(made: dict) -> dict:
 
 @pytest.mark.parametrize(("sharp", "sign"), [(2.9, -1), (3.1, 1), (3.0, 0)])
 def test_a_temperature_is_better_only_where_it_is_sure(sharp, sign):
-    arms = trained.arms_of(None)
+    arms = FocalTemperatures().arms()
     losses = {arm: sharp if arm.name == "t 0.5" else 3.2 if arm.limits else 3.0 for arm in arms}
-    made = whole(told(trained, several(losses), WINDOWS))
-    verdicts = {row["arm"]: sure(row) for row in made["rows"] if against(row)}
+    made = whole(concluded(FocalTemperatures(), several(losses)))
+    verdicts = {row["arm"]: direction(row) for row in made["rows"] if against(row)}
     assert verdicts["t 0.5"] == sign and verdicts["learned"] == 1 and verdicts["t 0.4, adapted"] == 0
     assert [row["arm"] for row in made["rows"]][:2] == ["dense", "t 0.3"] and len(made["rows"]) == 11
     assert made["panels"][0]["title"] == "By temperature (figure 8a)" and len(made["panels"]) == 4
 
 
 def test_each_arm_is_held_against_its_own_dense_one():
-    rows = of_arms(several({arm: 3.0 - 0.1 * arm.further for arm in trained.arms_of("adapted,plain")}))
+    rows = of_arms(several({arm: 3.0 - 0.1 * arm.further for arm in FocalTemperatures(rows="adapted,plain").arms()}))
     by_name = {row["arm"]: row for row in rows}
     assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
     alone = of_arms(several({Arm("t 0.4", t=0.4): 3.0}))[0]
@@ -48,22 +56,21 @@ def apart(arm, *seeds: float):
 def test_seeds_that_disagree_decide_nothing():
     dense, sharp = Arm("dense"), apart(pooled(Arm("t 0.4", t=0.4), 2.9), 0.0, 0.15, 0.0)
     row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
-    assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and sure(row) == 0
+    assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and direction(row) == 0
     assert row["against_dense_high"] > 0, "over texts alone it would be sure"
 
 
 def test_literal_means_are_also_read_without_the_future():
-    literal = trained.arms_of("literal")[0]
+    literal = FocalTemperatures(rows="literal").arms()[0]
     assert literal.mean == "literal" and literal.method(literal.recipe(8, 64, 32, 0), "cpu").mean == "literal"
-    arms = {arm: pooled(arm, 3.0) for arm in trained.arms_of("dense")} | {literal: pooled(literal, 2.5)}
+    arms = {arm: pooled(arm, 3.0) for arm in FocalTemperatures(rows="dense").arms()} | {literal: pooled(literal, 2.5)}
     for part in arms[literal].parts:
         part["checkpoints"][-1]["prefix"] = [loss + 0.6 for loss in part["checkpoints"][-1]["means"]]
         part["checkpoints"] = part["checkpoints"][-1:]
     causal = arms[literal].causal()
-    made = told(trained, arms | {causal.arm: causal}, WINDOWS)
+    made = concluded(FocalTemperatures(), arms | {causal.arm: causal})
     assert [round(row["against_dense"], 3) for row in made["rows"]] == [0, -0.5, 0.1]
-    assert [sure(row) for row in made["rows"]] == [0, -1, 1]
-    assert any("its loss is no prediction" in note for note in made["notes"])
+    assert [direction(row) for row in made["rows"]] == [0, -1, 1]
 
 
 def test_what_three_seeds_alone_may_make_by_hand():
@@ -75,34 +82,33 @@ def test_what_three_seeds_alone_may_make_by_hand():
     table = of_arms(arms)
     widths = [row["against_dense_high"] - row["against_dense"] for row in table]
     assert widths == pytest.approx([0.0, *[4.3027 * 0.02 / 3**0.5] * 2], rel=1e-4)
-    assert [sure(row) for row in table] == [0, -1, 0], "all seeds agree in both, but 0.04 may be the seeds"
+    assert [direction(row) for row in table] == [0, -1, 0], "all seeds agree in both, but 0.04 may be the seeds"
 
 
 def test_limits():
-    arms = limits.arms_of(None)
+    arms = FocalLimits().arms()
     assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
-    made = whole(told(limits, several(losses), WINDOWS))
+    made = whole(concluded(FocalLimits(), several(losses)))
     rows = [row for row in made["rows"] if row["tau_min"]]
-    assert [sure(row) for row in rows] == [1, 1, 1, 0, -1, -1, -1, -1], "4 to 10 is dense training to the bit"
-    assert "tau_min 7 with tau_max 10" in made["sentence"], "the lowest is named"
+    assert [direction(row) for row in rows] == [1, 1, 1, 0, -1, -1, -1, -1], "4 to 10 is dense training to the bit"
 
 
 def test_matched_by_hand():
     # from 4 to 2 nats between 100 and 10,000 parameters: 3 nats lie at the middle of the logarithm, 1,000
-    assert focal_scaling.reached([100, 10_000], [4.0, 2.0], 3.0) == pytest.approx(1000)
-    assert focal_scaling.reached([100, 10_000], [4.0, 2.0], 1.0) is None
-    assert focal_scaling.reached([100, 10_000], [2.0, 4.0], 3.0) is None, "a curve that rises is reached nowhere"
+    assert reached([100, 10_000], [4.0, 2.0], 3.0) == pytest.approx(1000)
+    assert reached([100, 10_000], [4.0, 2.0], 1.0) is None
+    assert reached([100, 10_000], [2.0, 4.0], 3.0) is None, "a curve that rises is reached nowhere"
 
 
 def scaling(gain: float, rows: str | None = None) -> dict:
     """Numbers of a study in which t = 0.4 gains so many nats at every size."""
     arms = {}
-    for arm in focal_scaling.arms_of(rows, 512):
+    for arm in FocalScaling(rows=rows).arms():
         parameters = {96: 1000, WIDTH: 2000, 160: 4000}[arm.width]
         loss = 6 - math.log(parameters) / 4 - gain * (arm.name == "t 0.4")
         arms[arm] = pooled(arm, loss, WINDOWS * 512 // (arm.context or 512), parameters)
-    return whole(told(focal_scaling, arms, 512, WINDOWS))
+    return whole(concluded(FocalScaling(rows=rows), arms))
 
 
 def test_what_a_gain_saves_in_parameters_and_tokens():

@@ -18,7 +18,6 @@ from lab.focal.length_extension import WAYS, _rows
 from tests.lab.cases import quiet
 
 
-@pytest.mark.slow
 def test_temperatures_are_trained(stored):
     made = stored("focal-temperatures")
     rows = {row["arm"]: row for row in made["rows"]}
@@ -32,7 +31,6 @@ def test_temperatures_are_trained(stored):
     assert curve[-1] < curve[0] and made["protocol"]["training_tokens"] == 2560
 
 
-@pytest.mark.slow
 def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
     learned = next(row for row in stored("focal-temperatures")["rows"] if row["arm"] == "learned")
     limits = stored("focal-limits")["rows"]
@@ -41,7 +39,6 @@ def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
     assert len(shared) == 4, "weights of dense training with and without the norm, of each seed: others begin there"
 
 
-@pytest.mark.slow
 def test_scaling_reads_every_model_at_four_shares(stored):
     made = stored("focal-scaling")
     assert [row["context"] for row in made["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
@@ -72,16 +69,15 @@ def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_traine
     for steps in (80, 84):
         trainer = trainer_of(lm, ids, tmp_path, steps=steps)
         recipes.append(trainer.recipe(adapted, 0))
-        places.append(trainer._place(adapted, recipes[-1]))
+        places.append(trainer.place(adapted, recipes[-1]))
     assert recipes[0] == recipes[1] and places[0] != places[1]
     assert recipes[0].seed != trainer.recipe(arms.Arm("dense"), 0).seed
 
 
-@pytest.mark.slow
 def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
     given = {"rows": "5-10", "seeds": 2}
     whole = ask("focal-limits", work=str(tmp_path / "a"), **given).numbers["rows"]
-    monkeypatch.setattr(arms, "KEPT_EVERY", 0.0)
+    monkeypatch.setattr(arms, "CHECKPOINT_SECONDS", 0.0)
 
     def stop(fraction, stage):
         if fraction > 0.7:

@@ -46,12 +46,12 @@ def test_arms_equal_the_plain_methods(bench):
 def test_random_tokens_depend_on_seed_layer_window_and_place_alone():
     router = FocusRouter(LAYERS, WIDTH, groups=4, top=2)
     arm = drawn_arms(router, 5, 7)[0]
-    first = arm.given(0, 24, LAYERS)
-    assert all(torch.equal(a, b) for a, b in zip(first, arm.given(0, 24, LAYERS), strict=True))
+    first = arm.memberships(0, 24, LAYERS)
+    assert all(torch.equal(a, b) for a, b in zip(first, arm.memberships(0, 24, LAYERS), strict=True))
     assert all(layer.shape == (24, 4) and (layer.sum(1) == 2).all() for layer in first)
-    others = [first[1], arm.given(1, 24, LAYERS)[0], drawn_arms(router, 5, 8)[0].given(0, 24, LAYERS)[0]]
+    others = [first[1], arm.memberships(1, 24, LAYERS)[0], drawn_arms(router, 5, 8)[0].memberships(0, 24, LAYERS)[0]]
     assert not any(torch.equal(first[0], other) for other in others)
-    shares = torch.cat(arm.given(0, 4000, LAYERS)).float().mean(0)
+    shares = torch.cat(arm.memberships(0, 4000, LAYERS)).float().mean(0)
     assert ((shares - 0.5).abs() < 0.03).all()
 
 

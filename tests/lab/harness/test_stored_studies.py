@@ -9,51 +9,38 @@ from analysis.places import revision
 from analysis.runs.stored import StudyProtocol
 from analysis.studies import NAMED
 from analysis.studies.context import Context
+from analysis.studies.stored.quick import SAME, compared, leaves
 from lab.harness import documented
+from lab.harness.remeasure import study_of
 
 CACHE = Path(__file__).parents[3] / "models_cache"
-ROUNDING = 1e-8  # what is 0 but for rounding, as a share that is all but nothing, differs between processors
 STORED = sorted((*CACHE.glob("demo/studies/*.json"), *CACHE.glob("demo-gpt2/*/studies/*.json")))
 
 
-TRAIN = "ablations baselines causality dominance finetuning focal focus-printed length-extension pretraining pruned"
-DEAR = (*TRAIN.split(), "step-cost", "top")  # their smallest part takes seconds: they come again in `--all`
-
-
-def each() -> list:
-    """Every stored study."""
-    marks = {path: pytest.mark.slow if path.name.startswith(DEAR) else () for path in STORED}
-    return [pytest.param(path, marks=mark, id=str(path.relative_to(CACHE))) for path, mark in marks.items()]
-
-
-def test_each_stored_study_says_how_it_was_made():
-    for path in STORED:
-        told = json.loads(path.read_text(), parse_constant=pytest.fail)["protocol"]
-        assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"], path.name
-
-
-@pytest.mark.parametrize("path", each())
-def test_a_part_of_each_stored_study_comes_again(path):
-    stored = json.loads(path.read_text())
-    told = stored["protocol"]
-    if StudyProtocol.of(told).other_weights(revision(told["model"])):
-        pytest.skip(f"its weights, {told['revision']}, are no longer here; `remeasure --stale` measures it again")
-    study = NAMED[told["verb"].removeprefix("study ")]
-    checked = study.recheck(stored, context=Context(browser=False))
-    assert checked
-    for name, (kept, now) in checked.items():
-        assert now == pytest.approx(kept, rel=study.tolerance, abs=ROUNDING), name
+@pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))
+def test_a_stored_study_says_how_it_was_made_and_follows_from_its_numbers(path):
+    """Words, columns and panels can be bettered without measuring again: they are made of what is stored."""
+    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
+    protocol = stored["protocol"]
+    assert protocol["command"].startswith("python -m analysis study ") and protocol["date"] and protocol["versions"]
+    shown = json.loads(json.dumps(NAMED[study_of(stored)].shown(stored)))
+    assert {name: stored[name] for name in shown} == shown
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))
-def test_what_a_stored_study_says_follows_from_its_numbers(path):
-    """Words, columns and panels can be bettered without measuring again: they are made of what is stored."""
+def test_a_part_of_each_stored_study_comes_again(path):
     stored = json.loads(path.read_text())
-    made = json.loads(json.dumps(NAMED[stored["protocol"]["verb"].removeprefix("study ")].shown(stored)))
-    assert {name: stored[name] for name in made} == made
+    protocol = stored["protocol"]
+    if StudyProtocol.of(protocol).other_weights(revision(protocol["model"])):
+        pytest.skip(f"its weights, {protocol['revision']}, are no longer here: `remeasure --stale` measures it again")
+    run = NAMED[study_of(stored)].setting(stored, Context(browser=False))
+    again = list(leaves({"check": run.sizes.sample(run, stored)}, stored))
+    assert again
+    for name, before, now in again:
+        assert compared(name, before, now, run.sizes.tolerance)["verdict"] == SAME, name
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
-def test_a_question_is_told_whole(name):
+def test_a_question_is_a_sentence_of_one_line(name):
     question = documented.question(name)
     assert question.endswith((".", "?", ")")) and "\n" not in question, question

@@ -19,13 +19,13 @@ ROWS = [row(-0.5, 0.001, arm="a"), row(0.3, 0.02, arm="b"), row(0.05, 0.4, arm="
 
 
 def test_each_claim_is_corrected_for_all_of_them():
-    said = concluded("Of these, ", ROWS, {"loss": "dense"}, "{arm}".format_map)
-    assert said.startswith("Of these, a: better than dense (−0.5000") and "; b: worse than dense (+0.3000" in said
+    said = concluded("Of these, ", ROWS, {"loss": "dense"}, "{arm}")
+    assert said.startswith("Of these, a: lower than dense (−0.5000") and "; b: higher than dense (+0.3000" in said
     assert "c: not significantly different from dense" in said and said.endswith("Holm's correction for all of them.")
     close = [row(0.11, 0.03, arm="b"), *ROWS[2:]]
-    assert "b: not significantly" in concluded("", close, {"loss": "dense"}, "{arm}".format_map), "0.03 twice is 0.06"
-    alone = concluded("", close[:1], {"loss": "dense"}, "{arm}".format_map, seeds=1, what="model")
-    assert alone.startswith("b: worse than dense") and "All of it is said of this model" in alone
+    assert "b: not significantly" in concluded("", close, {"loss": "dense"}, "{arm}"), "0.03 twice is 0.06"
+    alone = concluded("", close[:1], {"loss": "dense"}, "{arm}", seeds=1, what="model")
+    assert alone.startswith("b: higher than dense") and "All of it is said of this model" in alone
 
 
 def test_counts_say_what_the_sample_could_detect():

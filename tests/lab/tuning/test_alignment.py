@@ -39,7 +39,6 @@ def test_questions_use_words_that_the_tuning_does_not_but_know_its_marks(made):
     assert np.array_equal(made.stream(9), made.stream(9)), "a seed decides everything"
 
 
-@pytest.mark.slow
 def test_every_arm_begins_with_the_tuned_copy(stored):
     made = stored("alignment")
     assert made["tuning"]["losses"][-1] < made["tuning"]["losses"][0]

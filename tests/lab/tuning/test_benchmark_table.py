@@ -49,8 +49,6 @@ def test_own_and_long_prompts_of_the_tasks_that_have_files(ask, tmp_path):
     assert "Not scored: HellaSwag" in stored["notes"][-1] and stored["protocol"]["set_up"] == "A"
     words = json.dumps(stored)
     assert not any(text in words for record in PIQA for text in record.values() if len(text) > 4), "no question is kept"
-    for kept, now in benchmarks.recheck(stored, context=Context(browser=False)).values():
-        assert now == pytest.approx(kept, rel=1e-5)
     again = first_again(stored, "piqa", 0, tmp_path / "data", context=Context(browser=False))
     assert set(again) == {"Dense", "StreamingLLM, window 16"}
     assert all(now == pytest.approx(kept, abs=1e-4) for kept, now in again.values())
@@ -69,15 +67,8 @@ def test_tasks_are_pooled_by_items():
     row = _pooled(parts, "Focus, window 128", OWN)
     assert (row["items"], row["longer"], row["within"], row["within_moved"]) == (6, 4 / 6, 2, 0.0)
     assert row["beyond_moved"] == 0.5 and row["difference"] == 0 and row["difference_low"] < 0 < row["difference_high"]
-    assert (
-        "Focus is not significantly different from dense attention (0.0 points"
-        in benchmarks.shown({"pooled": [row]})["sentence"]
-    )
     itself = _pooled(parts, "Dense", OWN)
     assert itself["difference"] == 0 and itself["difference_low"] is None, "an arm against itself has no interval"
-    assert benchmarks.shown({"pooled": [row]})["sentence"].startswith(
-        "With the tasks' own prompts 67% of 6 items are longer than the window of 128"
-    )
 
 
 def test_every_task_has_numbers_of_questions_and_long_prompts_have_examples():
@@ -111,7 +102,6 @@ def test_the_stored_scores_are_whole_and_say_what_they_are_of():
         assert row["value"] == pytest.approx(value)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not STORED.is_file(), reason="no benchmark scores are stored with this copy")
 @pytest.mark.parametrize("task, shots", [("arc_easy", 0), ("piqa", 8), ("lambada", 0)])
 def test_a_small_part_of_the_stored_scores_comes_again(shared, task, shots):
