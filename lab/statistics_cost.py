@@ -11,8 +11,7 @@ from analysis.models import Model, load_model
 from analysis.models.weights import free_bytes
 from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, forward, top_p_rank
-from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
-from analysis.studies.text.held_out import check_range
+from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 from analysis.timing import Progress, clock, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
 
@@ -25,14 +24,22 @@ SAMPLE = 48  # tokens
 
 
 @dataclass(frozen=True)
-class Timed(Sizes):
-    """What the study can be asked for."""
+class StatisticsCost(Study):
+    """A GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with torch's own
+    attention, with the six core statistics, with all of them, and `output_attentions` with the same six from its tables
+    by the same rank routine, in turns. From 8,192 tokens on one layer is measured.
+
+    `rows`: medians in milliseconds, their ratios round by round, and peaks of memory beside the model; null where the
+    tables do not fit memory.
+    """
+
+    name = "statistics-cost"
+    whole = TIMES
 
     lengths: str = option("1024,4096,16384", "lengths in tokens, multiples of 8")
-    repeats: int = option(5, "number of rounds, all ways in alternation")
+    repeats: int = option(5, "number of rounds, all ways in alternation", low=1, high=1000)
 
     def check(self, lm: Model) -> None:
-        check_range("The number of rounds", self.repeats, 1, 1000)
         if any(length < 8 or length % 8 for length in self.every_length):
             raise BadSetting(f"Lengths are multiples of 8 from 8 on, not {self.lengths[:40]}.")
 
@@ -44,42 +51,34 @@ class Timed(Sizes):
         except ValueError:
             raise BadSetting(f"{self.lengths[:40]!r} is no list of lengths, such as 1024,4096.") from None
 
+    def measure(self, run: Setting) -> dict:
+        lengths, device, rows = self.every_length, str(run.lm.device), []
+        for index, length in enumerate(lengths):
+            report = run.context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+            report(0.0, "making the model")
+            rows.append(_row(made_model(length, device, self.seed), length, self.repeats, report))
+        about = {"text": None, "tokens": lengths[-1], "window": WINDOW, "repeats": self.repeats, "dtype": "float32"}
+        about |= {"kernel": "streamed statistics", "shape": SHAPE, "processor": processor(device)}
+        return {"rows": rows, "protocol": about}
 
-def measure(at: Setting) -> dict:
-    """A GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with torch's own
-    attention, with the six core statistics, with all of them, and `output_attentions` with the same six from its tables
-    by the same rank routine, in turns. From 8,192 tokens on one layer is measured.
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        """Whether the numbers of both ways are the same, which unlike their times comes again."""
+        model, ids = made_model(SAMPLE, "cpu", 0), torch.arange(SAMPLE) * 7 % 1000
+        reading = HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=False)
+        reading.read(model, ids)
+        return {"same": float(np.allclose(reading.means()[:, :-1], of_tables(model, ids), atol=1e-4))}
 
-    `rows`: medians in milliseconds, their ratios round by round, and peaks of memory beside the model; null where the
-    tables do not fit memory.
-    """
-    lengths, device, rows = at.sizes.every_length, str(at.lm.device), []
-    for index, length in enumerate(lengths):
-        report = at.context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
-        report(0.0, "making the model")
-        rows.append(_row(made_model(length, device, at.sizes.seed), length, at.sizes.repeats, report))
-    about = {"text": None, "tokens": lengths[-1], "window": WINDOW, "repeats": at.sizes.repeats, "dtype": "float32"}
-    about |= {"kernel": "streamed statistics", "shape": SHAPE, "processor": processor(device)}
-    return {"rows": rows, "protocol": about}
-
-
-def shown(numbers: dict) -> dict:
-    """How the cost is told."""
-    parts = []
-    for row in numbers["rows"]:
-        tables = f"{row['of_tables']:.2f} of the time of the kept tables" if row["of_tables"] else "tables do not fit"
-        layers = "1 layer" if row["layers"] == 1 else f"{row['layers']} layers"
-        times = f"{row['core_times']:.2f} times a plain pass (all statistics {row['all_times']:.2f})"
-        parts.append(f"{row['length']:,} tokens, {layers}: {times}, {tables}")
-    return {"sentence": "; ".join(parts) + "."}
-
-
-def sample(run: Setting, numbers: dict) -> dict[str, float]:
-    """The largest difference between the numbers of both ways, which unlike their times comes again as next to none."""
-    model, ids = made_model(SAMPLE, "cpu", 0), torch.arange(SAMPLE) * 7 % 1000
-    reading = HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=False)
-    reading.read(model, ids)
-    return {"same": float(np.allclose(reading.means()[:, :-1], of_tables(model, ids), atol=1e-4))}
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        parts = []
+        for row in numbers["rows"]:
+            tables = (
+                f"{row['of_tables']:.2f} of the time of the kept tables" if row["of_tables"] else "tables do not fit"
+            )
+            layers = "1 layer" if row["layers"] == 1 else f"{row['layers']} layers"
+            times = f"{row['core_times']:.2f} times a plain pass (all statistics {row['all_times']:.2f})"
+            parts.append(f"{row['length']:,} tokens, {layers}: {times}, {tables}")
+        return {"sentence": "; ".join(parts) + "."}
 
 
 def made_model(length: int, device: str, seed: int) -> Model:
@@ -131,4 +130,4 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     return torch.stack(numbers_by_layer).double().cpu().numpy()
 
 
-statistics_cost = Study("statistics-cost", __doc__, Timed, measure, shown, sample, whole=TIMES)
+statistics_cost = Runnable(StatisticsCost)

@@ -17,13 +17,13 @@ def small(monkeypatch):
 
 
 def rows(lengths):
-    sizes = study.Timed(lengths=lengths, repeats=1)
+    sizes = study.StatisticsCost(lengths=lengths, repeats=1)
     at = SimpleNamespace(sizes=sizes, lm=SimpleNamespace(device="cpu"), context=Context(device="cpu"))
-    return study.measure(at)["rows"]
+    return sizes.measure(at)["rows"]
 
 
 def test_the_tables_give_the_same_numbers():
-    assert study.sample(SimpleNamespace(), {}) == {"same": 1.0}
+    assert study.StatisticsCost().sample(SimpleNamespace(), {}) == {"same": 1.0}
 
 
 def test_rows_and_what_does_not_fit(monkeypatch):
@@ -36,10 +36,10 @@ def test_rows_and_what_does_not_fit(monkeypatch):
     monkeypatch.setattr("analysis.statistics.heads.check_room", lambda *room, **padded: None)
     (row,) = rows("32")
     assert row["layers"] == 1 and row["tables_ms"] is row["of_tables"] is row["bytes_times"] is None
-    assert "tables do not fit" in study.shown({"rows": [row]})["sentence"]
+    assert "tables do not fit" in study.statistics_cost.shown({"rows": [row]})["sentence"]
 
 
 @pytest.mark.parametrize("lengths", ["4", "100", "many"])
 def test_bad_lengths_are_refused(lengths):
     with pytest.raises(BadSetting):
-        study.Timed(lengths=lengths).check(None)
+        study.StatisticsCost(lengths=lengths).check(None)
