@@ -48,7 +48,7 @@ class QueryStudy(Seeds, Windows):
 
     def check(self, lm: Model) -> None:
         super().check(lm)
-        check_caps(list(self.caps or CAPS), 0, 0)
+        check_caps(list(self.caps or CAPS))
 
     def cut(self, run: Setting, texts: list[str], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Windows of texts [n, T] and their documents [n]."""
@@ -56,7 +56,7 @@ class QueryStudy(Seeds, Windows):
         return document_windows(run.lm, named, self.length, count * self.length, f"{name} text")
 
     def measure(self, run: Setting) -> dict:
-        lm, caps = run.lm, check_caps(list(self.caps or CAPS), 0, 0)
+        lm, caps = run.lm, check_caps(list(self.caps or CAPS))
         train_texts, held_out = run.texts
         if len(train_texts) < 2:
             raise BadText("The study needs two documents to train on, one to fit and one to tune: give more texts.")

@@ -14,7 +14,7 @@ NO_PART = ("dominance", "step-cost")  # trainings to their end, and times
 
 REFUSED = [
     ("ablations", {"rows": "depth"}, "no row 'depth'"),
-    ("ablations", {"steps": 0}, "got 0 steps"),
+    ("ablations", {"steps": 0}, "steps of a training is 0"),
     ("ablations", {"windows": 1}, "windows of ablations is 1"),
     ("ablations", {"widths": [33]}, "A window of the grid is 33 and must lie between 1 and 32"),
     ("ablations", {"length": 16, "rows": None}, "32 groups are balanced over the tokens of a step, and it has 16"),
@@ -32,8 +32,8 @@ REFUSED = [
     ("dominance", {"groups": 33}, "33 groups are balanced over the tokens of a step, and it has 32"),
     ("finetuning", {"rows": "poems"}, "There is no domain 'poems': the domains are novels"),
     ("finetuning", {"window": 32}, "always read is 32"),
-    ("lengths", {"rows": "long"}, "are lengths such as 512,1024,2048, not 'long'"),
-    ("lengths", {"rows": "8"}, "choose lengths from 16"),
+    ("lengths", {"rows": "long"}, "are lengths such as 512,1024,2048, not long"),
+    ("lengths", {"rows": "8"}, "A length to read is 8"),
     ("lengths", {"rows": "65536"}, "2 windows need 131,072"),
     ("lengths", {"length": 65}, "A window of text is 65"),
     ("pretraining", {"rows": "focal"}, "no row 'focal': the rows are dense, focus, random groups"),
@@ -53,7 +53,7 @@ REFUSED = [
     ("focal-tasks", {"items": 1}, "items of focal-tasks is 1"),
     ("focal-tasks", {"lengths": [8]}, "length of a prompt is 8"),
     ("length-extension", {"windows": 1}, "windows of length-extension is 1"),
-    ("length-extension", {"rate": 2.0}, "at a rate between"),
+    ("length-extension", {"rate": 2.0}, "rate of a training is 2"),
     ("query-router", {"length": 65}, "A window of text is 65"),
     ("query-router", {"steps": 0}, "steps of query-router is 0"),
     ("query-router", {"caps": [0]}, "The caps are"),

@@ -96,7 +96,7 @@ def test_a_study_is_a_function_of_its_own_sizes(name):
     assert {"model", "seed", "output", "work"} <= set(options) and "self" not in options
     hints = typing.get_type_hints(study)
     defaults = {one.name: one.default for one in dataclasses.fields(study.sizes)}
-    assert set(hints) == set(options) and all(declared.help for declared in fields_of(study.sizes))
+    assert set(hints) == set(options) and all(setting.declared.help for setting in fields_of(study.sizes))
     assert {key: options[key].default for key in defaults} == defaults
     json.dumps(defaults)
     given = {key: value for key, value in defaults.items() if value is not None}
