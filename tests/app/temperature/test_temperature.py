@@ -73,7 +73,10 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
     trained = FocalTemperatures()
     losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in trained.arms()}
-    numbers = trained.numbers(several(losses)) | {"protocol": study()["protocol"] | {"seeds": 2}, "check": {}}
+    numbers = trained.numbers(several(losses)) | {
+        "protocol": study()["protocol"] | {"units": 8, "seeds": 2},
+        "check": {},
+    }
     numbers |= trained.shown(numbers)
     put_studies(client.store, focal_temperatures=numbers)
     app = page(temperature_evidence="yes")
