@@ -51,7 +51,8 @@ class Blockwise(Method):
 
     def check(self, lm: Any) -> None:
         self.whole_ = sees_all(lm.config, shape_of(lm)[0])
-        self.maps_: dict[int, list[Tensor]] = {}  # layer -> of each text bool [1, H, n, n]
+        # layer -> of each text bool [1, H, n, n]
+        self.maps_: dict[int, list[Tensor]] = {}
 
     def prefill(self, prompt: Prompt) -> None:
         """Estimate the map of each text; a layer with a sliding window reads little and stays dense."""
@@ -135,7 +136,8 @@ class VerticalSlash(Blockwise):
     queries: int = field(64, "last queries that are looked at", low=1, high=512)
 
     def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
-        columns, diagonals = last_queries(q, k, self.queries, scoring)  # sums of weights, both [B, H, T]
+        # sums of weights, both [B, H, T]
+        columns, diagonals = last_queries(q, k, self.queries, scoring)
         columns[..., :COLUMNS] = torch.inf
         diagonals[..., :DIAGONALS] = torch.inf
         return crossed_blocks(largest(columns, self.vertical), largest(diagonals, self.slash), self.block)

@@ -52,7 +52,8 @@ class CSA(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.ceiling = self.eviction == "never"  # what was evicted is not looked at
+        # what was evicted is not looked at
+        self.ceiling = self.eviction == "never"
         if self.budgets is not None:
             self.budgets = tuple(_whole(value) for value in self.budgets)
 

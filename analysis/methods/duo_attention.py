@@ -74,7 +74,8 @@ def far_mass(model: Any, ids: np.ndarray) -> np.ndarray:
     """Attention of every head to neither the first token nor the last NEAR, mean over the queries of ids int64 [T]:
     [L * H], layer by layer."""
     statistics = attention_statistics(model, ids, window=NEAR)
-    early = attention_statistics(model, ids[:NEAR], window=NEAR)["first_token_mass"]  # their window holds it too
+    # their window holds it too
+    early = attention_statistics(model, ids[:NEAR], window=NEAR)["first_token_mass"]
     twice = early * min(NEAR, len(ids)) / len(ids)
     return (1 - statistics["window_mass"] - statistics["first_token_mass"] + twice).to_numpy()
 

@@ -104,7 +104,8 @@ class MagicPIG(Method):
         query = torch.nn.functional.pad(query - self.fitted["query"][layer][:, None], (0, 1))
         key = key / self.fitted["norm"][layer][:, None, None]
         length = key.norm(dim=-1, keepdim=True).clamp(min=1)
-        key = key / length  # a key beyond the calibrated ones
+        # a key beyond the calibrated ones
+        key = key / length
         return query, torch.cat([key, (1 - key.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()], -1)
 
     def _compared(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -141,7 +142,8 @@ class MagicPIG(Method):
         and exact also where hardly a table finds it."""
         p = (-cosine).clamp_(-1, 1).acos_().div_(torch.pi).log_().mul_(self.bits).exp_()  # that one table finds it
         tables = self.tables - NEEDED[self.variant] + 1
-        probability = (-p).log1p_().mul_(tables).clamp_(min=NEVER).expm1_()  # minus the chance that one of so many does
+        # minus the chance that one of so many does
+        probability = (-p).log1p_().mul_(tables).clamp_(min=NEVER).expm1_()
         if self.variant == "paper":
             p.mul_(tables)
             probability.addcmul_(probability, p).add_(p)

@@ -48,7 +48,8 @@ class OracleTopK(Method):
         if self.fraction == 0:
             return scores.topk(min(self.k, total), sorted=False).values.amin(-1, keepdim=True)
         count = (visible.sum(-1, keepdim=True).double() * self.fraction - 1e-6).ceil().clamp(min=1).long()
-        low, high = int(count.min()), int(count.max())  # only the ranks between them have to be sorted
+        # only the ranks between them have to be sorted
+        low, high = int(count.min()), int(count.max())
         last = scores.topk(high, sorted=False).values.topk(high - low + 1, largest=False).values
         return last.gather(-1, (high - count).expand(*scores.shape[:-1], 1))
 

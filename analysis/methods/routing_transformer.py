@@ -112,7 +112,8 @@ class RoutingTransformer(Method):
         similar = normalised(x) @ centroids.mT  # [B, heads, T, C]
         if self.membership == "causal":
             return F.one_hot(similar.argmax(-1), similar.shape[-1]).bool()
-        size = -(-similar.shape[2] // similar.shape[-1])  # as many tokens for each cluster
+        # as many tokens for each cluster
+        size = -(-similar.shape[2] // similar.shape[-1])
         similar = similar.masked_fill(~self.real_[:, None, :, None], -torch.inf)
         best = similar.topk(size, dim=2).indices
         return torch.zeros_like(similar, dtype=torch.bool).scatter_(2, best, True)

@@ -42,7 +42,8 @@ class StreamingLLM(Method):
             raise BadModel(
                 "Positions in the cache need rotary embeddings, and this model has none: use the positions of the text."
             )
-        self._layers: dict[int, tuple[Any, int]] = {}  # the module, and how many dimensions it rotates
+        # the module, and how many dimensions it rotates
+        self._layers: dict[int, tuple[Any, int]] = {}
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any
@@ -60,10 +61,12 @@ class StreamingLLM(Method):
     def scores(self, block: Block) -> Tensor:
         if self.positions == "original" or not self.n_sink:
             return block.scores
-        last, scores = self.n_sink + self.window - 1, block.scores.clone()  # the place of a query in a full cache
+        # the place of a query in a full cache
+        last, scores = self.n_sink + self.window - 1, block.scores.clone()
         for text, first in enumerate(block.first.tolist()):
             far = block.rows - first > last
-            begin = first - int(block.columns[0])  # a sliding cache has dropped the sinks
+            # a sliding cache has dropped the sinks
+            begin = first - int(block.columns[0])
             if far.any() and begin >= 0:
                 moved = self._scores_of_sinks(block, text, far, begin, begin + last)
                 scores[text][:, far, begin : begin + self.n_sink] = moved.to(scores)

@@ -22,7 +22,8 @@ def bfloat16_gain() -> float:
     took = {}
     for kind in (torch.float32, torch.bfloat16):
         left, right = torch.ones(128, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
-        took[kind] = min(_seconds(left, right) for _ in range(10))  # a busy machine interrupts some
+        # a busy machine interrupts some
+        took[kind] = min(_seconds(left, right) for _ in range(10))
     return took[torch.float32] / took[torch.bfloat16]
 
 

@@ -151,7 +151,8 @@ def load_model(
         config = _from_pretrained(AutoConfig, place)
         refuse_family(config)
         empty = laid_out(config)
-        attention_modules(empty)  # refuses what cannot be followed
+        # refuses what cannot be followed
+        attention_modules(empty)
         parameters = count_parameters(empty)
         kind = weight_type(config, device, precision, parameters)
         check_memory(name, weight_bytes(parameters, kind, precision), precision, kind, device)
@@ -168,7 +169,8 @@ def load_model(
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     check_tokens(lm, tokenizer, bare)
-    lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
+    # one that is laid out already must stay where its layers are
+    lm = lm if device == SPREAD else lm.to(device)
     model = _describe(lm, tokenizer, bare, revision(str(name), root) or "")
     watch(lm, tokenizer, bare)
     model.few_bits, model.why = precision if precision in BITS else "", why_type(device, precision, parameters)
@@ -203,7 +205,8 @@ def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, devi
     number_format = precision if precision in BITS else str(kind)[6:]
     parameters = needed * 8 // (BITS.get(precision) or 8 * kind.itemsize)
     offer = ""
-    for smaller in ("8bit", "bfloat16"):  # the more exact one where both fit
+    # the more exact one where both fit
+    for smaller in ("8bit", "bfloat16"):
         if (size := weight_bytes(parameters, torch.bfloat16, smaller)) <= 0.9 * free:
             offer = f"{smaller} takes {size / 1e9:,.1f} GB, or "
     place = "all devices together" if device == SPREAD else device

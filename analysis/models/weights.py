@@ -21,7 +21,8 @@ def weight_type(config: Any, device: str, precision: str, parameters: int) -> to
     if precision not in ("auto", *PRECISIONS):
         raise BadSetting(f"The weights cannot be in {precision[:40]!r}: choose auto, {', '.join(PRECISIONS)}.")
     if precision in BITS:
-        return torch.bfloat16 if device != "cpu" else quick_type(device)  # what the products are in
+        # what the products are in
+        return torch.bfloat16 if device != "cpu" else quick_type(device)
     if precision != "auto":
         return getattr(torch, precision)
     if device == "cpu":

@@ -42,7 +42,8 @@ def _is_cache(value: Any) -> bool:
 
 def as_past(lm: nn.Module, cache: Cache | None) -> dict[str, Cache | None]:
     """The keyword argument with which a model takes a KV cache."""
-    names = (_cache_name(type(module).forward) for module in lm.modules())  # a wrapper takes anything and hands it on
+    # a wrapper takes anything and hands it on
+    names = (_cache_name(type(module).forward) for module in lm.modules())
     name = next(filter(None, names), None)
     if name is None:
         raise BadModel(f"{type(lm).__name__} takes no KV cache of transformers: choose another model.")

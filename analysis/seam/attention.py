@@ -153,11 +153,13 @@ def _by_kernel(
     """What the method's own kernel reads, [B, H, Tq, D]; None where the masked reference has to run. Notes why."""
     compacted = isinstance(state.stored, CompactLayer) and state.stored.is_compact
     why = None
-    if not compacted:  # what was dropped cannot be masked: a compacted text has no padding, and only its kernel runs
+    # what was dropped cannot be masked: a compacted text has no padding, and only its kernel runs
+    if not compacted:
         why = only_masked(state.kernels, state.watch is not None, query, mask, dropout, scoring.softcap)
     if why is None:
         tokens = state.past + query.shape[2]
-        states = query, key[:, :, :tokens], value[:, :, :tokens]  # a static cache is longer than its text
+        # a static cache is longer than its text
+        states = query, key[:, :, :tokens], value[:, :, :tokens]
         of_tokens = state.of_tokens(query.shape[2])
         call = Call(state.layer, *states, scoring.factor, state.past, of_tokens, state.stored)
         done = state.method.attend(call) or Attended(None, MASKED, "This method has no kernel of its own.")

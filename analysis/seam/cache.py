@@ -111,7 +111,8 @@ class GrowingLayer(CacheLayerMixin):
     def __init__(self) -> None:
         super().__init__()
         self.held: InOrder | ByGroup | Ragged | None = None
-        self.peak = 0  # bytes that were held at once while the order changed
+        # bytes that were held at once while the order changed
+        self.peak = 0
 
     def lazy_initialization(self, key_states, value_states) -> None:
         """Begin with keys and values [B, G, T, D]."""
@@ -197,7 +198,8 @@ class CompactLayer(GrowingLayer):
         """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
         before = self.held
         self.held = Ragged(*before.rows, kept)
-        self.peak = before.nbytes + self.held.nbytes  # the copy stands beside what it is made of
+        # the copy stands beside what it is made of
+        self.peak = before.nbytes + self.held.nbytes
 
 
 class GrowingCache(Cache):

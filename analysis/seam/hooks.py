@@ -39,7 +39,8 @@ class Hooks:
                 )
                 setattr(cls, hook, vars(cls)[former])
             elif hook in vars(cls):
-                setattr(cls, former, vars(cls)[hook])  # for `super().keep(block)` in a class that uses former names
+                # for `super().keep(block)` in a class that uses former names
+                setattr(cls, former, vars(cls)[hook])
 
     def check(self, lm: Any) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""

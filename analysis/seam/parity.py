@@ -146,7 +146,8 @@ def of_random_weights(small: PreTrainedConfig) -> Parity:
         )
     with torch.no_grad():
         for matrix in (p for module in modules for p in module.parameters() if p.ndim == 2):
-            matrix.mul_(SHARP / (matrix.std() * matrix.shape[-1] ** 0.5))  # else all keys are read alike
+            # else all keys are read alike
+            matrix.mul_(SHARP / (matrix.std() * matrix.shape[-1] ** 0.5))
     return parity(lm, ids)
 
 
@@ -154,7 +155,8 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the same classes and kinds of layers, with few layers and small widths."""
     alone = causal_class(config.get_text_config()) is not None
     small = copy.deepcopy(config.get_text_config() if alone else config)
-    small.name_or_path, small.dtype = "", None  # neither they nor how weights are stored change what is computed
+    # neither they nor how weights are stored change what is computed
+    small.name_or_path, small.dtype = "", None
     vars(small).pop("quantization_config", None)
     text = small.get_text_config()
     _cut_layers(text)

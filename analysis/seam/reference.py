@@ -58,7 +58,8 @@ class Reading:
             # a static cache is longer than its text
             states = (x[:, :, :length] for x in (query, key, value))
             self.method.prefill(Prompt(self.layer, *states, self.first, module, self.tables, scoring))
-        start = min(self.past, key.shape[2] - length)  # a static cache is longer than its text, a sliding one shorter
+        # a static cache is longer than its text, a sliding one shorter
+        start = min(self.past, key.shape[2] - length)
         new = key[:, :, start : start + length]
         encoded = self.method.encode_tokens(self.layer, query, new, self.past, module, self.tables)
         if encoded is not None:
@@ -98,7 +99,8 @@ def by_blocks(
 ) -> Tensor:
     """What the heads have read, [B, H, Tq, D], of query [B, H, Tq, D] and key and value [B, G, Tk, D]."""
     length, total = query.shape[2], key.shape[2]
-    before = max(0, state.past + length - total)  # a sliding cache hands over its last keys only
+    # a sliding cache hands over its last keys only
+    before = max(0, state.past + length - total)
     columns = torch.arange(total, device=query.device) + before
     sharing = query.shape[1] // key.shape[1]
     query, key = at_least_float32(query), at_least_float32(key.repeat_interleave(sharing, 1))  # [B, H, Tk, D]
@@ -140,6 +142,7 @@ def _probabilities(method: Hooks, block: Block) -> Tensor:
     mask = method.mask(block)
     block.read = block.visible if mask is None else block.visible & mask
     probabilities = torch.softmax(scores.masked_fill(~block.read, float("-inf")), dim=-1, dtype=torch.float32)
-    if probabilities[..., 0].isnan().any():  # a row that reads nothing; most blocks have none
+    # a row that reads nothing; most blocks have none
+    if probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)
     return method.reweight(block, probabilities)

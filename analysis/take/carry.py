@@ -75,7 +75,8 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
         settings |= {"temperature": router.temperature, "similarity": router.settings.similarity}
         tensors = router.state_dict()
     if method.saves == "memory":
-        policy["ratios"] = [method.ratio] * layers  # as libraries for eviction take them, one for each layer
+        # as libraries for eviction take them, one for each layer
+        policy["ratios"] = [method.ratio] * layers
     if method.needs == "policy":
         policy |= method.to_policy()
     if method.needs == "buckets":

@@ -130,7 +130,8 @@ def candidates(
     if methods is None:
         able = []
         for name in (name for name in METHODS if METHODS[name].saves in families):
-            with suppress(NotFitted, BadModel):  # training comes first, or this model cannot run it
+            # training comes first, or this model cannot run it
+            with suppress(NotFitted, BadModel):
                 able.append(_candidate(context, model, {"name": name}))
         return able
     if not 1 <= len(methods) <= MOST:
