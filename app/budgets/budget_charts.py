@@ -12,8 +12,10 @@ NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
 CHOSEN, BAD = "#E0592A", "#D55E00"
 SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
 LOG = {"type": "log", "tickformat": ",~g"}
-WRITTEN = 200  # cells of a map that have their number written in them at most
-PAIRED = ("low", "high")  # columns of the ends of a paired change
+# Cells of a map that have their number written in them at most.
+WRITTEN = 200
+# Columns of the ends of a paired change.
+PAIRED = ("low", "high")
 
 
 def keys_map(table: dict, column: str, ends: tuple[float, float], chosen: Sequence[int], fixed: Sequence = ()) -> dict:

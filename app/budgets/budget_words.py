@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from analysis.claims import Comparison, number
 
-ALLOWED = 0.02  # change of perplexity at any stretch of positions that counts as none
+# Change of perplexity at any stretch of positions that counts as none.
+ALLOWED = 0.02
 
 
 def share(value: float) -> str:

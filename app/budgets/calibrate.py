@@ -66,7 +66,8 @@ def _request() -> Calibrate:
         args["shared"] = chosen["budget_shared"]
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
-    corpus = chosen["budget_texts"] or chosen["text"]  # texts by their hashes, or the name of a folder
+    # Texts by their hashes, or the name of a folder.
+    corpus = chosen["budget_texts"] or chosen["text"]
     return Calibrate(**args, **({"texts": corpus.split("+")} if TEXTS.fullmatch(corpus) else {"corpus": corpus}))
 
 

@@ -1,4 +1,4 @@
-"""What it costs here: top-k against dense, keys and values as they are and under eviction, attention's share."""
+"""What it costs here: top-k against dense, keys and values as they are and under eviction."""
 
 import streamlit as st
 
@@ -10,13 +10,12 @@ from app import cached
 from app.budgets import policy
 from app.budgets.budget_words import share, span
 from app.selection import state
-from app.selection.decide import CONTEXTS, LOADED
 from app.ui import asking, jobs, plots, tables, widgets
 from app.ui.spelled import size
-from app.worth import shape_costs, worth_charts
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
-GUESS = 20.0  # seconds, until something was timed here
+# Seconds, until something was timed here.
+GUESS = 20.0
 WORDS = {"pass": "whole text", "step": "one more token"}
 COLUMNS = {
     "what": tables.Column("what"),
@@ -38,9 +37,11 @@ EVICTION = (
 
 
 def tab(run: Run, policies: dict[str, dict]) -> None:
-    """Times, memory with its quality, and what attention weighs at each context."""
+    """Times, and memory with its quality."""
     widgets.prose(CANNOT, "more")
-    widgets.each(_times, lambda: _memory(run, policies), _share)
+    widgets.each(_times, lambda: _memory(run, policies))
+    label = "What attention weighs at each context: Is it worth it?"
+    st.page_link("views/is_it_worth_it.py", label=label, icon=":material/arrow_forward:")
 
 
 def _times() -> None:
@@ -98,13 +99,3 @@ def _memory(run: Run, policies: dict[str, dict]) -> None:
         "more",
     )
     widgets.source(measured)
-
-
-def _share() -> None:
-    chosen = st.session_state
-    run = shape_costs.ask(shape_costs.request(LOADED, chosen["keep"], chosen["counted"]))
-    rows, longest = cached.columns(run, "rows"), run.numbers["shape"]["max_positions"]
-    context = min(CONTEXTS, key=lambda tokens: abs(tokens - (longest or 1024)))
-    figure = worth_charts.shares(rows, 1, context, longest)
-    plots.draw(figure, rows, "Attention's share of the work", "budget_worth", "attention's share")
-    st.page_link("views/is_it_worth_it.py", label="More on the page Is it worth it?", icon=":material/arrow_forward:")

@@ -141,7 +141,8 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
     chosen = st.session_state
     if chosen.setdefault("budget_model_seen", chosen["model"]) != chosen["model"]:
         chosen["budget_model_seen"] = chosen["model"]
-        start_over()  # changes, heads and policies of another model mean nothing here
+        # Changes, heads and policies of another model mean nothing here.
+        start_over()
         state.choose(chosen, budget_policy=DEFAULT, budget_other=None, budget_cells=None)
     names = [DEFAULT, *(name for name in stored if name != DEFAULT)]
     widgets.settled("budget_policy", names, DEFAULT)
@@ -187,7 +188,8 @@ def _upload() -> None:
 
 def _uploaded(key: str) -> None:
     file = st.session_state.get(key)
-    if not isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
+    # An interrupted run calls this again, when the file has been released.
+    if not isinstance(file, BytesIO):
         return
     data, name = file.getvalue(), (st.session_state.get("budget_upload_name") or "uploaded").strip()
     topbar.release(file)

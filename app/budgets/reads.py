@@ -49,7 +49,8 @@ def tab(stored: dict[str, dict]) -> None:
     text = drawn.request["text"] if drawn else st.session_state["text"]
     if st.session_state.setdefault("budget_text_seen", text) != text:
         st.session_state["budget_text_seen"] = text
-        state.choose(st.session_state, budget_token=None)  # a marked token means nothing in another text
+        # A marked token means nothing in another text.
+        state.choose(st.session_state, budget_token=None)
     if run is None and not refused:
         widgets.prose(
             f"The text is read {len(READ_SHARES)} times with fewer and fewer keys, shared out by the ranks of the "

@@ -14,9 +14,12 @@ from app.speed.speed_charts import milliseconds
 from app.ui import jobs, painted, plots, tables, widgets
 from app.ui.spelled import size
 
-STOPPED = "_generate_stopped"  # of the session: the request that was stopped, and what it had written
-BEFORE = 60  # tokens of the prompt's end that stand before an answer
-FEWEST = 3  # words of a question's end that the text must have, else it may be chance
+# Of the session: the request that was stopped, and what it had written.
+STOPPED = "_generate_stopped"
+# Tokens of the prompt's end that stand before an answer.
+BEFORE = 60
+# Words of a question's end that the text must have, else it may be chance.
+FEWEST = 3
 COLUMNS = {
     "label": tables.Column("method"),
     "first": tables.Column("time to first token", help=cached.glossary("time to first token")),
@@ -98,7 +101,8 @@ def _panels(texts: dict[str, str], notes: list[str], before: str, identity: str)
     answers, panels = list(texts.values()), []
     for side, (label, text) in enumerate(texts.items()):
         compared = answers[0] if side else next(iter(answers[1:]), text)
-        cut = pieces(before, text, compared if before else text)  # a draft ends where it does not differ yet
+        # A draft ends where it does not differ yet.
+        cut = pieces(before, text, compared if before else text)
         panels.append(panel(label, notes[side], cut, bool(before)))
     painted.beside(panels, key="generate_answers", identity=identity)
 

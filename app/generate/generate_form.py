@@ -10,15 +10,18 @@ from app.selection import state
 from app.ui import asking, fields, widgets
 
 MOST_NEW, MOST_METHODS = 256, 2
-EXAMPLES = tuple(  # (beginning of a sample's title, question behind it): those that the bundled model answers right
+# (beginning of a sample's title, question behind it): those that the bundled model answers right.
+EXAMPLES = tuple(
     ("The Register", f"Who is the master of the {ship}? The master of the {ship} is")
     for ship in ("Nightjar", "Sparrowhawk", "Windhover", "Wanderer")
 )
-FIRST = {  # beside model, text and question: what is asked for as long as nothing was chosen
+# Beside model, text and question: what is asked for as long as nothing was chosen.
+FIRST = {
     "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],
     **{"new_tokens": 48, "length": None, "known": True, "chat": True},
 }
-FAMILIES = ("memory", "prefill", "reads")  # in which order the methods are offered, by what they save
+# In which order the methods are offered, by what they save.
+FAMILIES = ("memory", "prefill", "reads")
 KNOWN = (
     "On: methods that drop keys know the question when they decide. Off: they decide when the text has been read, and "
     "the question comes after, as it does in a conversation about one document."

@@ -9,8 +9,10 @@ from app import cached
 from app.generate import answers, generate_form, kv_cache
 from app.ui import asking, jobs, repeat, take, widgets
 
-BEGUN = "_generate_begun"  # of the session: the models and texts for which the page began by itself
-LAST = 20  # stored runs among which the last answers for a text are looked for
+# Of the session: the models and texts for which the page began by itself.
+BEGUN = "_generate_begun"
+# Stored runs among which the last answers for a text are looked for.
+LAST = 20
 
 
 def page() -> None:

@@ -13,8 +13,10 @@ from app.ui import fields, painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM
 from app.ui.reading import rows_of
 
-SINKS, NEAR = 4, 64  # first tokens of a text, and last ones before the query, that are told apart from other kept keys
-KINDS = (  # what a key of one head is: (name, colour, line, per cent of the colour in the light and in the dark)
+# First tokens of a text, and last ones before the query, that are told apart from other kept keys.
+SINKS, NEAR = 4, 64
+# What a key of one head is: (name, colour, line, per cent of the colour in the light and in the dark).
+KINDS = (
     ("evicted: gone for good", RANDOM, "dotted", 34, 44),
     (f"sink: the first {SINKS} tokens, held", GROUPS[5], "double", 30, 40),
     (f"recent: the last {NEAR} tokens, held", GROUPS[2], "dashed", 22, 30),
@@ -22,7 +24,8 @@ KINDS = (  # what a key of one head is: (name, colour, line, per cent of the col
     ("outside the layer's sliding window", RANDOM, "dashed", 14, 20),
 )
 EVICTED, SINK, RECENT, HELD, OUTSIDE = range(len(KINDS))
-SHARES = (0.0, 0.25, 0.5, 0.75, 0.9999)  # of the heads that hold a key, above which a class begins
+# Of the heads that hold a key, above which a class begins.
+SHARES = (0.0, 0.25, 0.5, 0.75, 0.9999)
 SPELLED = ("up to 25% of the heads hold it", "up to 50%", "up to 75%", "most heads", "every head")
 ROW = {
     "position": tables.Column("token", "whole", help="its place in the prompt and the answer"),
@@ -62,7 +65,8 @@ def shown(run: Run, prompt: dict) -> None:
     step = _step(len(answer["piece"]))
     tokens = _joined(prompt, answer)
     size, first = len(tokens["piece"]), len(prompt["piece"])
-    query = first + step - 1  # the token that was read when the new one was made
+    # The token that was read when the new one was made.
+    query = first + step - 1
     shares, passed = held(numbers, cached.array(run, "kept")[side], query, place)
     classes, palette = paint(shares, passed, place, size)
     reads = _reads(run, side, step, place) if numbers["traced"] else None
@@ -117,7 +121,8 @@ def _one_of(axis: str, count: int) -> int | None:
     if count:
         widgets.settled(name, [None, *range(count)], None)
     now = chosen[name] if count else None
-    chosen[f"{name}_pick"] = -1 if now is None else now  # a select box takes None for nothing chosen
+    # A select box takes None for nothing chosen.
+    chosen[f"{name}_pick"] = -1 if now is None else now
 
     def picked() -> None:
         place = chosen[f"{name}_pick"]

@@ -10,7 +10,8 @@ from app.training import train
 from app.ui import asking, chips, fields, plots, tables, widgets
 from app.ui.reading import rows_of
 
-BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
+# The second router is this one, as it was before its model was fine-tuned with it.
+BEFORE = "before"
 PURITY, RANDOM, KMEANS, AGREEMENT = (
     cached.glossary(term) for term in ("purity", "random centroids", "k-means", "agreement of routers")
 )

@@ -12,7 +12,8 @@ from app.heads.head_statistics import LETTERS, Names, cells_of
 from app.selection import state
 from app.ui import asking, offers, plots, studied, tables, widgets
 
-TRAINED_WITH = "demo"  # the study of training makes its models itself; it is stored beside this one
+# The study of training makes its models itself; it is stored beside this one.
+TRAINED_WITH = "demo"
 NAMED = {
     "cell": tables.Column("head"),
     "name": tables.Column("name"),
@@ -104,10 +105,6 @@ def alike(table: dict, tokens: dict, layer: int, head: int, names: Names) -> Non
     widgets.notes(run)
 
 
-def _spelled(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.0%}" if low is None else f"{value:.0%} ({low:.0%} to {high:.0%})"
-
-
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +131,8 @@ def named(table: dict, layer: int, head: int) -> None:
     is_stored = cached.store().find(_names()) is not None
     run = asking.ask(_names(), "Reading the texts made for names")
     if not is_stored:
-        st.rerun()  # the map and the finder show them too
+        # The map and the finder show them too.
+        st.rerun()
     widgets.prose(run.numbers["sentence"])
     place = {cell: row for row, cell in enumerate(cells_of(table))}
     rows = []

@@ -14,7 +14,8 @@ from app.selection.look import FINDERS
 from app.ui import fields, painted, plots, tables, widgets
 
 CHANCE = "chance level (uniform reading)"
-WIDE = 0.01  # of a weight: more than this is no rounding any more
+# Of a weight: more than this is no rounding any more.
+WIDE = 0.01
 TERM = "numerics of the scores"
 
 
@@ -22,7 +23,8 @@ def so_far(table: dict) -> None:
     """The map while the text is read: the heads of the layers that are done."""
     name = st.session_state["statistic"]
     about = STATISTICS[name]
-    drawn = crc32(repr(table).encode())  # a second window changes the numbers of layers that were drawn before
+    # A second window changes the numbers of layers that were drawn before.
+    drawn = crc32(repr(table).encode())
     figure = head_charts.statistic_map(table, table[name], about, (-1, -1))
     plots.draw(figure, table, f"{about.short} of every head, so far", f"heads_so_far_{drawn}")
 

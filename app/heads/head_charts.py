@@ -12,8 +12,10 @@ from app.ui.charts import HERE, distance, figure
 from app.ui.head_map import BOTH_WAYS, CHOSEN, SCALE, head_map
 from app.ui.plots import Look, curve
 
-DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
-FLOOR = 1e-4  # attention below is drawn like this
+# A statistic whose values are this many times apart gets a log colour.
+DECADE = 10.0
+# Attention below is drawn like this.
+FLOOR = 1e-4
 WEIGHTS = {0.0001: "0.01% or less", 0.001: "0.1%", 0.01: "1%", 0.1: "10%", 1.0: "100%"}
 UNNAMED: Names = MappingProxyType({})
 

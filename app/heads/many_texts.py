@@ -11,7 +11,8 @@ from app.ui import asking, fields, plots, tables, widgets
 from app.ui.reading import rows_of
 
 TOKENS = 16_384  # that are read of a corpus
-LETTERS = 3  # of a token, at least on average: what texts hold is priced before anybody counted
+# Of a token, at least on average: what texts hold is priced before anybody counted.
+LETTERS = 3
 TERM = "head over many texts"
 KINDS = {"query": "reads from", "key": "reads", "pair": "pairs"}
 STEPS = range(0, 101, 10)

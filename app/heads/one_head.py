@@ -13,7 +13,8 @@ from app.heads.head_statistics import STATISTICS, cells_of, spelled
 from app.selection import state
 from app.ui import asking, fields, other, painted, plots, tables, widgets
 
-SIDE = 256  # tokens of an exact tile, and cells of a pattern, on each side
+# Tokens of an exact tile, and cells of a pattern, on each side.
+SIDE = 256
 KEYS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
     "piece": tables.Column("key", "token"),

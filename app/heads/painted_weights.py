@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from app.ui import export, painted
 
 LEVELS = ((0.003, "0.3–1%"), (0.01, "1–3%"), (0.03, "3–10%"), (0.1, "10–30%"), (0.3, "over 30%"))
-Weights = Sequence[float | None]  # of every token of the text, None for what the query cannot see
+# Of every token of the text, None for what the query cannot see.
+Weights = Sequence[float | None]
 
 
 def classes(values: Weights, levels: Sequence[tuple[float, str]], unit: str) -> tuple[list[int], list[dict]]:

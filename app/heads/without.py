@@ -17,7 +17,8 @@ from app.ui import asking, fields, painted, plots, tables, widgets
 
 LEVELS = ((0.1, "0.1–0.3"), (0.3, "0.3–1"), (1.0, "1–2"), (2.0, "2–4"), (4.0, "over 4"))  # nats per token
 TERM = "ablation of a head"
-BEFORE = {"change": "loss_change", "divergence": "kl"}  # names in runs of an earlier version
+# Names in runs of an earlier version.
+BEFORE = {"change": "loss_change", "divergence": "kl"}
 ROWS = {
     "without": tables.Column("without"),
     "estimate": tables.Column("estimate", "number", 4, help="of first order, in nats per token"),
@@ -90,7 +91,8 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
     rows = _rows(run)
     place = [row["without"] for row in rows].index(wanted)
     row, changes = rows[place], cached.array(run, "change")[place]
-    first = row["offset"] + 1  # the first token of a window is not predicted
+    # The first token of a window is not predicted.
+    first = row["offset"] + 1
     rises: list[float | None] = [None] * len(tokens["piece"])
     rises[first : first + len(changes)] = [None if math.isnan(change) else change for change in changes.tolist()]
     paint, palette = classes(rises, LEVELS, "nats worse")

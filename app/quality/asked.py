@@ -9,10 +9,13 @@ from app import cached
 from app.ui import widgets
 from app.ui.charts import GROUPS
 
-SHARED = 1.005  # times as many keys for the heads that share them as for one: above, sharing costs something
-NEAR = 0.05  # within this share of dense the quality counts as kept
+# Times as many keys for the heads that share them as for one: above, sharing costs something.
+SHARED = 1.005
+# Within this share of dense the quality counts as kept.
+NEAR = 0.05
 SIGNS = ("●", "■", "◆", "▲", "✖", "⬟", "★", "✚", "⬢", "⧓")  # charts.SYMBOLS as characters
-FIELDS = {  # field -> (its name, a glossary term that explains it); any other is spelled as it is
+# Field -> (its name, a glossary term that explains it); any other is spelled as it is.
+FIELDS = {
     "top": ("Groups per token", "membership (top-k)"),
     "window": ("Window, tokens", "sliding window"),
     "n_sink": ("Sinks, tokens", "attention sink"),
@@ -34,8 +37,10 @@ class Asked:
     router: str | None
     defaults: dict
     changed: dict
-    place: int  # among the methods that are offered: its colour and mark
-    policy: dict | None = None  # of CSA, where a budget was given to it
+    # Among the methods that are offered: its colour and mark.
+    place: int
+    # Of CSA, where a budget was given to it.
+    policy: dict | None = None
 
     @property
     def title(self) -> str:

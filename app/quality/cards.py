@@ -14,8 +14,10 @@ from app.quality.asked import Asked, field_help, field_name, look, spaced
 from app.selection import state
 from app.ui import widgets
 
-AT_FIRST = 3  # methods that are shown when nothing was chosen
-WIDE = 128  # a whole number with a wider range moves in powers of two
+# Methods that are shown when nothing was chosen.
+AT_FIRST = 3
+# A whole number with a wider range moves in powers of two.
+WIDE = 128
 PRICES = {"refit": "calibration", "retrain": "training"}
 
 

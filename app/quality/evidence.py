@@ -15,7 +15,8 @@ WHY_LAST = (
     "read) and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys "
     "hold, not of quality: a method that also keeps sinks and a window, or adds a mean for the rest, can lose less."
 )
-OF = {  # what methods save -> (the stored study, what it is called where it is missing)
+# What methods save -> (the stored study, what it is called where it is missing).
+OF = {
     "memory": ("eviction", "Every rule of eviction, by the share of the keys that it removes"),
     "prefill": ("prefill", "Prompts read by blocks, by length"),
 }

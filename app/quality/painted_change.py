@@ -13,10 +13,12 @@ from app.ui import painted, tables, widgets
 
 LEVELS = ((1.5, "1.5–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "over 8"))  # times less, or more, likely
 WORSE, BETTER = "#D55E00", "#1F78B4"
-MIXES = ((16, 22), (28, 34), (42, 48), (58, 62))  # per cent of the colour in the light and in the dark
+# Per cent of the colour in the light and in the dark.
+MIXES = ((16, 22), (28, 34), (42, 48), (58, 62))
 # The underline says the sign too; the second one is of the last level.
 WAYS = {"less": (WORSE, "solid", "double"), "more": (BETTER, "dotted", "dashed")}
-WORST, BEFORE = 20, 8  # rows of the table, tokens of context in a row
+# Rows of the table, tokens of context in a row.
+WORST, BEFORE = 20, 8
 GAVE = "probability of the true token under {}"
 COLUMNS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
@@ -26,7 +28,8 @@ COLUMNS = {
     "factor": tables.Column("times less likely", "number", 1, help=cached.glossary("change of loss")),
 }
 
-Losses = Sequence[float | None]  # of every token of the text, None where nothing is predicted
+# Of every token of the text, None where nothing is predicted.
+Losses = Sequence[float | None]
 
 
 def by_change(changes: Losses) -> tuple[list[int], list[dict]]:

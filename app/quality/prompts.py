@@ -16,9 +16,11 @@ from app.ui import asking, fields, plots, repeat, tables, take, widgets
 from app.ui.spelled import size
 from app.ui.tabs import drawer
 
-AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
+# Tokens that are scored, stretches of the text.
+AFTER, CUTS = 256, 4
 PREFIXES = tuple(1 << power for power in range(7, 18))
-FIRST = 1024  # tokens of a prompt when nothing was chosen, fewer of a text that has no two stretches of so many
+# Tokens of a prompt when nothing was chosen, fewer of a text that has no two stretches of so many.
+FIRST = 1024
 COLUMNS = {
     "label": tables.Column("method"),
     "difference": tables.Column(
@@ -35,7 +37,8 @@ COLUMNS = {
     "prefill": tables.Column("prompt, times dense", "number"),
     "per_token": tables.Column("each token, times dense", "number"),
 }
-ONLY = {  # what the methods save -> the columns that the others lack
+# What the methods save -> the columns that the others lack.
+ONLY = {
     "memory": ("kv_bytes", "kv_share", "kv_most_bytes", "kept_keys", "prefill", "per_token"),
     "prefill": ("blocks", "prefill"),
 }

@@ -8,8 +8,10 @@ from app.speed.speed_charts import times_axis
 from app.ui.charts import CHANCE, HERE, RANDOM, error_bars, line, marks, safe, style, upright
 from app.ui.plots import REFERENCE, against_dense, bounds, columns, interval, note
 
-FAR = 0.3  # change of perplexity beyond which a mark stands at the edge, so that the others keep their room
-DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
+# Change of perplexity beyond which a mark stands at the edge, so that the others keep their room.
+FAR = 0.3
+# Of a bin's width between two methods, so that their bars do not hide each other.
+DODGE = 0.09
 
 
 def trade(results: Sequence[Shown]) -> dict:

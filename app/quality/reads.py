@@ -18,8 +18,10 @@ from app.ui import asking, plots, tables, take, widgets
 from app.ui.offers import Waiting
 
 DENSE = {"name": "dense", "settings": {}}
-FIRST = 1024  # tokens read of a long text when nothing was chosen: a pass of the bundled model takes a second
-SHORT = 2048  # a text of so many tokens is read whole when nothing was chosen
+# Tokens read of a long text when nothing was chosen: a pass of the bundled model takes a second.
+FIRST = 1024
+# A text of so many tokens is read whole when nothing was chosen.
+SHORT = 2048
 SIZES = tuple(1 << power for power in range(7, 18))
 COLUMNS = {
     "method": tables.Column("method"),

@@ -11,12 +11,18 @@ from app.quality.asked import Asked
 from app.selection.decide import MAY_LOSE
 from app.ui import jobs, plots, widgets
 
-CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
-STEPS, PASSES = 7, 2.5  # settings of a method; stretches that each reads in the mean, of the first two on
-SETTLING = 2  # further passes of a method that saves reads for each setting: its shares are looked for first
-FIRST, ENOUGH, FEWEST = 1024, 8, 4  # tokens of a stretch; stretches that a text should give, and those that it must
-LEAST = 64  # tokens of a stretch before those that are scored anyway, of methods that save reads
-LEAST_OF = {"memory": ("window", 8), "prefill": ("block", 4)}  # setting -> so many of it in a prompt: else all tie
+# Stretches of text, half choose and half report; tokens of each that are scored.
+CUTS, AFTER = 32, 128
+# Settings of a method; stretches that each reads in the mean, of the first two on.
+STEPS, PASSES = 7, 2.5
+# Further passes of a method that saves reads for each setting: its shares are looked for first.
+SETTLING = 2
+# Tokens of a stretch; stretches that a text should give, and those that it must.
+FIRST, ENOUGH, FEWEST = 1024, 8, 4
+# Tokens of a stretch before those that are scored anyway, of methods that save reads.
+LEAST = 64
+# Setting -> so many of it in a prompt: else all tie.
+LEAST_OF = {"memory": ("window", 8), "prefill": ("block", 4)}
 WHAT = {
     "reads": "share of the causal pairs that is read",
     "memory": "KV cache held, share of dense",

@@ -12,7 +12,8 @@ from app.speed import speed_requests
 from app.ui import jobs, widgets
 
 LAUNCHED = {"top", "window", "n_sink"}  # the settings that `launch` times
-NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and sparse in turns
+# Tokens written after the prompt; rounds of dense and sparse in turns.
+NEW, ROUNDS = 32, 5
 
 
 def phases(numbers: dict, context: int) -> tuple[Phase, ...]:

@@ -11,7 +11,8 @@ from app.speed import speed_requests
 from app.ui import repeat, widgets
 
 BEGIN = "For this text and machine:"
-ALL = 0.995  # of the pairs read: nothing is saved
+# Of the pairs read: nothing is saved.
+ALL = 0.995
 PYTHON = """import focuscope as fs
 
 model = fs.load_model("{model}")

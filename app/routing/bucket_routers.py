@@ -38,9 +38,12 @@ ROUTERS = {
     "whitening": Router("whitening only", "nearest after whitening both", Look("#7A6FD0", "dot", "hexagon")),
     "random": Router("random", "drawn anew for each query", Look("#C94F4F", "dot", "cross")),
 }
-ABLATIONS = ("mlp_squared", "linear_cross_entropy")  # measured beside the others and not stored for use
-LEFT_OUT = 4  # first keys, where sinks are left out
-HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")  # of the paper's table 2, with two controls
+# Measured beside the others and not stored for use.
+ABLATIONS = ("mlp_squared", "linear_cross_entropy")
+# First keys, where sinks are left out.
+LEFT_OUT = 4
+# Of the paper's table 2, with two controls.
+HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")
 HEAD_COLUMNS = {  # of that table
     "layer": tables.Column("layer", "whole"),
     "head": tables.Column("head", "whole"),

@@ -26,7 +26,8 @@ PRINTED = {
     "paper_closure": tables.Column("paper: gap", "share", help=PAPER),
 }
 WAYS = {"mean_of_ratios": "Mean over heads of each one's ratio", "ratio_of_means": "Ratio of the means over heads"}
-SPAN = (-1.5, 2.5)  # a chart ends there: heads with hardly a gap have ratios without bounds
+# A chart ends there: heads with hardly a gap have ratios without bounds.
+SPAN = (-1.5, 2.5)
 
 
 def recall(numbers: dict, key: str, identity: str, paper: bool = True) -> None:

@@ -18,7 +18,8 @@ from app.ui import fields, jobs, plots, repeat, widgets
 from app.ui.offers import Scope
 
 PROMPTS = 12
-LEAST = 6  # texts: three calibrate and three test
+# Texts: three calibrate and three test.
+LEAST = 6
 ALIKE = "Parts of one text are more alike than texts of several authors, so a router finds a little more in them."
 
 

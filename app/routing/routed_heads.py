@@ -19,7 +19,8 @@ MEASURES = {
     "gap_closure": "Gap closure, GWR linear",
     **{kind: f"Recall, {router.title}" for kind, router in ROUTERS.items() if kind != "gwr_linear"},
 }
-TABLE_2 = {  # a column of the paper's table 2 -> ours
+# A column of the paper's table 2 -> ours.
+TABLE_2 = {
     "Symmetric K-Means": "kmeans",
     "GWR Linear": "gwr_linear",
     "Saap-MLP": "mlp",

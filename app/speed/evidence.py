@@ -6,8 +6,10 @@ import streamlit as st
 from app import cached
 from app.ui import asking, studied, widgets
 
-MEASURED_WITH = "demo"  # attention and models of random weights need no trained one; sliders are moved on this one
-STUDIES = {  # the study -> (its question, what it is called where it is missing, a glossary term)
+# Attention and models of random weights need no trained one; sliders are moved on this one.
+MEASURED_WITH = "demo"
+# The study -> (its question, what it is called where it is missing, a glossary term).
+STUDIES = {
     "kernels": ("How fast is sparse attention, by length?", "How fast sparse attention is", "crossover"),
     "pages": ("What do the pages cost on a large model?", "What the pages cost on a large model", ""),
     "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),

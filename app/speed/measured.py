@@ -13,7 +13,8 @@ from app.speed import speed_charts
 from app.ui import painted, plots, tables, widgets
 from app.ui.spelled import size
 
-SIDES = {  # key of a row -> (what it is, its unit)
+# Key of a row -> (what it is, its unit).
+SIDES = {
     "prefill_ms": ("time to first token", "ms"),
     "ms_per_token": ("time per output token", "ms"),
     "tokens_per_second": ("tokens per second, prompt included", "rate"),
@@ -21,7 +22,8 @@ SIDES = {  # key of a row -> (what it is, its unit)
     "kv_bytes_read_per_step": ("KV cache read per token", "bytes"),
     "peak_bytes": ("peak memory without weights", "bytes"),
 }
-GAINS = {"prefill_ms": "prefill", "ms_per_token": "per_token"}  # whose ratio was taken round by round
+# Whose ratio was taken round by round.
+GAINS = {"prefill_ms": "prefill", "ms_per_token": "per_token"}
 SIDE = {name: tables.Column(name) for name in ("what", "dense", "sparse", "sparse is")}
 MERGES = {
     "disjoint": "two disjoint sets (what runs here)",
@@ -34,7 +36,8 @@ MERGE = {
     "lowest": tables.Column("lowest of a token", "number", 6),
     "error": tables.Column("largest difference", "number", 7),
 }
-BEFORE = 160  # characters of the prompt's end that are shown
+# Characters of the prompt's end that are shown.
+BEFORE = 160
 READS = {"dense": "reads every earlier token", "sparse": "reads its groups and the window"}
 
 

@@ -20,7 +20,8 @@ from app.ui.charts import (
 )
 from app.ui.plots import Look, curve, interval, note
 
-PARTS = {  # part -> (its name, colour, pattern)
+# Part -> (its name, colour, pattern).
+PARTS = {
     "router": ("router", GROUPS[3], "/"),
     "sort": ("sort and gather", TOKENS, "."),
     "set_a": ("set A: same group", HERE, "-"),

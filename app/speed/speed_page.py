@@ -165,7 +165,8 @@ def _lengths(answer: DeltaGenerator, label: str, card: dict | None, router: dict
     stored = cached.store().find(request)
     bound = [(length, speed_requests.even_bound(length, *shape, request.what)) for length in lengths]
     price = speed_requests.bench_price(request, card, lengths)
-    below = stored is None and card is not None  # the button stands below the picture of what it would measure
+    # The button stands below the picture of what it would measure.
+    below = stored is None and card is not None
     if not below:
         _button(label, request, stored, price)
     if stored is None and launch is None:

@@ -20,8 +20,10 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 # Seconds per pair and head dimension, both sides, on two cores; bytes and operations a second. Only until something was
 # timed here.
 PAIR, MEMORY_SPEED, WORK_SPEED = 3e-11, 1e10, 5e10
-ALIKE = ("model", "what")  # arguments that past runs share with the one that is priced
-BESIDE = 128 << 20  # bytes: blocks of scores, and what libraries keep
+# Arguments that past runs share with the one that is priced.
+ALIKE = ("model", "what")
+# Bytes: blocks of scores, and what libraries keep.
+BESIDE = 128 << 20
 
 
 def lengths(words: str) -> list[int]:
@@ -88,7 +90,8 @@ def command(request: Command) -> str:
 def even_bound(length: int, groups: int, top: int, window: int, phase: str = "attention") -> float:
     """The most any exact kernel can gain if all groups were equally full by chance: causal pairs by pairs read, or (of
     one token) keys in the cache by keys read."""
-    apart = 1.0  # chance that two tokens share no group
+    # Chance that two tokens share no group.
+    apart = 1.0
     for membership in range(top):
         apart *= max(groups - top - membership, 0) / (groups - membership)
     near = min(window, length)

@@ -15,8 +15,10 @@ from app.ui import asking, fields, jobs, painted, plots, widgets
 from app.ui.reading import rows_of
 
 KEYS = 12  # of the chart of one query
-WINDOW = 1024  # tokens read at once on this text, where it is long enough
-ALONE = (0.6,)  # temperatures that each layer gets alone
+# Tokens read at once on this text, where it is long enough.
+WINDOW = 1024
+# Temperatures that each layer gets alone.
+ALONE = (0.6,)
 SHOWN = (0.4, 0.6, 0.8, 1.25)  # temperatures drawn by position
 TERM = "perplexity against the temperature"
 LOW, HIGH = 0.1, 2.0
@@ -75,7 +77,8 @@ def _query(run: Run, tokens: dict, t: float) -> None:
     told = {side: [None if w is None else f"{w:.2%}" for w in placed] for side, placed in spread.items()}
     dense, sharp = ("at t = 1", told["before"]), (f"at t = {t:g}", told["after"])
     looked_at = ".".join(str(run.request[name]) for name in ("text", "part", "layer", "head", "query"))
-    sides = (  # the dense side does not change with t, so it is neither sent nor drawn again
+    # The dense side does not change with t, so it is neither sent nor drawn again.
+    sides = (
         ("before", "t = 1, dense attention", looked_at, [dense]),
         ("after", f"t = {t:g}", f"{looked_at}.{t:g}", [dense, sharp]),
     )

@@ -8,7 +8,8 @@ from app.ui.charts import CHANCE, GROUPS, HERE, NAMES, RANDOM, SHARE, bars, figu
 from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, curve
 from app.ui.reading import rows_of
 
-MOST_NAMED = 12  # lines that get a legend entry each
+# Lines that get a legend entry each.
+MOST_NAMED = 12
 
 
 def sharpness(table: dict, over: str, measure: str, chosen: int) -> dict:

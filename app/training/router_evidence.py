@@ -16,7 +16,8 @@ from app.ui import asking, fields, plots, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
 PATHS, SHARE, SAME = (cached.glossary(term) for term in ("paths of collapse", DOMINANCE, "stability"))
-OF_PAPER = {  # a row of the study -> the row of the paper's table 8
+# A row of the study -> the row of the paper's table 8.
+OF_PAPER = {
     "entropy and balance loss": "Entropy + balance loss",
     "stop-gradient on inputs": "Stop-gradient on inputs",
     "EMA centroids": "EMA centroids + proj",
@@ -57,7 +58,8 @@ GATES = {
     "moved": tables.Column("largest move of a logit", "number", 4, help=cached.glossary("causality check")),
     "verdict": tables.Column("verdict", help="whether later tokens move the logits of earlier ones"),
 }
-TRAP = 3  # iterations at which groups look nearly balanced and are not
+# Iterations at which groups look nearly balanced and are not.
+TRAP = 3
 
 
 # --- routing collapse -------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from app import cached
 from app.ui.offers import Scope
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-([a-z0-9]{1,16}))?")
-FIELDS = {  # argument of the command -> control
+# Argument of the command -> control.
+FIELDS = {
     "steps": "train_steps",
     "window": "train_window",
     "n_sink": "train_sinks",
@@ -28,7 +29,8 @@ FIELDS = {  # argument of the command -> control
     "d_s": "train_size",
 }
 OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")  # a router that is there has these
-WORK, MEMORY = 3e10, 128 << 20  # operations a second and bytes held besides, until something was trained here
+# Operations a second and bytes held besides, until something was trained here.
+WORK, MEMORY = 3e10, 128 << 20
 
 
 def request() -> TrainRouter:

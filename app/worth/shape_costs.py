@@ -12,7 +12,8 @@ from app.ui import plots, tables, widgets
 from app.ui.reading import rows_of
 from app.ui.spelled import size
 
-SHAPES = {  # the well-known models whose shapes the worker has, by their name there
+# The well-known models whose shapes the worker has, by their name there.
+SHAPES = {
     "openai-community/gpt2": "GPT-2 small",
     "EleutherAI/pythia-410m": "Pythia 410M",
     "Qwen/Qwen2.5-0.5B": "Qwen 2.5 0.5B",
@@ -51,7 +52,8 @@ ROOFLINE = (
     "Estimated from the data sheet, a lower bound in time: every byte is read once at full bandwidth and every "
     "multiplication runs at the full bfloat16 rate. Real programs take one and a half to two times as long."
 )
-TIMED = ("bfloat16", "float16", "float32")  # number formats that the bench knows
+# Number formats that the bench knows.
+TIMED = ("bfloat16", "float16", "float32")
 
 
 def request(shape: str, keep: float, counted: str, gpu: str | None = None) -> Worth:
@@ -203,7 +205,8 @@ def paper_beside() -> None:
     st.subheader("The table of Calibrated Sparse Attention beside ours", anchor=False, help=term)
     widgets.prose("Pythia 410M, a later token, attention made ten times cheaper (its table 2).", "quiet")
     table = cached.columns(ask(request(CSA_MODEL, CSA_KEEP, "all")), "accounting")
-    printed = [(int(cell.row), cell.value) for cell in papers.find(*CSA)]  # two columns: the share, the speed-up
+    # Two columns: the share, the speed-up.
+    printed = [(int(cell.row), cell.value) for cell in papers.find(*CSA)]
     rows = []
     for (context, percent), (_, times) in zip(printed[::2], printed[1::2], strict=True):
         rows.append({"context": context, "counted": "CSA, as printed", "share": f"{percent:.0f}%", "gain": times})

@@ -13,7 +13,8 @@ DECODE = (
     Look("#A07CC5", "dashdot", "diamond-open"),
     Look("#228833", "dot", "x-open"),
 )
-USUAL = (1, 8, 64)  # sequences at once, drawn beside the chosen number
+# Sequences at once, drawn beside the chosen number.
+USUAL = (1, 8, 64)
 
 
 def batches(chosen: int) -> list[int]:

@@ -13,7 +13,8 @@ from app.selection.decide import CONTEXTS, COUNTED, GPUS, KEEPS, LOADED, SEQUENC
 from app.ui import fields, widgets
 from app.worth import shape_costs
 
-UNSTATED = 4096  # tokens shown first when the config does not say how long a context the model was made for
+# Tokens shown first when the config does not say how long a context the model was made for.
+UNSTATED = 4096
 
 
 def whose(shapes: dict[str, str]) -> None:
@@ -62,7 +63,8 @@ def offered() -> dict[str, str]:
     shapes = {LOADED: f"{st.session_state['model']} (loaded here)", **shape_costs.SHAPES}
     for key in dict.fromkeys([*st.session_state.get("shape_configs", []), st.session_state["shape"]]):
         if key not in shapes:
-            with contextlib.suppress(AnalysisError):  # a link to what is not stored here: said by `settled`
+            # A link to what is not stored here: said by `settled`.
+            with contextlib.suppress(AnalysisError):
                 name = cached.store().text(key)[0]
                 if name.startswith(cached.CONFIG):
                     shapes[key] = name.removeprefix(cached.CONFIG)

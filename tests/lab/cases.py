@@ -10,7 +10,7 @@ import pytest
 
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from tests.made.studied import clean
+from tests.made.models import clean
 
 WINDOWS = {"length": 32, "windows": 9}
 ROUTED = {"router": "k4-top1", **WINDOWS}

@@ -7,24 +7,17 @@ from pathlib import Path
 from analysis.models import CACHE
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
+from tests.made.models import watched
 
 SHORT = "Hester lit the lamp. Edmund Farrow wrote to Perpetua about the lamp, and Hester kept the letter.\n" * 6
 
 
 def study_context(state: Path) -> Context:
-    """The bundled model with its tracked router, copied to `state`; every report of progress is checked."""
+    """The bundled model with its tracked router, copied to `state`."""
     (state / "focus").mkdir(parents=True)
     for path in (CACHE / "demo" / "focus").glob("*k8-top1.[sj]*"):
         shutil.copy(path, state / "focus")
-
-    def progress(fraction, stage):
-        # Requests of other sessions are served here: no study may report while a method or a hook is on the model.
-        held = context._model and context._model[1].lm
-        assert not held or not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in held.modules()), stage
-        assert 0 <= fraction <= 1 and stage
-
-    context = Context(progress=progress, state=state, browser=False)
-    return context
+    return watched(state)
 
 
 def asker(context: Context):

@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis.corpus import text_hash
 from analysis.studies.context import Context
 from tests.made.evaluating import tiny_models
-from tests.made.studied import clean
+from tests.made.models import watched
 
 WORDS = "the cat sat on a mat and saw dogs run far from home while rain fell softly over old green hills".split()
 
@@ -21,15 +21,9 @@ def csa_home(home: Path) -> Path:
     return tiny_models(home)
 
 
-def csa_context(home: Path, progress=lambda fraction, stage: None) -> Context:
-    """A context in which no progress may be told while a method is on the model."""
-
-    def told(fraction, stage):
-        assert clean(context) and 0 <= fraction <= 1 and stage
-        progress(fraction, stage)
-
-    context = Context(progress=told, state=home / "state", browser=False)
-    return context
+def csa_context(home: Path, progress=None) -> Context:
+    """A watched context of these models."""
+    return watched(home / "state", progress)
 
 
 def keys(context: Context, *seeds: int, words: int = 400) -> list[str]:

@@ -8,6 +8,7 @@ from transformers import LlamaForCausalLM
 
 from analysis.models import load_model
 from analysis.studies.context import Context
+from tests.made.models import watched
 from tests.made.tiny_tokenizer import llama_like, once, save_model
 
 TEXT = "the cat sat on the mat and the cat saw a dog — “hi” 😀 漢字\n" * 12
@@ -28,15 +29,8 @@ def _sharpened(home: Path) -> None:
 
 
 def watched_context(home: Path) -> Context:
-    """A context in which no progress may be reported while a method is on the model."""
-
-    def progress(fraction, stage):
-        held = context._model and context._model[1].lm
-        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
-        assert 0 <= fraction <= 1 and stage
-
-    context = Context(progress=progress, state=home / "state", browser=False)
-    return context
+    """A watched context of these models."""
+    return watched(home / "state")
 
 
 def stock_tables(home: Path) -> np.ndarray:

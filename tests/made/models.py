@@ -1,5 +1,6 @@
 """Made models that studies are asked about, and a context that watches over what they report."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,13 +22,20 @@ def save_models(folder: Path, **most: int) -> Path:
     return folder
 
 
-def watched(state: Path) -> Context:
+def clean(context: Context) -> bool:
+    """No method and no hook is on the model, so that others may use it."""
+    lm = context._model and context._model[1].lm
+    return not lm or not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in lm.modules())
+
+
+def watched(state: Path, progress: Callable[[float, str], object] | None = None) -> Context:
     """A context of the command line; no study may report while a method is on its model, and none outside 0 to 1."""
 
-    def progress(fraction, stage):
-        held = made._model and made._model[1].lm
-        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
-        assert 0 <= fraction <= 1 and stage
+    # Requests of other sessions are served while a study reports: they would run with its method.
+    def report(fraction, stage):
+        assert clean(context) and 0 <= fraction <= 1 and stage, stage
+        if progress is not None:
+            progress(fraction, stage)
 
-    made = Context(progress=progress, state=state, browser=False)
-    return made
+    context = Context(progress=report, state=state, browser=False)
+    return context

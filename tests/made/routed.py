@@ -11,7 +11,7 @@ from analysis.routers.state import RoutingSettings, RoutingState, stack
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from tests.made.evaluating import tiny_models
-from tests.made.studied import clean
+from tests.made.models import watched
 from tests.made.tiny import LAYERS
 
 HEADS, DIM = 4, 8
@@ -51,13 +51,8 @@ def routed_home(home: Path) -> Path:
 
 
 def routing_context(home: Path) -> Context:
-    """A context in which no progress may be reported while a method is on the model."""
-
-    def progress(fraction, stage):
-        assert clean(context) and 0 <= fraction <= 1 and stage
-
-    context = Context(progress=progress, state=home / "state", browser=False)
-    return context
+    """A watched context of these models."""
+    return watched(home / "state")
 
 
 def everything(home: Path, context: Context):

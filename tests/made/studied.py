@@ -8,6 +8,7 @@ from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.stored.quick import SAME, check
 from tests.made.evaluating import tiny_models
+from tests.made.models import watched
 
 
 def studied_home(home: Path) -> Path:
@@ -30,12 +31,6 @@ def studied_home(home: Path) -> Path:
     return home
 
 
-def clean(context: Context) -> bool:
-    """No method is on the model, so that others may use it."""
-    held = context._model and context._model[1].lm
-    return not held or not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in held.modules())
-
-
 def part_again(study, stored: dict, home: Path, state: Path | None = None, corpus: str | None = None) -> bool:
     """Whether a part of the numbers of a study of the small corpus comes again, beside its sample."""
     context = Context(state=state or home / "state", browser=False)
@@ -49,12 +44,8 @@ def part_again(study, stored: dict, home: Path, state: Path | None = None, corpu
 def asker(study, home: Path, **given):
     """`ask(progress, **arguments)` -> Result of a study on the tiny model."""
 
-    def ask(progress=lambda fraction, stage: None, **arguments):
-        def told(fraction, stage):
-            assert clean(context) and 0 <= fraction <= 1 and stage
-            progress(fraction, stage)
-
-        context = Context(progress=told, state=home / "state", browser=False)
+    def ask(progress=None, **arguments):
+        context = watched(home / "state", progress)
         return study(**{"model": str(home / "tiny")} | given | arguments, context=context)
 
     return ask
