@@ -31,7 +31,7 @@ COLUMNS = {
 def facts_of(name: str) -> dict:
     """What is known of a router: its card's facts, or of one that was made since, what its training run says."""
     model = st.session_state["model"]
-    facts = next((made for made in asking.card(model)["routers"] if made["name"] == name), {"name": name})
+    facts = next((router for router in asking.card(model)["routers"] if router["name"] == name), {"name": name})
     for run in cached.store().list(TrainRouter.verb, 50):
         is_same = run.request.get("model") == model and run.request.get("phase") == 1
         if is_same and cached.router_name(run.request) == name:
@@ -90,11 +90,11 @@ def _button(request: TrainRouter, stored: Run | None) -> None:
         type="secondary" if stored else "primary",
     )
     router = cached.router_name(request.spelled)
-    made = f"This makes the router {router}; the model stays as it is."
+    purpose = f"This makes the router {router}; the model stays as it is."
     if request.phase == 2:
         copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
-        made = f"This trains a copy of the model together with the router {router}, under the name {copy}."
-    widgets.prose(f"{made} A stopped training keeps its steps: train again with the same settings.", "quiet")
+        purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
+    widgets.prose(f"{purpose} A stopped training keeps its steps: train again with the same settings.", "quiet")
 
 
 # --- the form ---------------------------------------------------------------------------------------------------------

@@ -43,23 +43,23 @@ def request() -> TrainRouter:
         return TrainRouter(**args, **{name: chosen[f"train_{name}"] for name in ("groups", "top", "label")})
     match = NAME.fullmatch(chosen["router"])
     groups, top, label = (int(match[1]), int(match[2]), match[3] or "") if match else (8, 1, "")
-    kept = {name: value for name, value in args.items() if name not in OWN}
-    return TrainRouter(**kept, groups=groups, top=top, label=label)
+    further = {name: value for name, value in args.items() if name not in OWN}
+    return TrainRouter(**further, groups=groups, top=top, label=label)
 
 
-def smaller(asked: TrainRouter) -> list[Scope]:
+def smaller(training: TrainRouter) -> list[Scope]:
     """The training with less to do."""
-    fewer = asked.steps // 4
+    fewer = training.steps // 4
     return [Scope(f"{fewer:,} steps", {"train_steps": fewer}, 0.25)] if fewer >= 10 else []
 
 
-def price(asked: TrainRouter, card: dict) -> Price:
+def price(training: TrainRouter, card: dict) -> Price:
     """What a training costs: its steps, and measuring four ways of reading afterwards; corrected by past ones here."""
     needed = MEMORY + 4 * 40 * 1024 * card["layers"] * card["width"]
-    needed += (20 if asked.phase == 2 else 0) * card["parameters"]
-    runs = [run for run in cached.store().list(asked.verb, 20) if run.request.get("model") == asked.model]
-    past = [(run.seconds, _guess(run.request, card)) for run in runs if run.request.get("phase") == asked.phase]
-    return predict(past, _guess(asked.spelled, card), needed, float)
+    needed += (20 if training.phase == 2 else 0) * card["parameters"]
+    runs = [run for run in cached.store().list(training.verb, 20) if run.request.get("model") == training.model]
+    past = [(run.seconds, _guess(run.request, card)) for run in runs if run.request.get("phase") == training.phase]
+    return predict(past, _guess(training.spelled, card), needed, float)
 
 
 def _guess(args: dict, card: dict) -> float:

@@ -70,13 +70,13 @@ def request(shape: str, keep: float, counted: str, gpu: str | None = None) -> Wo
     )
 
 
-def ask(asked: Worth) -> Run:
+def ask(worth: Worth) -> Run:
     """The run of `worth` for a request; it takes milliseconds, so no price stands beside it."""
-    stored = cached.store().find(asked)
+    stored = cached.store().find(worth)
     if stored is not None:
         return stored
     with st.spinner("Counting what the model's shape costs", show_time=True):
-        return cached.jobs().request(asked.verb, asked.spelled, timeout=cached.PATIENCE)
+        return cached.jobs().request(worth.verb, worth.spelled, timeout=cached.PATIENCE)
 
 
 # --- one context and batch --------------------------------------------------------------------------------------------
@@ -116,19 +116,19 @@ def _facts(run: Run, context: int, batch: int) -> dict[str, str]:
     if "gpu" not in numbers:
         return facts
     memory = f"{size(row['memory_bytes'])} of {size(numbers['gpu']['memory'])}"
-    most, longest = numbers["largest_batch"][str(context)], numbers["longest_context"][str(batch)]
+    largest, longest = numbers["largest_batch"][str(context)], numbers["longest_context"][str(batch)]
     return facts | {
         "weights and cache": memory if row["fits"] else f"{memory}: does not fit",
         "time to the first token, dense": spell(row["prefill_seconds"]),
         f"the same, {keep}": spell(row["prefill_seconds_sparse"]),
         "time per later token, dense": f"{row['ms_per_token']:,.3g} ms",
         f"per later token, {keep}": f"{row['ms_per_token_sparse']:,.3g} ms",
-        "largest batch at this context": f"{most:,}" if most else "none fits",
+        "largest batch at this context": f"{largest:,}" if largest else "none fits",
         "longest context at this batch": f"{longest:,} tokens" if longest else "none fits",
     }
 
 
-def card(asked: Worth, shape: dict, row: dict, verdict: str) -> None:
+def card(worth: Worth, shape: dict, row: dict, verdict: str) -> None:
     """The card at the end: the verdict on one `row` of the counts, and the commands that count and time it again."""
     gain, dtype = cached.glossary("largest possible gain"), shape["dtype"]
     read = "What every step reads beside the KV cache, once for the whole batch."
@@ -143,20 +143,20 @@ def card(asked: Worth, shape: dict, row: dict, verdict: str) -> None:
         widgets.prose(verdict)
         with st.container(horizontal=True, gap="large"):
             widgets.metrics(figures)
-        st.code(_commands(asked, shape, row["context"], row["batch"]), language=None, wrap_lines=True)
+        st.code(_commands(worth, shape, row["context"], row["batch"]), language=None, wrap_lines=True)
         rows = [{"what": "verdict", "value": verdict}]
         rows += [{"what": label, "value": value} for label, value, *_ in figures]
         widgets.numbers(plots.columns(rows), "worth-verdict", "worth_verdict", "The verdict")
 
 
-def _commands(asked: Worth, shape: dict, context: int, batch: int) -> str:
+def _commands(worth: Worth, shape: dict, context: int, batch: int) -> str:
     """Commands for a terminal: the same count, and attention of this shape timed there, before the first token and in
     each later step. With 1 / keep groups a query reads about the share `keep` of the keys."""
-    model = {"config": "CONFIG.json"} if asked.config else {"model": asked.model}
-    further = {} if asked.projections else {"projections": False}
-    count = Worth(**model, contexts=[context], batches=[batch], keep=asked.keep, **further)
+    model = {"config": "CONFIG.json"} if worth.config else {"model": worth.model}
+    further = {} if worth.projections else {"projections": False}
+    count = Worth(**model, contexts=[context], batches=[batch], keep=worth.keep, **further)
     timed = {"lengths": [context], "heads": shape["heads"], "head_dim": shape["head_dim"], "batch": batch}
-    timed |= {"kv_heads": shape["kv_heads"], "groups": max(2, round(1 / asked.keep))}
+    timed |= {"kv_heads": shape["kv_heads"], "groups": max(2, round(1 / worth.keep))}
     timed |= {"dtype": shape["dtype"]} if shape["dtype"] in TIMED else {}
     commands = {
         "count it again": count,
@@ -172,9 +172,9 @@ def _commands(asked: Worth, shape: dict, context: int, batch: int) -> str:
 def counted(run: Run, context: int) -> None:
     """What the config says, one step of this model counted in three ways, and what the counts hold."""
     widgets.prose(_shape(run.numbers["shape"]), "more")
-    here = rows_of(cached.columns(run, "accounting"), context=context)
+    accounting = rows_of(cached.columns(run, "accounting"), context=context)
     label = f"One step of one sequence with {context:,} tokens, counted in three ways"
-    tables.table(STEP, here, key="worth_accounting", identity=f"{run.id}.{context}", label=label)
+    tables.table(STEP, accounting, key="worth_accounting", identity=f"{run.id}.{context}", label=label)
     widgets.prose(COUNTS, "quiet")
 
 

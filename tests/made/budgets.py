@@ -37,18 +37,18 @@ def budgets(args: dict, text: None) -> Result:
     policy = args["policy"]
     total = round(policy["beta"] * RANKS.sum()) if "beta" in policy else 127
     stored = allocate_budget(RANKS, 127)
-    made, fixed = edited(allocate_budget(RANKS, total), RANKS, policy.get("edits", []), policy.get("keep_total", True))
+    keys, fixed = edited(allocate_budget(RANKS, total), RANKS, policy.get("edits", []), policy.get("keep_total", True))
     cap = policy.get("cap", 32)
-    numbers = {"ranks": RANKS.tolist(), "budgets": made.tolist(), "stored": stored.tolist(), "fixed": fixed.tolist()}
-    numbers |= {"total": int(made.sum()), "stored_total": 127, "beta": made.sum() / RANKS.sum(), "cap": cap}
-    numbers |= {"integers": {"layers": LAYERS, "heads": HEADS, "policy": [*made.ravel().tolist(), cap]}}
-    numbers |= {**reads(made, cap, CONTEXT), "kv_bytes": 12_000_000, "kv_bytes_evicted": 3_000_000, "window": CONTEXT}
+    numbers = {"ranks": RANKS.tolist(), "budgets": keys.tolist(), "stored": stored.tolist(), "fixed": fixed.tolist()}
+    numbers |= {"total": int(keys.sum()), "stored_total": 127, "beta": keys.sum() / RANKS.sum(), "cap": cap}
+    numbers |= {"integers": {"layers": LAYERS, "heads": HEADS, "policy": [*keys.ravel().tolist(), cap]}}
+    numbers |= {**reads(keys, cap, CONTEXT), "kv_bytes": 12_000_000, "kv_bytes_evicted": 3_000_000, "window": CONTEXT}
     numbers |= {
         "policy": {"name": policy["name"], "total": 127, "cap": 32, "mass": 0.9},
         "sentence": "Few.",
         "notes": [],
     }
-    table = cells(rank=RANKS, budget=made, stored=stored, fixed=fixed, capped=np.minimum(made, cap))
+    table = cells(rank=RANKS, budget=keys, stored=stored, fixed=fixed, capped=np.minimum(keys, cap))
     about = protocol("budgets", args, 0) | {"dtype": "float32"}
     return Result(numbers | {"protocol": about}, {"cells": table})
 
@@ -70,22 +70,27 @@ def bins(change: float) -> list[dict]:
 
 def row(change: float, **more) -> dict:
     """A row of a sweep whose last stretch changes by `change`."""
-    found = bins(change)
-    made = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
-    made |= {
+    stretches = bins(change)
+    values = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
+    values |= {
         "low": change / 2 - 0.01,
         "high": change / 2 + 0.01,
         "unit": "blocks of 64 tokens in this text",
         "state": "95% interval over 4 blocks of 64 tokens in this text",
-        "bins": found,
+        "bins": stretches,
     }
-    made |= {f"worst_bin_{name}": found[1][name] for name in ("first", "last", "difference", "low", "high", "n")}
-    made |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
+    values |= {f"worst_bin_{name}": stretches[1][name] for name in ("first", "last", "difference", "low", "high", "n")}
+    values |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
     side = {"difference": change / 2, "upper": change / 2, "worst_bin_difference": change, "worst_bin_upper": change}
-    side |= {"worst_bin_first": found[1]["first"], "worst_bin_last": found[1]["last"], "units": 8, "unit": "documents"}
-    made |= {"select": side, "report": side, "holds": change < 0.02}
-    made |= {"reads_kv_least": 0.25, "reads_kv_most": 0.4}
-    return made | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
+    side |= {
+        "worst_bin_first": stretches[1]["first"],
+        "worst_bin_last": stretches[1]["last"],
+        "units": 8,
+        "unit": "documents",
+    }
+    values |= {"select": side, "report": side, "holds": change < 0.02}
+    values |= {"reads_kv_least": 0.25, "reads_kv_most": 0.4}
+    return values | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
 
 
 def lost(table: pd.DataFrame, position: int) -> dict:

@@ -16,12 +16,12 @@ TRIED = (0.4, 1.0)
 def statistics(args: dict, text: str) -> Result:
     table = tokens(text)
     cells = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    made = pd.DataFrame(cells, columns=["layer", "head"])
+    frame = pd.DataFrame(cells, columns=["layer", "head"])
     for place, name in enumerate(STATISTICS):
-        made[name] = [0.1 + (7 * at + place) % 6 / 10 for at in range(len(cells))]
-    made["top_p_rank"] = [4.0**at for at in range(len(cells))]
-    made["induction"] = [None, 0.5, 0.4, 0.3, 0.2, 0.1]
-    made["label"] = ["sink", "induction", "far", "diffuse", "local", "mixed"]
+        frame[name] = [0.1 + (7 * cell + place) % 6 / 10 for cell in range(len(cells))]
+    frame["top_p_rank"] = [4.0**cell for cell in range(len(cells))]
+    frame["induction"] = [None, 0.5, 0.4, 0.3, 0.2, 0.1]
+    frame["label"] = ["sink", "induction", "far", "diffuse", "local", "mixed"]
     chance = pd.DataFrame({"layer": range(LAYERS)} | dict.fromkeys(STATISTICS, 0.01))
     numbers = {"sentence": SENTENCE, "without_first": args["without_first"], "notes": ["A note to <read>."]}
     exact = pd.DataFrame({"layer": range(LAYERS), "largest_score": [9.0, 61.5, 20.0], "difference": [1e-7, 3e-6, 1e-6]})
@@ -30,7 +30,7 @@ def statistics(args: dict, text: str) -> Result:
     numbers["numerics"] |= {"queries": 16}
     return Result(
         numbers | {"protocol": protocol("statistics", args, len(table))},
-        {"tokens": table, "heads": made, "chance": chance, "numerics": exact},
+        {"tokens": table, "heads": frame, "chance": chance, "numerics": exact},
     )
 
 
@@ -70,8 +70,8 @@ def temperature(args: dict, text: str) -> Result:
     offset, length, query = window(args | {"part": args.get("part", 0), "query": args.get("query")}, table)
     measured = sorted({1.0, *args["t"]})
     rows = [(t, layer, head) for t in measured for layer in range(LAYERS) for head in range(HEADS)]
-    made = pd.DataFrame(rows, columns=["t", "layer", "head"])
-    made["entropy"], made["effective_support"], made["max_prob"] = 2 * made["t"], 7 * made["t"], 0.3 / made["t"]
+    frame = pd.DataFrame(rows, columns=["t", "layer", "head"])
+    frame["entropy"], frame["effective_support"], frame["max_prob"] = 2 * frame["t"], 7 * frame["t"], 0.3 / frame["t"]
     names = ["entropy", "effective_support", "max_prob"]
     listed = table.iloc[offset : offset + query + 1][["position", "piece", "word"]].reset_index(drop=True)
     listed["key"], listed["distance"] = range(query + 1), range(query, -1, -1)
@@ -81,8 +81,8 @@ def temperature(args: dict, text: str) -> Result:
     numbers = {"t": measured, "layer": args.get("layer", 0), "head": args.get("head", 0), "query": query}
     numbers |= {"length": length, "offset": offset, "reads": reads, "sentences": sentences, "notes": []}
     numbers["sentence"] = sentences[measured.index(args["t"][0])]
-    layers = made.groupby(["t", "layer"], as_index=False)[names].mean()
-    tables = {"heads": made, "layers": layers, "query": listed, "tokens": table}
+    layers = frame.groupby(["t", "layer"], as_index=False)[names].mean()
+    tables = {"heads": frame, "layers": layers, "query": listed, "tokens": table}
     return Result(numbers | {"protocol": protocol("temperature", args, length)}, tables, {"weights": weights})
 
 

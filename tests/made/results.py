@@ -45,12 +45,12 @@ def protocol(verb: str, args: dict, count: int) -> dict:
 def pair_table(table: pd.DataFrame, count: int = 6) -> pd.DataFrame:
     last = len(table) - 1
     rows = [(i % LAYERS, i % HEADS, i % GROUPS, last - i, i, 0.9 - 0.1 * i) for i in range(min(count, last // 2))]
-    made = pd.DataFrame(rows, columns=["layer", "head", "group", "query_position", "key_position", "attention"])
-    made["distance"] = made["query_position"] - made["key_position"]
-    made["affinity"], made["uniform"] = 0.8, 0.01
+    frame = pd.DataFrame(rows, columns=["layer", "head", "group", "query_position", "key_position", "attention"])
+    frame["distance"] = frame["query_position"] - frame["key_position"]
+    frame["affinity"], frame["uniform"] = 0.8, 0.01
     for side in ("query", "key"):
-        made[side] = made[f"{side}_named"] = table["word"].to_numpy()[made[f"{side}_position"]]
-    return made.assign(kind=[KINDS[i % len(KINDS)] for i in range(len(made))])
+        frame[side] = frame[f"{side}_named"] = table["word"].to_numpy()[frame[f"{side}_position"]]
+    return frame.assign(kind=[KINDS[i % len(KINDS)] for i in range(len(frame))])
 
 
 def inspect(args: dict, text: str) -> Result:
@@ -116,8 +116,8 @@ def pairs(args: dict, text: str) -> Result:
     arms = ("this router", "random centroids", "random tokens", "shuffled text")
     controls = pd.DataFrame([(layer, arm) for layer in range(LAYERS) for arm in arms], columns=["layer", "arm"])
     distance = pd.DataFrame([(arm, 8, 16) for arm in arms], columns=["arm", "low", "high"])
-    for made in (controls, distance):
-        made["pairs_share"], made["mass_share"], made["lift"] = 0.25, 0.3, 1.2
+    for frame in (controls, distance):
+        frame["pairs_share"], frame["mass_share"], frame["lift"] = 0.25, 0.3, 1.2
     listed = pair_table(table) if args["min_distance"] < 32 else pair_table(table, 0)
     numbers = {"sentence": "Same-group pairs draw 1.2 times chance.", "router": ROUTER, "notes": []}
     return Result(
@@ -180,8 +180,8 @@ def readers(args: dict, text: str) -> Result:
     rows = {"layer": [1, 0][: len(later)], "head": [0, 1][: len(later)], "position": later["position"]}
     rows |= {"named": later["word"], "distance": later["position"] - at, "attention": [0.8, 0.1][: len(later)]}
     numbers = {"token": at, "later": len(later), "chance": 0.01, "sentence": f"Token {at} is read.", "notes": []}
-    made = pd.DataFrame(rows).assign(mean=0.02).reset_index(drop=True)
-    return Result(numbers | {"protocol": protocol("readers", args, len(table))}, {"readers": made, "tokens": table})
+    frame = pd.DataFrame(rows).assign(mean=0.02).reset_index(drop=True)
+    return Result(numbers | {"protocol": protocol("readers", args, len(table))}, {"readers": frame, "tokens": table})
 
 
 STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
@@ -215,10 +215,10 @@ class FakeJobs:
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if args.get("text") else None
         if verb == "worth":  # arithmetic: the real one
-            made = worth(Worth(**args), context=SimpleNamespace(text=self.store.text, browser=True))
+            result = worth(Worth(**args), context=SimpleNamespace(text=self.store.text, browser=True))
         else:
-            made = answers()[verb](args, text)
-        return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
+            result = answers()[verb](args, text)
+        return self.store.put(verb, args, result, result.numbers["protocol"], 0.01)
 
     @property
     def job(self) -> JobStatus:
@@ -229,8 +229,8 @@ class FakeJobs:
     def done(self, verb: str, args: dict, seconds: float = 1.0) -> Run:
         """What a finished job, or an earlier request, leaves in the store."""
         text = self.store.text(args["text"])[1] if args.get("text") else None
-        made = answers()[verb](args, text)
-        return self.store.put(verb, args, made, made.numbers["protocol"], seconds)
+        result = answers()[verb](args, text)
+        return self.store.put(verb, args, result, result.numbers["protocol"], seconds)
 
     compute = request
 

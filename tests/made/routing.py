@@ -92,67 +92,72 @@ def _paper() -> list[dict]:
 def route_at(args: dict, text: str | None) -> Result:
     visited = 2.0 if args["visited"] is None else args["visited"]
     kinds = tuple(RECALL) if args["partition"] == "raw keys" else ("random", args["partition"], "oracle")
-    found = numbers(visited, kinds)
+    facts = numbers(visited, kinds)
     rows = pd.DataFrame(
         [
             {"layer": row["layer"], "head": row["head"], "router": kind, "recall": _recall(kind, visited, row["layer"])}
-            for row in found["heads"]
+            for row in facts["heads"]
             for kind in kinds
         ]
     )
     points = list(range(1, BUCKETS + 1))
-    found["lines"] = {
+    facts["lines"] = {
         kind: {"l": points, "recall": [_recall(kind, n) for n in points], "selectivity": [0.04] * BUCKETS}
         for kind in kinds
     }
     cells = [dict(zip(("min_distance", "sinks", "partition"), cell, strict=True)) | {"name": "x"} for cell in CELLS]
-    found |= {"min_distance": args["min_distance"] or 64, "sinks": args["sinks"] or 0, "partition": args["partition"]}
+    facts |= {"min_distance": args["min_distance"] or 64, "sinks": args["sinks"] or 0, "partition": args["partition"]}
     where = "your text" if text else "stored"
-    found |= {"cells": cells, "documents": 4, "queries": 99, "notes": ["Tried at 16."] if text else ["Twelve prompts."]}
-    found["sentence"] = f"Visiting {visited:g} of 64 buckets, GWR linear finds 40.0% ({where})."
+    facts |= {
+        "cells": cells,
+        "documents": 4,
+        "queries": 99,
+        "notes": ["Tried at 16."] if text else ["Twelve prompts."],
+    }
+    facts["sentence"] = f"Visiting {visited:g} of 64 buckets, GWR linear finds 40.0% ({where})."
     about = protocol("route-at", args, 64) | {
         "measured": MADE,
         "documents": [12, 11],
         "window": 64,
         "prompts": [12, 12],
     }
-    return Result(found | {"protocol": about | {"device": "cpu", "threads": 1, "date": MADE}}, {"rows": rows})
+    return Result(facts | {"protocol": about | {"device": "cpu", "threads": 1, "date": MADE}}, {"rows": rows})
 
 
 def route_visit(args: dict, text: str) -> Result:
     table = tokens(text)
     position = 63 if args["position"] is None else args["position"]
     inside = list(range(position + 1))
-    table["bucket"] = [at % BUCKETS if at in inside else -1 for at in range(len(table))]
-    table["far"] = [at in inside and position - at >= args["min_distance"] // 8 for at in range(len(table))]
-    table["attention"] = [1 / len(inside) if at in inside else 0.0 for at in range(len(table))]
+    table["bucket"] = [place % BUCKETS if place in inside else -1 for place in range(len(table))]
+    table["far"] = [place in inside and position - place >= args["min_distance"] // 8 for place in range(len(table))]
+    table["attention"] = [1 / len(inside) if place in inside else 0.0 for place in range(len(table))]
     table["visited"] = False
-    buckets = pd.DataFrame({"bucket": range(BUCKETS), "score": [float(-at) for at in range(BUCKETS)]})
-    buckets["rank"], buckets["visited"] = range(BUCKETS), [at < 2 for at in range(BUCKETS)]
+    buckets = pd.DataFrame({"bucket": range(BUCKETS), "score": [float(-place) for place in range(BUCKETS)]})
+    buckets["rank"], buckets["visited"] = range(BUCKETS), [place < 2 for place in range(BUCKETS)]
     buckets["keys"], buckets["mass"] = 1, 1 / BUCKETS
     query = {name: args[name] for name in ("layer", "head", "router")}
     query |= {"position": position, "word": table["word"].iloc[position]}
-    found = {"recall": 0.1, "best": 0.2, "far_mass": 0.8, "selectivity": 0.03, "query": query, "buckets": BUCKETS}
-    found |= {"notes": [], "sentence": "It finds it.", "start": 0}
+    facts = {"recall": 0.1, "best": 0.2, "far_mass": 0.8, "selectivity": 0.03, "query": query, "buckets": BUCKETS}
+    facts |= {"notes": [], "sentence": "It finds it.", "start": 0}
     return Result(
-        found | {"protocol": protocol("route-visit", args, len(table))}, {"tokens": table, "buckets": buckets}
+        facts | {"protocol": protocol("route-visit", args, len(table))}, {"tokens": table, "buckets": buckets}
     )
 
 
 def route(args: dict, text: str | None) -> Result:
-    found = numbers(2.0) | {"sentence": "On your texts GWR linear finds 40.0%.", "notes": ["Six documents."]}
+    facts = numbers(2.0) | {"sentence": "On your texts GWR linear finds 40.0%.", "notes": ["Six documents."]}
     own = numbers(2.0, ("random", "whitening", "oracle"))
-    found["cells"] = [{"partition": "raw keys", **found}, {"partition": "whitening", **own}]
-    found["lines"] = {}
-    return Result(found | {"protocol": protocol("route", args, 64)})
+    facts["cells"] = [{"partition": "raw keys", **facts}, {"partition": "whitening", **own}]
+    facts["lines"] = {}
+    return Result(facts | {"protocol": protocol("route", args, 64)})
 
 
 def route_time(args: dict, text: str) -> Result:
     rows = [
         {"side": name, "ms_per_token": 5.0, "prefill_ms": 90.0, "kernel": "k"} for name in ("dense", "bucket routing")
     ]
-    found = {"rows": rows, "sentence": "One more token takes 5.0 ms.", "notes": ["A prompt is a masked pass."]}
-    return Result(found | {"protocol": protocol("route-time", args, 64)})
+    facts = {"rows": rows, "sentence": "One more token takes 5.0 ms.", "notes": ["A prompt is a masked pass."]}
+    return Result(facts | {"protocol": protocol("route-time", args, 64)})
 
 
 def put_curves(store: RunStore, date: str = MADE) -> None:
