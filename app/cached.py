@@ -131,7 +131,8 @@ def find_run(run_id: str) -> Run | None:
 def request(command: type[Asks], **arguments: object) -> Asks:
     """The request of a command: one object for equal arguments, so that it is checked, spelled and hashed once however
     often pages are drawn."""
-    return _request(command, json.dumps(arguments))
+    made: Any = _request
+    return made(command, json.dumps(arguments))
 
 
 @functools.lru_cache(256)

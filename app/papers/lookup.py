@@ -45,7 +45,9 @@ class Lookup:
             return None
         if request not in self._runs:
             run = cached.store().find(request)
-            self._runs[request] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
+            self._runs[request] = None
+            if run is not None:
+                self._runs[request] = run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
         return self._runs[request]
 
     def job(self, beside: Beside) -> Job:

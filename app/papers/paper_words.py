@@ -13,7 +13,7 @@ SHORT = {  # what a reader calls a paper
     "gwr_linear_routing": "GWR Linear",
     "focal_summary_zh": "Focal summary (Chinese)",
 }
-LOOK = {  # state -> icon and colour of its badge
+LOOK: dict[str, tuple[str, Any]] = {  # state -> icon and colour of its badge
     MEASURED: (":material/check:", "green"),
     RELATED: (":material/compare_arrows:", "blue"),
     NOT_MEASURED: (":material/hourglass_empty:", "gray"),

@@ -57,7 +57,7 @@ def controls() -> None:
 def table(rows: Sequence[Row]) -> None:
     """The rows; a click opens one, a second click closes it."""
     ids, now, methods = [row.id for row in rows], st.session_state["run"], cached.catalogue()
-    values = {
+    values: dict[str, list] = {
         "kept": [_kept(row) for row in rows],
         "verb": [jobs.called(row.verb) for row in rows],
         "page": [run_pages.title_of(row.verb) for row in rows],

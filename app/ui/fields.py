@@ -63,7 +63,7 @@ def number(
     fits = low <= value <= high if value is not None else placeholder is not None
     default = None if placeholder is not None else min(max(state.CONTROLS[name].default, low), high)
     widgets.settled(name, [value] if fits else [], default)
-    look: dict[str, Any] = ({"step": 1} if isinstance(low, int) else {}) | look
+    look = ({"step": 1} if isinstance(low, int) else {}) | look
     look |= {} if placeholder is None else {"value": None, "placeholder": placeholder}
     st.number_input(label, low, high, key=name, help=cached.glossary(term) if term else None, **look)
 
