@@ -1,5 +1,7 @@
 """Figures of the pairs page: where pairs lie, and what same-group pairs draw against chance."""
 
+from typing import Any
+
 from analysis.runs import Run
 from app import cached
 from app.ui import plots
@@ -41,7 +43,7 @@ def places(table: dict, tokens: int, open_row: int | None) -> dict:
         marks("pairs", x, y, hover, marker, showlegend=False, **labels),
         line("distance 0", ends, ends, RANDOM, "dot", None, showlegend=False),
     ]
-    look = {"height": 400, "margin": {"l": 60, "r": 16, "t": 28, "b": 48}, "dragmode": "pan"}
+    look: dict[str, Any] = {"height": 400, "margin": {"l": 60, "r": 16, "t": 28, "b": 48}, "dragmode": "pan"}
     look |= {axis: {"range": ends} for axis in ("xaxis", "yaxis")}
     return figure(data, "query (attends), token position", "key (is attended), token position", **look)
 
