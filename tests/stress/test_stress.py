@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,6 +29,12 @@ ALSO = ("worker killed in mid-job", "app killed in mid-job", "corrupt run folder
 HERE = [name for name in faults.FAULTS if "model" not in name]
 REAL = ("worker killed in mid-job", "worker out of memory", "truncated safetensors of a model")
 SLOW = pytest.mark.slow
+
+
+def apart(work) -> None:
+    """Run a coroutine in a thread of its own: a browser of an earlier test leaves this one with a running loop."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
 
 
 def scene(folder):
@@ -169,7 +176,7 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
             assert f"layer={layers[-1]}" in reader.query and reader.failures == [] and reader.received > 100_000
             assert not reader.timers, "the page asks again and again for what nobody looks at"
 
-    asyncio.run(reads())
+    apart(reads())
 
 
 def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
@@ -181,7 +188,7 @@ def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
         await waits.timed(asyncio.sleep(0, 1.0), "routing")
         await waits.timed(asyncio.Event().wait(), "routing")
 
-    asyncio.run(reads())
+    apart(reads())
     assert (waits.opened, waits.taken, waits.stuck) == ([3.0], [1.0], 1)
     assert [load.at(range(100), share) for share in (0.5, 0.95, 1)] == [50, 95, 99]
     assert load.at([], 0.95) > load.FIRST, "a page that nobody got is no quick one"
