@@ -61,11 +61,6 @@ class Arm:
 DENSE = Arm("dense")
 
 
-def always(sizes: Any, router: FocusRouter) -> tuple[int, int]:
-    """(window, sinks) that are always read: what was asked for, else the router's own."""
-    return sizes.window or router.window, router.n_sink if sizes.n_sink is None else sizes.n_sink
-
-
 def window_arm(window: int) -> Arm:
     """The last `window` tokens and the sinks alone."""
     return Arm(f"window {window}", {"window": window})

@@ -91,11 +91,6 @@ class Read:
         return float(np.exp(self.loss))
 
 
-def by_seed(reads: list[Read]) -> np.ndarray:
-    """What an arm's trainings read, one of each seed: nats per token of each window [seeds, n]."""
-    return np.stack([read.means for read in reads])
-
-
 def chance_arms(router: FocusRouter, plan: RouterTraining) -> list[Arm]:
     """Random tokens in as many groups as a router has, drawn apart for each seed of its training."""
     return drawn_arms(router, plan.window, DRAWS * plan.seed)
