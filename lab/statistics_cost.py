@@ -1,7 +1,9 @@
 """What do exact statistics of every head cost beside a plain forward pass, and beside the way that keeps all tables?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +59,13 @@ class StatisticsCost(Study):
             report = run.context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
             report(0.0, "making the model")
             rows.append(_row(made_model(length, device, self.seed), length, self.repeats, report))
-        about = {"text": None, "tokens": lengths[-1], "window": WINDOW, "repeats": self.repeats, "dtype": "float32"}
+        about: dict[str, Any] = {
+            "text": None,
+            "tokens": lengths[-1],
+            "window": WINDOW,
+            "repeats": self.repeats,
+            "dtype": "float32",
+        }
         about |= {"kernel": "streamed statistics", "shape": SHAPE, "processor": processor(device)}
         return {"rows": rows, "protocol": about}
 
@@ -83,13 +91,13 @@ class StatisticsCost(Study):
 
 def made_model(length: int, device: str, seed: int) -> Model:
     """The shape with random weights, of one layer where a text is long."""
-    shape = SHAPE | {"layers": SHAPE["layers"] if length < LONG else 1}
+    shape: dict[str, Any] = SHAPE | {"layers": SHAPE["layers"] if length < LONG else 1}
     lm = build_model(Recipe(family="gpt2", context=length, tokens_per_step=length, seed=seed, **shape), 1000)
     with torch.no_grad():
         for name, weight in lm.named_parameters():
             if "c_attn.weight" in name:
                 weight.mul_(SHARPER)
-    return load_model(lm.to(device).eval())
+    return load_model(lm.to(torch.device(device)).eval())
 
 
 def _row(model: Model, length: int, repeats: int, report: Progress) -> dict:
@@ -98,7 +106,11 @@ def _row(model: Model, length: int, repeats: int, report: Progress) -> dict:
     def statistics(more: bool) -> None:
         HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=more).read(model, ids)
 
-    runs = {"plain": partial(forward, model, ids), "core": partial(statistics, False), "all": partial(statistics, True)}
+    runs: dict[str, Callable[[], object]] = {
+        "plain": partial(forward, model, ids),
+        "core": partial(statistics, False),
+        "all": partial(statistics, True),
+    }
     tables = (model.num_layers + PEAKED) * model.num_heads * length**2 * 4
     if tables < 0.8 * free_bytes(model.device):
         runs["tables"] = partial(of_tables, model, ids)
@@ -123,8 +135,8 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     place = torch.arange(len(ids), device=ids.device)
     back = place[:, None] - place
     for (p,) in tables:  # [H, T, T]
-        numbers = torch.special.entr(p).sum(-1), p.amax(-1), top_p_rank(p, MASS).to(p), p[..., 0]
-        numbers += (p * (back < WINDOW)).sum(-1), (p * back).sum(-1)
+        numbers = [torch.special.entr(p).sum(-1), p.amax(-1), top_p_rank(p, MASS).to(p), p[..., 0]]
+        numbers += [(p * (back < WINDOW)).sum(-1), (p * back).sum(-1)]
         numbers_by_layer.append(torch.stack([number.mean(-1) for number in numbers], -1))
     assert len(CORE) == numbers_by_layer[0].shape[-1]
     return torch.stack(numbers_by_layer).double().cpu().numpy()

@@ -51,7 +51,7 @@ def attention_inputs(
 
 
 @torch.no_grad()
-def forward(model: "Model", ids: np.ndarray) -> None:
+def forward(model: "Model", ids: np.ndarray | torch.Tensor) -> None:
     """Run one window of tokens [T] through the layers, without the vocabulary's logits and without a KV cache."""
     batch = torch.as_tensor(ids, device=model.device)[None]
     model.lm.base_model(batch, use_cache=False)

@@ -1,5 +1,7 @@
 """Long-range pairs: which far-apart tokens belong together?"""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.groups import Pairs
@@ -16,7 +18,8 @@ MOST_BESIDE = 10  # its rows
 
 def controls(inspected: dict) -> dict:
     """The filters; returns the arguments they stand for."""
-    card, everything = asking.card(st.session_state["model"]), {"index": None, "placeholder": "all"}
+    card = asking.card(st.session_state["model"])
+    everything: dict[str, Any] = {"index": None, "placeholder": "all"}
     far = [distance for distance in PAIR_DISTANCES if distance < card["max_positions"]]
     widgets.settled("distance", far, 128 if 128 in far else far[-1])
     kind, about = cached.glossary("kind of a pair"), cached.glossary("distance")

@@ -70,7 +70,7 @@ def overview(rows: States) -> None:
         for name, size in sizes.items()
     ]
     drawn = figure(data, "printed rows", "", height=270, barmode="stack")
-    plots.draw(drawn, {"paper": names} | sizes, "Rows by paper", "papers_overview", "state of a printed row")
+    plots.draw(drawn, {"paper": names, **sizes}, "Rows by paper", "papers_overview", "state of a printed row")
 
 
 def table(rows: States) -> Key:

@@ -1,5 +1,7 @@
 """The 60-second tour: what attention reads, in five steps on a bundled text, in type for the last row."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.declaration import in_address
@@ -21,7 +23,7 @@ step, text, names = st.session_state["step"], cached.samples()[STORY.sample][0],
 place = names.index(step)
 with st.container(horizontal=True, vertical_alignment="center", key="tour_on"):
     st.title(f"{place + 1} of {len(names)} · {TOUR_STEPS[step]}", anchor=False, width="stretch")
-    look = {"icon": ":material/arrow_back:", "shortcut": "Left", "disabled": place == 0}
+    look: dict[str, Any] = {"icon": ":material/arrow_back:", "shortcut": "Left", "disabled": place == 0}
     st.button("Back", key="tour_back", on_click=go, args=(names[max(place - 1, 0)],), **look)
     if step != names[-1]:
         look = {"icon": ":material/arrow_forward:", "shortcut": "Right", "type": "primary"}
