@@ -92,12 +92,12 @@ class StatisticsCost(Study):
 def made_model(length: int, device: str, seed: int) -> Model:
     """The shape with random weights, of one layer where a text is long."""
     shape: dict[str, Any] = SHAPE | {"layers": SHAPE["layers"] if length < LONG else 1}
-    lm = build_model(Recipe(family="gpt2", context=length, tokens_per_step=length, seed=seed, **shape), 1000)
+    lm: Any = build_model(Recipe(family="gpt2", context=length, tokens_per_step=length, seed=seed, **shape), 1000)
     with torch.no_grad():
         for name, weight in lm.named_parameters():
             if "c_attn.weight" in name:
                 weight.mul_(SHARPER)
-    return load_model(lm.to(torch.device(device)).eval())
+    return load_model(lm.to(device).eval())
 
 
 def _row(model: Model, length: int, repeats: int, report: Progress) -> dict:
