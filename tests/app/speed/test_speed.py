@@ -202,7 +202,7 @@ def moved_sliders() -> dict:
     rows = [row | {"slider": name, "median_ms": ms, "met": ms <= 800} for name, ms in medians.items()]
     about = {"browser": "Chromium 1", "cores": 2, "processor": "x86_64", "load_average": 0.1, "model": "demo"}
     numbers = {"rows": rows, "protocol": about}
-    return numbers | sliders.shown(numbers)
+    return numbers | sliders.Sliders.shown(numbers)
 
 
 def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_sliders(client, monkeypatch, root):
