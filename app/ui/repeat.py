@@ -37,13 +37,18 @@ def rest() -> None:
             _code([command_of(run) for run in runs])
 
 
-def _code(commands: Sequence[str]) -> None:
+def notebook(commands: Sequence[str]) -> str:
+    """Lines for a notebook: `fs.run` takes the words of a command."""
     lines = ["import focuscope as fs"]
     for command in commands:
         words = _words(command)
         name = words.split()[0].replace("-", "_")
         lines += [f"{name} = fs.run({words!r})", f"{name}.tables"]
-    st.code("\n".join(lines), language="python", wrap_lines=True)
+    return "\n".join(lines)
+
+
+def _code(commands: Sequence[str]) -> None:
+    st.code(notebook(commands), language="python", wrap_lines=True)
     st.code("\n".join(commands), language=None, wrap_lines=True)
     left = [about for word, about in FILL_IN.items() if any(word in command.split() for command in commands)]
     widgets.prose(f"{', '.join(left)}." if left else [], "quiet")
