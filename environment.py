@@ -26,17 +26,21 @@ with contextlib.suppress(ImportError):
 
 ROOT = Path(__file__).resolve().parent
 VENV, VENVS = ROOT / ".venv", ROOT / ".venvs"
-LINK = ROOT / ".venv.new"  # the next `.venv`, for a moment
-STAMP = "focuscope.json"  # in an environment: what is installed; without it the folder is half-made
+# The next `.venv`, for a moment.
+LINK = ROOT / ".venv.new"
+# In an environment: what is installed; without it the folder is half-made.
+STAMP = "focuscope.json"
 BASE, DEV, RAY = "requirements.txt", "requirements-dev.txt", "requirements-ray.txt"
 CONSTRAINTS = "constraints.txt"
-SOURCES = {"rouge_score", "sqlitedict", "word2number"}  # published without wheels, pure Python
+# Published without wheels, pure Python.
+SOURCES = {"rouge_score", "sqlitedict", "word2number"}
 
 TORCH_RANGE = "torch>=2.11,<2.14"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 CUDA_PACKAGES = ("nvidia-", "cuda-", "triton")
-COSTS = {"cpu": (0.5, 2.2, 3), "cuda": (3.0, 6.5, 13)}  # GB to download, GB on disk, minutes at 50 Mbit/s
+# GB to download, GB on disk, minutes at 50 Mbit/s.
+COSTS = {"cpu": (0.5, 2.2, 3), "cuda": (3.0, 6.5, 13)}
 
 
 class Refusal(Exception):

@@ -13,10 +13,14 @@ from . import places
 from .costs import read_config, read_shape
 from .errors import AnalysisError
 
-WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a repository; no format that can carry code
-LEFT_OUT = ("*/*", "consolidated*")  # other formats of the same weights
-TYPES = {"float32": 32, "bfloat16": 16, "8bit": 8}  # bits of a weight, the most exact first
-SPARE = 0.9  # share of the free memory that weights may take
+# Of a repository; no format that can carry code.
+WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+# Other formats of the same weights.
+LEFT_OUT = ("*/*", "consolidated*")
+# Bits of a weight, the most exact first.
+TYPES = {"float32": 32, "bfloat16": 16, "8bit": 8}
+# Share of the free memory that weights may take.
+SPARE = 0.9
 
 
 @dataclass(frozen=True)

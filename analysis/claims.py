@@ -32,7 +32,8 @@ class Unit:
     """How a difference is printed."""
 
     spec: str  # of Python's format, without a sign
-    scale: float = 1.0  # what the stored value is multiplied with
+    # What the stored value is multiplied with.
+    scale: float = 1.0
     name: str = ""  # stands behind the number, once
 
 
@@ -49,13 +50,18 @@ class Comparison:
     """A paired difference to what it is compared with, and how sure it is."""
 
     value: float
-    low: float | None = None  # of its 95% interval; None where there are too few units for one
+    # Of its 95% interval; None where there are too few units for one.
+    low: float | None = None
     high: float | None = None
     unit: str = "nats"  # one of UNITS
-    versus: str = ""  # what it is compared with, as a sentence names it
-    units: int = 0  # independent texts, items or blocks that it rests on; 0 where that stands elsewhere
-    p_holm: float | None = None  # p-value after Holm's correction for its family; None where it is judged by itself
-    points: tuple[float, ...] = ()  # the difference of each unit, where these are too few for an interval
+    # What it is compared with, as a sentence names it.
+    versus: str = ""
+    # Independent texts, items or blocks that it rests on; 0 where that stands elsewhere.
+    units: int = 0
+    # P-value after Holm's correction for its family; None where it is judged by itself.
+    p_holm: float | None = None
+    # The difference of each unit, where these are too few for an interval.
+    points: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, row: Mapping[str, Any], key: str, ends: str | None = None, **about: Any) -> Self:
@@ -155,8 +161,10 @@ class Claim:
     """What is said of a subject because of a comparison."""
 
     comparison: Comparison
-    subject: str = ""  # what was compared; empty where the sentence around it names it
-    lower: str = "better"  # the words for a lower and for a higher value
+    # What was compared; empty where the sentence around it names it.
+    subject: str = ""
+    # The words for a lower and for a higher value.
+    lower: str = "better"
     higher: str = "worse"
 
     def text(self) -> str:
@@ -175,7 +183,8 @@ def detectable(smallest: float | None, unit: str = "nats") -> str:
     if smallest is None:
         return "too few texts to judge"
     about = UNITS[unit]
-    name = "" if about.scale == 1 else about.name  # the difference itself, just before, has named the stored unit
+    # The difference itself, just before, has named the stored unit.
+    name = "" if about.scale == 1 else about.name
     spelled = f"{smallest:.2%}" if "%" in about.spec else f"{about.scale * smallest:.2g}{name}"
     return f"the smallest effect this sample could detect is {spelled}"
 

@@ -18,12 +18,18 @@ from .documents import Document
 from .errors import BadText
 
 SAMPLES = Path(__file__).parent / "samples"
-MAX_BYTES = 5_000_000  # about 1.2 million tokens of English
-MAX_WINDOWS = 16  # per interactive analysis; a longer text is cut and the page says so
-FITTED_ON = "bundled samples without the story"  # what `fitting_samples` are called in a protocol
-SUFFIXES = (".txt", ".md", ".py", *documents.KINDS)  # of the files that are read from a folder
-PROGRAMS = (".py", ".ipynb")  # whose lines stay as they are
-SNIFF = 100_000  # characters looked at for control characters
+# About 1.2 million tokens of English.
+MAX_BYTES = 5_000_000
+# Per interactive analysis; a longer text is cut and the page says so.
+MAX_WINDOWS = 16
+# What `fitting_samples` are called in a protocol.
+FITTED_ON = "bundled samples without the story"
+# Of the files that are read from a folder.
+SUFFIXES = (".txt", ".md", ".py", *documents.KINDS)
+# Whose lines stay as they are.
+PROGRAMS = (".py", ".ipynb")
+# Characters looked at for control characters.
+SNIFF = 100_000
 
 
 def read_text(data: bytes, name: str = "the text") -> str:
@@ -267,7 +273,8 @@ def partial_bytes(tokenizer: Any, token_id: int) -> str | None:
     return None if complete else "".join(f"⟨{byte:02X}⟩" for byte in raw)
 
 
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that GPT-2's tokenizer writes as themselves
+# Bytes that GPT-2's tokenizer writes as themselves.
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
 _BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _PRINTABLE)}
 

@@ -16,9 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-watching: list[Callable[[], object]] = []  # called before each change of the disk
-PARTIAL = (".tmp-*", ".old-*")  # what is being written, and folders on their way out
-LOOK = 0.2  # seconds between two looks at a lock that somebody else holds
+# Called before each change of the disk.
+watching: list[Callable[[], object]] = []
+# What is being written, and folders on their way out.
+PARTIAL = (".tmp-*", ".old-*")
+# Seconds between two looks at a lock that somebody else holds.
+LOOK = 0.2
 
 
 def change() -> None:

@@ -15,7 +15,8 @@ from .errors import BadSetting, NotFitted
 from .files import clear, locked, write_bytes
 
 FORMAT = 1
-FOLDER = "methods"  # of a model's fitted state
+# Of a model's fitted state.
+FOLDER = "methods"
 
 
 @dataclass

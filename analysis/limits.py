@@ -48,7 +48,8 @@ class Limits:
 
     def check_model(self, name: object) -> None:
         """Refuse a model that is not on the list. Errors: BadModel."""
-        asked = name if self.demo else plain_name(str(name))  # strangers who share a model also share its precision
+        # Strangers who share a model also share its precision.
+        asked = name if self.demo else plain_name(str(name))
         if self.models is not None and asked not in self.models:
             raise BadModel(
                 f"{str(name)[:80]!r} is not among the models of this installation: choose {', '.join(self.models)}."

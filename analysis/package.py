@@ -4,7 +4,8 @@ import importlib.metadata
 import tomllib
 from pathlib import Path
 
-HOME = Path(__file__).parents[1]  # of the checkout; in a wheel neither file below is in it
+# Of the checkout; in a wheel neither file below is in it.
+HOME = Path(__file__).parents[1]
 CHECKOUT = (HOME / "pyproject.toml").is_file()
 PROGRAM = "python -m analysis" if CHECKOUT else "python -m focuscope"  # what runs a verb
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from .errors import AnalysisError, BadModel
 
-ANSWER = 3.0  # seconds in which the Hub answers whether it has a model
-HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
+# Seconds in which the Hub answers whether it has a model.
+ANSWER = 3.0
+# Bytes; of a larger weight file only its ends are hashed.
+HASHED_WHOLE = 64 << 20
 CACHE = Path(__file__).parent.parent / "models_cache"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 PRECISIONS = ("float32", "bfloat16", "float16", "float64", "8bit", "4bit")
@@ -26,7 +28,8 @@ HOW = re.compile(rf"(.*?)(?:@({'|'.join(PRECISIONS)}))?(?:@(cpu|{SPREAD}|cuda(?:
 BYPASS = dict(
     gptj="GPT-J", gpt_neo="GPT-Neo", falcon="Falcon", bloom="BLOOM", mpt="MPT", codegen="CodeGen", stablelm="StableLM"
 )
-SINKS = {"gpt_oss": "gpt-oss"}  # an extra learned logit in every softmax
+# An extra learned logit in every softmax.
+SINKS = {"gpt_oss": "gpt-oss"}
 PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 
 

@@ -21,8 +21,10 @@ from .runs.run import no_model
 from .seam.layers import draw_weights
 
 KIND = torch.bfloat16
-SHARD = 1 << 30  # bytes of one file of weights, and of main memory that writing it takes
-LEFT = 1 << 30  # bytes of the disk that stay free
+# Bytes of one file of weights, and of main memory that writing it takes.
+SHARD = 1 << 30
+# Bytes of the disk that stay free.
+LEFT = 1 << 30
 
 
 @record

@@ -22,12 +22,16 @@ from analysis.runs.stored import StoredStudy, read_study, study_files, study_fol
 
 Asks = TypeVar("Asks", bound=Command)
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
-PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
+# Seconds a request may take: the first one of a new model loads it.
+PATIENCE = 600
 MAKE_ROUTERS = ("fit-router", "train-router")
-CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
+# Begins the name of a stored text that is a model's configuration.
+CONFIG = "config.json: "
 DRAWING = "_drawing"  # of the session
-BEGIN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
-LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
+# Seconds that the first page has the processors for itself, unless it asks the worker.
+BEGIN = 5.0
+# Bytes of weights read and tried out a second, until a model was loaded here.
+LOADED = 2e8
 
 
 @dataclass
@@ -35,11 +39,15 @@ class Drawing:
     """What one drawing of a page, or of a part that is redrawn alone, has gathered so far."""
 
     cards: dict[str, Run] = field(default_factory=dict)  # model -> its card
-    runs: dict[str, Run] = field(default_factory=dict)  # id -> run whose tables were read
-    seconds: float = 0.0  # predicted, of what was computed though nobody asked for it
+    # Id -> run whose tables were read.
+    runs: dict[str, Run] = field(default_factory=dict)
+    # Predicted, of what was computed though nobody asked for it.
+    seconds: float = 0.0
     wanted: list[Command] = field(default_factory=list)  # what one button asked for together
-    coded: set[str] = field(default_factory=set)  # verbs whose code the page has shown
-    in_view: dict[str, object] = field(default_factory=dict)  # control -> value that is shown without being chosen
+    # Verbs whose code the page has shown.
+    coded: set[str] = field(default_factory=set)
+    # Control -> value that is shown without being chosen.
+    in_view: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ WORKER = {
     "busy": "working",
     "silent": "nothing is heard of it any more; it was stopped, or hangs",
 }
-RECENT = 8  # models loaded here before that are offered
+# Models loaded here before that are offered.
+RECENT = 8
 FITS = {"float32": "fits", "bfloat16": "fits in bfloat16", "8bit": "needs 8-bit", None: "too large for this machine"}
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "8bit", "4bit")
 HELD = {
@@ -28,7 +29,8 @@ HELD = {
     "in it; on a GPU the checkpoint's own type. 8bit and 4bit need torchao or bitsandbytes.",
     "Device": "spread: over all GPUs and main memory.",
 }
-ARRIVES = 1e7  # bytes a second that a download brings, until one was made here
+# Bytes a second that a download brings, until one was made here.
+ARRIVES = 1e7
 
 
 def chip() -> None:

@@ -40,7 +40,8 @@ st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state=
 st.html(PARTS / "page.css")
 if not sharing.admitted():
     st.stop()
-bare = bool(st.context.is_embedded)  # embed=true in a link: a page inside another one, without what stands around it
+# Embed=true in a link: a page inside another one, without what stands around it.
+bare = bool(st.context.is_embedded)
 page = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
 about = PAGES[page.url_path]
 st.session_state["page_shown"] = page.url_path

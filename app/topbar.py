@@ -24,7 +24,8 @@ from app.ui.spelled import plain
 FILES = "Plain text in UTF-8 (.txt, .md, .py …), PDF, Word (.docx), HTML and notebooks (.ipynb); several at once."
 KEPT_HERE = "Texts and results are kept in the folder models_cache/state and are sent nowhere."
 MOST = 20  # files of one upload
-SHOWN = 20_000  # characters of a text in its chip
+# Characters of a text in its chip.
+SHOWN = 20_000
 
 
 def topbar(uses: Collection[str]) -> None:

@@ -21,7 +21,8 @@ __all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "
 
 # A wheel holds `analysis` inside this package, so that it claims no other name; in a checkout it stands beside it.
 INSTALLED = (Path(__file__).parent / "analysis").is_dir()
-HOME = Path(__file__).parents[0 if INSTALLED else 1]  # holds `analysis`, `app` and the bundled models
+# Holds `analysis`, `app` and the bundled models.
+HOME = Path(__file__).parents[0 if INSTALLED else 1]
 # Nobody writes into an installed package.
 if INSTALLED:
     os.environ.setdefault("FOCUSCOPE_STATE", str(Path.home() / ".focuscope"))

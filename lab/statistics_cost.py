@@ -18,10 +18,13 @@ from analysis.timing import Progress, clock, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
-LONG = 8192  # from here on one layer is measured
-SHARPER = 4.0  # times the first weights of queries and keys: at random ones attention is all but even
+# From here on one layer is measured.
+LONG = 8192
+# Times the first weights of queries and keys: at random ones attention is all but even.
+SHARPER = 4.0
 WINDOW, MASS = 128, 0.9
-PEAKED = 3  # tables of one layer that are alive at once while its numbers are taken
+# Tables of one layer that are alive at once while its numbers are taken.
+PEAKED = 3
 SAMPLE = 48  # tokens
 
 

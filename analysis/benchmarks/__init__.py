@@ -11,7 +11,8 @@ from .tasks import TASKS, Task, documents
 
 __all__ = ["FOLDER", "SET_UPS", "TASKS", "SetUp", "Task", "documents", "here"]
 
-FOLDER = Path(__file__).resolve().parents[2] / "models_cache" / "benchmarks"  # one folder of files per task
+# One folder of files per task.
+FOLDER = Path(__file__).resolve().parents[2] / "models_cache" / "benchmarks"
 
 
 @dataclass(frozen=True)

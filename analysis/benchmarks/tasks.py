@@ -13,8 +13,10 @@ from typing import Any
 from ..errors import BadSetting
 
 Record = Mapping[str, Any]
-SUFFIXES = (".jsonl", ".json", ".csv", ".txt")  # in this order: a plain text says least about itself
-ORDER = ("test", "validation", "train")  # of the files that are asked about, the first there is
+# In this order: a plain text says least about itself.
+SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
+# Of the files that are asked about, the first there is.
+ORDER = ("test", "validation", "train")
 SPLITS = {"test": r"test", "validation": r"val|dev", "train": r"train"}
 MOST_BYTES = 200_000_000
 

@@ -19,7 +19,8 @@ from ..runs.arguments import parameters
 from ..studies import NAMED
 from ..studies.registry import STORED
 
-SHARED = ("model", "seed")  # of every verb, used or not
+# Of every verb, used or not.
+SHARED = ("model", "seed")
 
 
 class _Parser(argparse.ArgumentParser):

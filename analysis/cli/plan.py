@@ -12,8 +12,10 @@ from ..runs.stored import study_files, study_folders
 from ..studies import NAMED
 from .asked import Asked
 
-QUICK = 120.0  # seconds that a quick check of a stored study takes at most, on a quiet machine
-PASSES = 3  # forward passes that one step of training is worth
+# Seconds that a quick check of a stored study takes at most, on a quiet machine.
+QUICK = 120.0
+# Forward passes that one step of training is worth.
+PASSES = 3
 
 
 def plan(asked: Asked) -> dict[str, Any]:

@@ -22,10 +22,13 @@ from .options import parsed
 from .plan import plan
 from .shown import answer, dumped, schema_of
 
-MOST_SECONDS = 600  # of a price, or the run is refused
-MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once
+# Of a price, or the run is refused.
+MOST_SECONDS = 600
+# Of one text, and texts at once.
+MOST_BYTES, MOST_TEXTS = 1_000_000, 20
 MOST_ANSWER = 400_000  # characters of an answer
-FILES = ("state", "output", "work", "corpus", "data", "runs")  # options that name other files and folders
+# Options that name other files and folders.
+FILES = ("state", "output", "work", "corpus", "data", "runs")
 ABOUT = (
     "Focuscope measures what long-context attention reads. Nothing is downloaded, trained or timed here, and only text "
     "files of one folder are read. Ask `price` with the same verb and words before `run`; `help` explains a verb."

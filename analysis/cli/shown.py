@@ -17,7 +17,8 @@ from ..studies import NAMED
 from ..studies.registry import STORED
 
 FORMAT = "https://json-schema.org/draft/2020-12/schema"
-NOT_PRINTED = ("protocol", "methods")  # the first stands before the numbers, the second is only of use to pages
+# The first stands before the numbers, the second is only of use to pages.
+NOT_PRINTED = ("protocol", "methods")
 SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds keys cells".split()  # in this order
 
 
@@ -109,7 +110,8 @@ def _numbers(result: Result | Answer) -> dict[str, Any]:
 
 
 SHAPES = {"groups": _groups, "pairs": _pairs}
-SHAPED = {"groups": ("layers",), "pairs": ("pairs", "controls")}  # the lists of rows that they print
+# The lists of rows that they print.
+SHAPED = {"groups": ("layers",), "pairs": ("pairs", "controls")}
 
 
 def _plain(value: Any) -> Any:

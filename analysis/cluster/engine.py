@@ -27,7 +27,8 @@ from ..runs.bundle import named_texts
 STAYS = ["/*", "!/.", "!/analysis", "!/models_cache", "/models_cache/*", "!/models_cache/demo", "__pycache__"]
 LOG = "worker.log"
 FAR_LOG = f"models_cache/state/{LOG} of its own machine, where Ray unpacked the code"
-PATIENCE = 0.2  # seconds an actor waits for something to say; as long may a message to it wait
+# Seconds an actor waits for something to say; as long may a message to it wait.
+PATIENCE = 0.2
 SETTINGS = {
     # Nothing is reported.
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -22,7 +22,8 @@ from ..studies.context import Context
 from .engine import RayJobs
 
 MOST = 1000  # parts
-LOOK = 0.25  # seconds between two looks at the jobs
+# Seconds between two looks at the jobs.
+LOOK = 0.25
 TEXTS = ("text", "texts")
 Request = dict[str, Any]
 Progress = Callable[[float, str], None]

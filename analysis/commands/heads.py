@@ -6,8 +6,10 @@ from typing import Any
 from ..declaration import field
 from ..declaration.command import SMALLEST, OfModel, OfText, Shape, head, layer, long_text, part, seed, without_first
 
-ESTIMATE = 4  # plain passes of `ablate` beside those without heads
-EXACT = 8  # heads whose exact passes follow its estimate
+# Plain passes of `ablate` beside those without heads.
+ESTIMATE = 4
+# Heads whose exact passes follow its estimate.
+EXACT = 8
 
 
 class Statistics(OfText):

@@ -6,7 +6,8 @@ from typing import Any
 from ..declaration import field
 from ..declaration.command import SMALLEST, OfText, Shape, head, layer, long_text, part, seed, window
 
-TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
+# Passes of `temperature-curve` where no temperature is named.
+TEMPERATURES = 10
 
 
 class Temperature(OfText):

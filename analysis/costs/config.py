@@ -24,7 +24,8 @@ FAMILIES |= {name: (PLAIN, True) for name in "gpt2 opt falcon bloom gpt_bigcode 
 FAMILIES |= {name: (PLAIN, False) for name in "gpt_neox phi gptj codegen nemotron persimmon".split()}
 NO_DECODER = set("bert roberta distilbert albert electra deberta deberta-v2 xlm-roberta mpnet modernbert vit".split())
 NO_ATTENTION = set("mamba mamba2 falcon_mamba rwkv jamba bamba zamba zamba2 recurrent_gemma falcon_h1".split())
-EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "olmo3": 4}  # each nth layer reads everything
+# Each nth layer reads everything.
+EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "olmo3": 4}
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1}
 NAMES = {  # ours -> the keys it goes by
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),

@@ -20,7 +20,8 @@ class FeedForward:
     matrices: int  # 3 when gated, else 2
     experts: int = 1  # of that width
     active: int = 1  # experts that a token visits
-    shared: int = 0  # width that every token visits beside them
+    # Width that every token visits beside them.
+    shared: int = 0
 
     def weights(self, width: int, experts: float) -> float:
         """Number of weights in `experts` of its experts, in what is shared and in the router, for a model's width."""
@@ -43,11 +44,13 @@ class Shape:
     head_dim: int
     vocabulary: int
     tied: bool
-    windows: tuple[int | None, ...]  # keys that each layer's attention reads at most; None: all
+    # Keys that each layer's attention reads at most; None: all.
+    windows: tuple[int | None, ...]
     blocks: tuple[FeedForward, ...]  # of each layer
     max_positions: int | None
     dtype: str
-    value_bytes: int  # of one weight and of one cached number
+    # Of one weight and of one cached number.
+    value_bytes: int
     notes: tuple[str, ...] = ()  # what the config left open
 
     @property

@@ -16,7 +16,8 @@ from typing import Any, get_args, get_origin
 
 from ..errors import BadSetting
 
-LONGEST = 2_000  # characters of a word: texts themselves travel by their hash
+# Characters of a word: texts themselves travel by their hash.
+LONGEST = 2_000
 FOLDERS = ("corpus", "data", "runs", "work")
 # Options that are not spelled like their field: the field's symbol means nothing to a reader of --help.
 SPELLED = {"d_s": "--dimensions", "given": "--with", "n_sink": "--sinks", "output": "-o", "windows": "--windows-count"}

@@ -9,7 +9,8 @@ from ..errors import BadSetting
 
 MAX_REQUEST_CHARACTERS = 16_384
 MAX_DEPTH = 6
-DIGITS = 30  # of a whole number: the operations of the largest trainings have 27, and no float holds 310
+# Of a whole number: the operations of the largest trainings have 27, and no float holds 310.
+DIGITS = 30
 LARGEST = 10**DIGITS
 
 

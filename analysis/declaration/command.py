@@ -19,7 +19,8 @@ from . import check_names, field, fields_of
 from .canonical import canonical
 from .written import written
 
-SCHEMA = 2  # of the identity of a request; 1 knew neither version nor revision
+# Of the identity of a request; 1 knew neither version nor revision.
+SCHEMA = 2
 
 
 class Shape(NamedTuple):
@@ -29,7 +30,8 @@ class Shape(NamedTuple):
     heads: int
 
 
-SMALLEST = Shape(1, 1)  # where nothing is known of a model
+# Where nothing is known of a model.
+SMALLEST = Shape(1, 1)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -69,7 +71,8 @@ class Command:
 
     title: ClassVar[str] = ""
     defaults: ClassVar[dict[str, Any]] = {}
-    renewed: ClassVar[dict[str, Any]] = {}  # those of `defaults` that had another value in an earlier version
+    # Those of `defaults` that had another value in an earlier version.
+    renewed: ClassVar[dict[str, Any]] = {}
     brief: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
@@ -178,8 +181,10 @@ class Command:
         return max(int(tokens), 1) * (1 + sum(len(entries) for entries in lists if isinstance(entries, list)))
 
 
-OUTSIDE = ("lab.", "tests.")  # beside the analysis in a checkout
-ANALYSIS = __name__.removesuffix(".declaration.command")  # a wheel holds it as focuscope.analysis
+# Beside the analysis in a checkout.
+OUTSIDE = ("lab.", "tests.")
+# A wheel holds it as focuscope.analysis.
+ANALYSIS = __name__.removesuffix(".declaration.command")
 
 
 def full_place(place: str) -> str:

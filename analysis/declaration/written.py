@@ -9,8 +9,10 @@ from typing import Any
 from ..package import PROGRAM
 from . import Declared, Field, in_words
 
-METHODS = ("method", "methods")  # fields that may name methods with their settings: --set and others help
-TEXTS = ("text", "texts", "against")  # fields that name texts, by their hash once they are read
+# Fields that may name methods with their settings: --set and others help.
+METHODS = ("method", "methods")
+# Fields that name texts, by their hash once they are read.
+TEXTS = ("text", "texts", "against")
 
 
 def written(verb: str, fields: Iterable[Field], arguments: Mapping[str, Any]) -> str:

@@ -14,9 +14,11 @@ from pathlib import Path
 from ..errors import BadText
 
 KINDS = {".pdf": "PDF", ".docx": "Word document", ".html": "HTML page", ".htm": "HTML page", ".ipynb": "Notebook"}
-MAX_BYTES = 30_000_000  # of a document; its text is bounded as every text is
+# Of a document; its text is bounded as every text is.
+MAX_BYTES = 30_000_000
 SECONDS = 20  # of one core
-PATIENCE = 180  # seconds on the clock, on a busy machine
+# Seconds on the clock, on a busy machine.
+PATIENCE = 180
 READER = Path(__file__).with_name("reader.py")
 
 

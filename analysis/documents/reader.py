@@ -24,14 +24,16 @@ from types import ModuleType
 MEMORY = 1_500_000_000  # bytes of address space
 PAGES = 500  # of a PDF
 CHARACTERS = 5_000_000  # of text
-UNPACKED = 100_000_000  # bytes in a .docx, which is a zip file
+# Bytes in a .docx, which is a zip file.
+UNPACKED = 100_000_000
 PARTS = 5_000  # files in it
 BLOCKS = (
     "address article aside blockquote dd details div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 header "
     "hr li main nav ol p pre section summary table title tr ul"
 ).split()
 UNSEEN = ["script", "style", "template", "noscript", "svg", "iframe", "object"]
-LINES = "dd dt li tr".split()  # blocks that only begin a line
+# Blocks that only begin a line.
+LINES = "dd dt li tr".split()
 # Blanks inside <pre> are replaced while those outside are squeezed, and put back afterwards.
 PROTECT = str.maketrans(" \t\n", "\0\1\2")
 RESTORE = str.maketrans("\0\1\2", " \t\n")

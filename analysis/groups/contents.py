@@ -12,7 +12,8 @@ from pandas import DataFrame, factorize
 
 from ..answer import doc, record
 
-MIN_COUNT = 2  # a word marks a group only if it occurs there at least this often
+# A word marks a group only if it occurs there at least this often.
+MIN_COUNT = 2
 EMPTY = "empty"
 
 

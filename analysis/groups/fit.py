@@ -16,8 +16,10 @@ from .kmeans import spherical_kmeans
 from .router import FocusRouter, RouterSettings, score_spread
 from .sinkhorn import assign, frozen_potential
 
-SAMPLE = 4096  # tokens on which the scale is searched
-SPARE = 8  # extra directions that keep the wanted ones accurate
+# Tokens on which the scale is searched.
+SAMPLE = 4096
+# Extra directions that keep the wanted ones accurate.
+SPARE = 8
 HALVINGS = 16
 
 

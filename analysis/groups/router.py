@@ -22,7 +22,8 @@ from .sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 TENSORS = {"projection": 3, "centroids": 3, "potential": 2}  # name -> dimensions
 KINDS = ("trained", "not trained", "random centroids")
 MEMBERSHIPS = ("causal", "prefix", "literal")
-SCORE_SPREAD = 0.35  # std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1
+# Std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1.
+SCORE_SPREAD = 0.35
 
 
 @dataclass(frozen=True)

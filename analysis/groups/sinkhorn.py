@@ -12,8 +12,10 @@ from torch import Tensor
 
 from ..errors import BadSetting
 
-CHUNK = 1 << 18  # rows of a pool handled at once: bounds the working memory of `frozen_potential`
-ENTRIES = 1 << 22  # pairs of prefix and token handled at once by `prefix_sinkhorn`
+# Rows of a pool handled at once: bounds the working memory of `frozen_potential`.
+CHUNK = 1 << 18
+# Pairs of prefix and token handled at once by `prefix_sinkhorn`.
+ENTRIES = 1 << 22
 
 
 def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None) -> Tensor:

@@ -8,7 +8,8 @@ import numpy as np
 from ..errors import AnalysisError, BadSetting
 
 UMAP_NEIGHBOURS = 15
-UMAP_LEAST = 16  # vectors below which a neighbourhood graph says nothing
+# Vectors below which a neighbourhood graph says nothing.
+UMAP_LEAST = 16
 
 
 def pca(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

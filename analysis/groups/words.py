@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-Offsets = Sequence[int] | np.ndarray  # of characters, one per token
+# Of characters, one per token.
+Offsets = Sequence[int] | np.ndarray
 Span = tuple[int, int]
 NAME, CONTENT, PIECE, NO_TEXT = "name", "content word", "word piece", "no text"
 IDENTIFIER, KEYWORD, NUMBER = "identifier", "keyword", "number"
@@ -34,8 +35,10 @@ CODE_LINE = re.compile(
     r"|(?:import|return) .*|from \S+ import .*|@\w.*"
 )
 VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\r": "␍", "\n": "⏎"})
-CODE_SHARE = 0.1  # of the lines that are not blank, from which on a text counts as Python
-ENGLISH_SHARE = 0.2  # of the words that are closed-class, from which on a text counts as English
+# Of the lines that are not blank, from which on a text counts as Python.
+CODE_SHARE = 0.1
+# Of the words that are closed-class, from which on a text counts as English.
+ENGLISH_SHARE = 0.2
 
 
 def word_of_tokens(text: str, starts: Offsets, ends: Offsets) -> list[str]:

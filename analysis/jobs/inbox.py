@@ -9,7 +9,8 @@ from typing import IO, Any
 
 from .wire import messages
 
-GRACE = 5.0  # seconds the work under way has to leave by itself after the app is gone
+# Seconds the work under way has to leave by itself after the app is gone.
+GRACE = 5.0
 
 
 @dataclass
@@ -23,9 +24,11 @@ class Task:
     cancelled: bool = False
     begun: float = 0.0
     paused: float = 0.0
-    first: tuple[float, float] | None = None  # (seconds, fraction) of the first progress; a resumed job begins above 0
+    # (seconds, fraction) of the first progress; a resumed job begins above 0.
+    first: tuple[float, float] | None = None
     written: float = 0.0
-    curve: dict[str, Any] | None = None  # what it can draw already and has not written yet
+    # What it can draw already and has not written yet.
+    curve: dict[str, Any] | None = None
 
     def seconds(self) -> float:
         """Seconds this task itself has run, requests served inside it left out."""

@@ -10,10 +10,14 @@ from ..errors import AnalysisError, Busy
 from .process import Call, Connection, WorkerLost
 from .wire import Message
 
-GRACE = 5.0  # seconds between asking and killing
-HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading
-LOOK = 0.5  # seconds between two looks at how far a request is
-MAX_PENDING = 200  # interactive calls under way at once
+# Seconds between asking and killing.
+GRACE = 5.0
+# Seconds a call may run on after nobody waits for it: a large model may just be loading.
+HUNG = 1800.0
+# Seconds between two looks at how far a request is.
+LOOK = 0.5
+# Interactive calls under way at once.
+MAX_PENDING = 200
 
 Tell = Callable[[float, str, float | None, dict[str, Any] | None], None]
 

@@ -18,7 +18,8 @@ import psutil
 
 from .wire import Message, encode, messages, rebuild_error
 
-SILENT = 20.0  # seconds without a heartbeat after which a worker counts as stopped; it beats every 5
+# Seconds without a heartbeat after which a worker counts as stopped; it beats every 5.
+SILENT = 20.0
 PROJECT = Path(__file__).resolve().parents[2]
 log = logging.getLogger("focuscope.jobs")
 

@@ -12,8 +12,10 @@ from .process import Call, Connection, WorkerLost
 from .table import JobStatus, JobTable
 from .wire import Message
 
-End = tuple[str, str | None, str | None]  # how a job ended: its state, the id of its run, a sentence
-LOOK = 0.25  # seconds between two looks whether a running job shall be cancelled
+# How a job ended: its state, the id of its run, a sentence.
+End = tuple[str, str | None, str | None]
+# Seconds between two looks whether a running job shall be cancelled.
+LOOK = 0.25
 log = logging.getLogger("focuscope.jobs")
 
 

@@ -18,7 +18,8 @@ from ..runs.run import now
 from ..runs.shelf import room
 
 KEPT = 500  # ended jobs
-OPEN = ("queued", "running")  # states of a job that has not ended
+# States of a job that has not ended.
+OPEN = ("queued", "running")
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class JobStatus:
     id: str
     verb: str
     args: dict[str, Any]
-    state: str  # queued, running, done, failed, cancelled or interrupted
+    # Queued, running, done, failed, cancelled or interrupted.
+    state: str
     fraction: float  # 0 to 1
     stage: str
     seconds_left: float | None  # None while unknown
-    queue_position: int  # 1 = next, 0 = not waiting
+    # 1 = next, 0 = not waiting.
+    queue_position: int
     run_id: str | None  # when done
     error: str | None  # the sentence to show
     created: str

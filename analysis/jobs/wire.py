@@ -14,7 +14,8 @@ from .. import errors
 from ..errors import AnalysisError
 
 Message = dict[str, Any]
-MAX_LINE = 16_000_000  # bytes; a longer line is skipped whole
+# Bytes; a longer line is skipped whole.
+MAX_LINE = 16_000_000
 
 
 def encode(message: Message) -> bytes:

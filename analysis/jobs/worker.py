@@ -35,10 +35,13 @@ from .table import JobTable
 from .wire import Message, describe_error, encode
 
 WRITES_PER_SECOND = 5
-EARLY = 0.1  # share of the work before which nothing is said of the time that is left
+# Share of the work before which nothing is said of the time that is left.
+EARLY = 0.1
 BEAT = 5.0  # seconds between two heartbeats
-NICE = 5  # the app and whatever else a person does here come before long work
-LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
+# The app and whatever else a person does here come before long work.
+NICE = 5
+# The log is cut to its last quarter beyond this.
+LOG_BYTES = 4_000_000
 # How torch, Python's threads, C++, and libraries in C that did not look say that they were refused memory.
 REFUSED = ("t allocate memory", "t start new thread", "bad_alloc", "NULL without setting an exception")
 Send = Callable[[Message], None]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 128  # queries at once: above the diagonal block nothing is computed, and the block stays in the cache
+# Queries at once: above the diagonal block nothing is computed, and the block stays in the cache.
+BLOCK = 128
 
 
 def biased_attention(

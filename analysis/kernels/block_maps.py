@@ -13,7 +13,8 @@ from torch import Tensor
 from .blocks import BLOCK
 from .scoring import Scoring
 
-BYTES = 8 << 20  # of scores that are made at once: they stay in the cache
+# Of scores that are made at once: they stay in the cache.
+BYTES = 8 << 20
 
 
 def rises(scores: Tensor, block: int) -> Tensor:

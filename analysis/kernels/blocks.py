@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 BLOCK = 128
-GATHERED = 8 << 20  # bytes of keys that are gathered at once
+# Bytes of keys that are gathered at once.
+GATHERED = 8 << 20
 
 
 @torch.no_grad()

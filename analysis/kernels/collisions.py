@@ -7,7 +7,8 @@ from torch import Tensor
 
 from .pool import accelerated, each
 
-TOGETHER = 1 << 18  # products that are made at once: they stay in the cache
+# Products that are made at once: they stay in the cache.
+TOGETHER = 1 << 18
 
 
 def hash_codes(x: Tensor, planes: Tensor) -> Tensor:

@@ -19,10 +19,12 @@ from .library import library
 from .members import bit_sets
 from .parts import part
 
-MOST_GROUPS = 31  # a bit each, and a sign
+# A bit each, and a sign.
+MOST_GROUPS = 31
 MOST_SINKS = 256  # a block of keys
 BLOCK = 24  # queries at once
-Strides = c_long * 3  # of text, head and row
+# Of text, head and row.
+Strides = c_long * 3
 
 
 class Call(Structure):

@@ -81,7 +81,8 @@ def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, 
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]
-        slot = (read.cumsum(-1) - 1)[read]  # place of each read key among those of its head
+        # Place of each read key among those of its head.
+        slot = (read.cumsum(-1) - 1)[read]
         row, column = read.nonzero(as_tuple=True)
         places = torch.zeros(len(read), int(count.max()), dtype=torch.long, device=read.device)
         places[row, slot] = column

@@ -19,11 +19,16 @@ from .pool import accelerated
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 HALVES = (torch.bfloat16, torch.float16)
 # Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
-PER_TOKEN = (120, 300)  # sorting, gathering and merging one membership
-PACKED = 40  # in the compiled kernel: laying out keys and values of one membership, or of one token for the window
-MASKED = (1.5, 1.8)  # masked dense attention, as a multiple of dense
-BAND_ROWS, BIASED = (32, 64), 1.15  # queries of a block of the window, and the price of a pair under its bias
-KEYS = 512  # torch's kernel takes keys in stretches of so many: a short causal call computes up to twice what it keeps
+# Sorting, gathering and merging one membership.
+PER_TOKEN = (120, 300)
+# In the compiled kernel: laying out keys and values of one membership, or of one token for the window.
+PACKED = 40
+# Masked dense attention, as a multiple of dense.
+MASKED = (1.5, 1.8)
+# Queries of a block of the window, and the price of a pair under its bias.
+BAND_ROWS, BIASED = (32, 64), 1.15
+# Torch's kernel takes keys in stretches of so many: a short causal call computes up to twice what it keeps.
+KEYS = 512
 # It takes fewer queries at once in shorter calls: from so many queries on, the price of a pair.
 TILES = ((768, (1.0, 1.0)), (192, (1.15, 1.3)), (1, (1.6, 2.2)))
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 MOST_GROUPS = 64  # one bit each
-TYPES_AT_ONCE = 1 << 22  # pairs of distinct bit sets held at once while counting
+# Pairs of distinct bit sets held at once while counting.
+TYPES_AT_ONCE = 1 << 22
 
 
 def bits_of(members: Sequence[bool]) -> list[int]:

@@ -13,7 +13,8 @@ from ..errors import BadSetting
 from . import reference
 
 LONGEST = 4096  # tokens of a comparison
-ROWS = 4096  # queries at once that read the sinks
+# Queries at once that read the sinks.
+ROWS = 4096
 
 
 def merge(out: Tensor, lse: Tensor, other_out: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:

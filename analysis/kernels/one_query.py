@@ -15,7 +15,8 @@ from torch import Tensor
 from .library import library
 from .pool import accelerated
 
-ALONE = 1 << 20  # bytes that a thread reads before another is worth making
+# Bytes that a thread reads before another is worth making.
+ALONE = 1 << 20
 
 
 class Read(NamedTuple):

@@ -26,10 +26,14 @@ from .reference import kept
 
 # exp(-PUSH^2) is 0 as long as the scores of a row differ by less than PUSH^2 / 2
 PUSH = 100.0
-MOST_DIMENSIONS = 256  # of a head, in a packed call on CUDA
-DENSE_ROWS = 768  # queries at once under a mask: from here on the CPU's kernel takes its widest tile
-BAND_VALUES = 4 << 20  # of the mask of one call over windows
-BAND_TOKENS = 1024  # queries of one such call on the CPU: its tensors stay in the cache
+# Of a head, in a packed call on CUDA.
+MOST_DIMENSIONS = 256
+# Queries at once under a mask: from here on the CPU's kernel takes its widest tile.
+DENSE_ROWS = 768
+# Of the mask of one call over windows.
+BAND_VALUES = 4 << 20
+# Queries of one such call on the CPU: its tensors stay in the cache.
+BAND_TOKENS = 1024
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -199,10 +203,12 @@ def _band(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, out: Tenso
     Queries go in blocks of a few rows, and the keys of a block lie in one stretch of rows + window - 1 tokens that ends
     with it. The stretches of all blocks overlap in one view, so many blocks are one call under one mask.
     """
-    length, rows = len(q), 32 if q.dtype == torch.float32 else 64  # products of halves cost more to begin
+    # Products of halves cost more to begin.
+    length, rows = len(q), 32 if q.dtype == torch.float32 else 64
     if window >= 2048:
         rows = 256
-    before = -(-(rows + window - 1) // 16) * 16 - rows  # tokens of a stretch before the block's first query
+    # Tokens of a stretch before the block's first query.
+    before = -(-(rows + window - 1) // 16) * 16 - rows
     keys = before + rows
     distance = torch.arange(rows)[:, None] + before - torch.arange(keys)
     outside = (distance < 0) | (distance >= window)

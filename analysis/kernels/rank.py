@@ -10,9 +10,12 @@ import torch
 from ..errors import BadSetting
 from .pool import accelerated
 
-SLACK = 1 - 2**-24  # half a unit of float32: 0.7 + 0.2 reaches 0.9 although neither is exact
-PEAKS = 4  # keys of a row whose weights are its peaks: the strongest of those that are far away
-SORTED_VALUES = 16 << 20  # sorted at once on a GPU
+# Half a unit of float32: 0.7 + 0.2 reaches 0.9 although neither is exact.
+SLACK = 1 - 2**-24
+# Keys of a row whose weights are its peaks: the strongest of those that are far away.
+PEAKS = 4
+# Sorted at once on a GPU.
+SORTED_VALUES = 16 << 20
 
 
 def top_p_rank(probabilities: torch.Tensor | np.ndarray | list, mass: float = 0.9) -> torch.Tensor:

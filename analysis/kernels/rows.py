@@ -12,10 +12,12 @@ from numba import njit
 from .rank import PEAKS, SLACK
 from .select import BINS, histogram, rank_of
 
-FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; infinities keep their meaning
+# Sums may be reordered; infinities keep their meaning.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
 ENTROPY, LARGEST, RANK, FIRST, WINDOW, DISTANCE, PREVIOUS, INDUCTION, FAR_PEAKS = range(9)
 COLUMNS = 9
-SMALLEST = np.float32(-87.0)  # e to this is the smallest normal float32, near enough
+# E to this is the smallest normal float32, near enough.
+SMALLEST = np.float32(-87.0)
 LOG2E, HIGH, LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e-3, 4.16657959e-2, 0.16666665, 0.5))
 

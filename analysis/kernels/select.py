@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-BINS = 257  # eight for each power of two from 2^-32 up, one for 1, and what is smaller lies in the lowest
-LOWEST = (127 - 32) * 8  # of the top 12 bits of a float32
-TINY = np.float32(1e-45)  # the smallest number above 0
-FINE, MANY = 256, 48  # a bin with more numbers is cut into as many finer ones
+# Eight for each power of two from 2^-32 up, one for 1, and what is smaller lies in the lowest.
+BINS = 257
+# Of the top 12 bits of a float32.
+LOWEST = (127 - 32) * 8
+# The smallest number above 0.
+TINY = np.float32(1e-45)
+# A bin with more numbers is cut into as many finer ones.
+FINE, MANY = 256, 48
 
 
 @njit(nogil=True, cache=True)

@@ -19,10 +19,14 @@ from torch import Tensor
 
 from .pool import accelerated, each
 
-BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20  # queries of a key head at once, and their scores: they stay in the cache
-TORCH_VALUES = 16 << 20  # scores at once where torch does it all
-LANE = 64  # lanes come in multiples of this
-HALVINGS = 32  # of the range of values, before they are searched one by one
+# Queries of a key head at once, and their scores: they stay in the cache.
+BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20
+# Scores at once where torch does it all.
+TORCH_VALUES = 16 << 20
+# Lanes come in multiples of this.
+LANE = 64
+# Of the range of values, before they are searched one by one.
+HALVINGS = 32
 
 
 def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:

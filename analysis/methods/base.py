@@ -14,7 +14,8 @@ from ..declaration import field, fields_of
 from ..seam.calls import MASKED, Attended, Call
 from ..seam.hooks import Hooks
 
-SHOWN = ("help", "price", "low", "high", "step", "options", "future")  # what a page's control is drawn from
+# What a page's control is drawn from.
+SHOWN = ("help", "price", "low", "high", "step", "options", "future")
 
 
 def setting(default: Any, help: str, price: str = "live", low: Any = None, high: Any = None, **about: Any) -> Any:
@@ -30,12 +31,17 @@ class Method(Hooks):
     Beside the hooks of `analysis.seam.hooks` these are `build` and `fit`; all else is declared by the class.
     """
 
-    title: ClassVar[str] = ""  # its name in words, the same on every page, table and chart
+    # Its name in words, the same on every page, table and chart.
+    title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    needs: ClassVar[str] = ""  # the fitted state that `build` takes: a word of `studies.ready.candidates.FIND`, or none
-    saves: ClassVar[str] = "reads"  # of "reads" of each query, "memory" after the prompt, time of its "prefill"
-    kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
-    ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
+    # The fitted state that `build` takes: a word of `studies.ready.candidates.FIND`, or none.
+    needs: ClassVar[str] = ""
+    # Of "reads" of each query, "memory" after the prompt, time of its "prefill".
+    saves: ClassVar[str] = "reads"
+    # What `attend` computes itself, of "prompt" and "token".
+    kernels: ClassVar[tuple[str, ...]] = ()
+    # Looks at every key to choose: a bound on others, never a faster model itself.
+    ceiling: ClassVar[bool] = False
 
     # What a query reads from memory, in pairs of a key and a value vector (definitions, section 2.14): so many for each
     # key in its softmax, so many for each key that it could see, and so many besides.
@@ -44,10 +50,14 @@ class Method(Hooks):
     extra_vectors: ClassVar[float] = 0.0
 
     # How the method takes part in comparisons at equal budgets.
-    budgeted: ClassVar[str | None] = None  # the setting that counts keys: more of it reads more
-    competing: ClassVar[tuple[str, ...]] = ()  # settings that count them another way: at their defaults under a budget
-    budget_start: ClassVar[int | None] = None  # the value tried first where `budgeted` counts something else than keys
-    budget_heads: ClassVar[int] = 1  # heads that share the keys that `budgeted` counts
+    # The setting that counts keys: more of it reads more.
+    budgeted: ClassVar[str | None] = None
+    # Settings that count them another way: at their defaults under a budget.
+    competing: ClassVar[tuple[str, ...]] = ()
+    # The value tried first where `budgeted` counts something else than keys.
+    budget_start: ClassVar[int | None] = None
+    # Heads that share the keys that `budgeted` counts.
+    budget_heads: ClassVar[int] = 1
     # of a method that decides at the end of a prompt: setting -> its value at a step of 0 to 100, more keeping more
     budget_steps: ClassVar[dict[str, Callable[[int], float]]] = {}
 

@@ -31,7 +31,8 @@ class Blockwise(Method):
     kernels: ClassVar[tuple[str, ...]] = ("prompt",)
 
     block: int = field(128, "queries and keys of a block", low=8, high=512)
-    cut: int = 0  # tokens of the text that are the prompt; 0: those of the first call
+    # Tokens of the text that are the prompt; 0: those of the first call.
+    cut: int = 0
 
     def choose_blocks(self, q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
         """bool [B, H, n, n] of queries [B, H, T, D] and keys [B, G, T, D] in float32, n = ceil(T / block)."""
@@ -111,7 +112,8 @@ class SkipSoftmax(Blockwise):
         return map_by_rows(q, k, self.block, scoring, lambda scores: rises(scores, self.block) > edge)
 
 
-COLUMNS, DIAGONALS = 30, 100  # the first columns and the nearest diagonals, which are always kept
+# The first columns and the nearest diagonals, which are always kept.
+COLUMNS, DIAGONALS = 30, 100
 
 
 @dataclass

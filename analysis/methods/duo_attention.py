@@ -16,7 +16,8 @@ from ..seam.layers import shape_of
 from ..statistics import attention_statistics
 from .evicting import Evicting
 
-NEAR = 128  # tokens that count as near when heads are scored
+# Tokens that count as near when heads are scored.
+NEAR = 128
 
 
 @dataclass

@@ -33,8 +33,10 @@ class Evicting(Method):
     renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
     ratio: float = field(0.5, "share of the prompt's keys that is removed", low=0.0, high=0.99, step=0.05)
-    cut: int = 0  # tokens of the text that are the prompt; 0: those of the first call
-    ratios: tuple[float, ...] | None = None  # a share for each layer, in place of ratio
+    # Tokens of the text that are the prompt; 0: those of the first call.
+    cut: int = 0
+    # A share for each layer, in place of ratio.
+    ratios: tuple[float, ...] | None = None
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         """The score of every key of one text, [1, G, L]; the largest stay. Queries and keys come in float32."""

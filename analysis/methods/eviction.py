@@ -13,8 +13,10 @@ from ..seam.calls import Prompt, states_alone
 from .evicting import Evicting, attention_weights, evict, largest
 from .expected_attention import ExpectedAttention
 
-POOL = 5  # neighbouring keys that share their score
-MUST_STAY = 2.0  # more than any mean of attention weights
+# Neighbouring keys that share their score.
+POOL = 5
+# More than any mean of attention weights.
+MUST_STAY = 2.0
 
 
 @dataclass
@@ -44,7 +46,8 @@ class SnapKV(Evicting):
         return scores
 
 
-LAST_LAYER = 20  # the last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069)
+# The last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069).
+LAST_LAYER = 20
 
 
 @dataclass
@@ -115,7 +118,8 @@ class TOVA(Evicting):
         return scores
 
 
-ROWS, BYTES = 512, 16 << 20  # queries whose weights are held at once, and of how many bytes at the most
+# Queries whose weights are held at once, and of how many bytes at the most.
+ROWS, BYTES = 512, 16 << 20
 
 
 @dataclass
@@ -173,7 +177,8 @@ RULES: dict[str, type[Evicting]] = {
     "keydiff": KeyDiff,
     "expected_attention": ExpectedAttention,
 }
-SCOPES = {"safe": "layer", "mixed": "mixed"}  # shares -> the scope of `evict`
+# Shares -> the scope of `evict`.
+SCOPES = {"safe": "layer", "mixed": "mixed"}
 
 
 @dataclass

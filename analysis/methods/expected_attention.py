@@ -12,8 +12,10 @@ from ..routers.rotation import turned, unrotate
 from ..seam.calls import Prompt
 from .evicting import Evicting
 
-REACH, SINKS = 512, 4  # positions ahead that are looked at, and the first keys that are never dropped
-NODES = 32  # of the quadrature under a soft cap: under 50 (Gemma 2) to 1e-6 for scores that spread by 10, 2e-5 by 20
+# Positions ahead that are looked at, and the first keys that are never dropped.
+REACH, SINKS = 512, 4
+# Of the quadrature under a soft cap: under 50 (Gemma 2) to 1e-6 for scores that spread by 10, 2e-5 by 20.
+NODES = 32
 
 
 @dataclass

@@ -36,7 +36,8 @@ class Focal(Method):
     paper = "Focal Attention, section 2.1, equation 5"
     kernels = ("prompt", "token")
 
-    by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
+    # A temperature for each layer, in place of t.
+    by_layer: tuple[float, ...] | None = None
     t: float = field(0.4, "temperature of the softmax; 1 is dense attention", low=0.05, high=3.0, step=0.05)
 
     def __post_init__(self) -> None:
@@ -68,8 +69,10 @@ def check_temperature(t) -> float:
     return float(t)
 
 
-PAPER_DIM = 128  # the head dimension for which the paper gives its limits
-DENSE = PAPER_DIM**0.5  # the temperature, in the paper's units, that is dense attention
+# The head dimension for which the paper gives its limits.
+PAPER_DIM = 128
+# The temperature, in the paper's units, that is dense attention.
+DENSE = PAPER_DIM**0.5
 
 
 class FocalWeights(nn.Module):

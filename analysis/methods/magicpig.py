@@ -15,10 +15,14 @@ from ..seam.layers import shape_of
 from ..statistics.states import attention_states
 from .base import Method
 
-SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
-NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query
-NEVER = -50.0  # logarithm of a chance that is lost beside one, and slow to compute when it is much smaller
-QUERIES = 128  # of a block, before which the mean of the keys is taken
+# Added to a probability before its logarithm, as in the original code.
+SLACK = 1e-4
+# Tables that a key must share with the query.
+NEEDED = {"paper": 2, "hub": 1}
+# Logarithm of a chance that is lost beside one, and slow to compute when it is much smaller.
+NEVER = -50.0
+# Of a block, before which the mean of the keys is taken.
+QUERIES = 128
 
 
 @dataclass

@@ -27,7 +27,8 @@ class OracleTopK(Method):
     budgeted = "k"
     competing = ("fraction",)
     ceiling = True
-    reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
+    # Every key, and the values of those that are kept.
+    reads_of_attended = reads_of_visible = 0.5
 
     k: int = field(64, "keys that each query keeps, of each head", low=1, high=1 << 20)
     fraction: float = field(
@@ -65,7 +66,8 @@ class OracleTopP(Method):
     title = "Oracle top-p"
     paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
     ceiling = True
-    reads_of_attended = reads_of_visible = 0.5  # every key, and the values of those that are kept
+    # Every key, and the values of those that are kept.
+    reads_of_attended = reads_of_visible = 0.5
 
     p: float = field(0.9, "share of a query's attention that is kept", low=0.01, high=1.0, step=0.01)
 

@@ -13,8 +13,10 @@ from ..seam.calls import Block, stacked
 from ..seam.layers import shape_of
 from .base import Method
 
-EPS = 1e-4  # added to every feature, as in the original code
-CLOSE = 1e-2  # of a score: queries and keys must give what the model computes
+# Added to every feature, as in the original code.
+EPS = 1e-4
+# Of a score: queries and keys must give what the model computes.
+CLOSE = 1e-2
 
 
 @dataclass

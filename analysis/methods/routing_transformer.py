@@ -18,7 +18,8 @@ from ..seam.layers import shape_of
 from ..statistics import forward
 from .base import Method
 
-MOST = 16384  # vectors of a head that its centroids are made of
+# Vectors of a head that its centroids are made of.
+MOST = 16384
 
 
 @dataclass
@@ -49,7 +50,8 @@ class RoutingTransformer(Method):
         options=("causal", "literal"),
         future=("literal",),
     )
-    clusters: int = 16  # what `fit` makes of each key-value head; with what was fitted, how many there are
+    # What `fit` makes of each key-value head; with what was fitted, how many there are.
+    clusters: int = 16
     seed: int = 0  # of `fit`
 
     def __post_init__(self) -> None:

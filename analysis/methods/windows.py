@@ -85,7 +85,8 @@ class StreamingLLM(Method):
         return block.near(self.window, self.n_sink)
 
 
-DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
+# Of each layer in the upper half (section 4.1 of the paper).
+DILATED_HEADS = 2
 
 
 @dataclass

@@ -5,7 +5,8 @@ from functools import cache
 
 import torch
 
-WORTH = 1.2  # times as fast as float32 that bfloat16 must be to be taken
+# Times as fast as float32 that bfloat16 must be to be taken.
+WORTH = 1.2
 
 
 def quick_type(device: str | torch.device) -> torch.dtype:

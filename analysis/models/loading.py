@@ -17,11 +17,14 @@ from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
 
-logging.disable_progress_bar()  # progress is reported by whoever asked for the model
-logging.set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
+# Progress is reported by whoever asked for the model.
+logging.disable_progress_bar()
+# What transformers would print about a repository is refused here, in a sentence.
+logging.set_verbosity_error()
 
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
-MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
+# A configuration that announces more is not even laid out.
+MOST_LAYERS = 1000
 RANDOM = "The weights are random: only time and memory measured with this model mean something."
 
 

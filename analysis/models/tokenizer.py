@@ -7,7 +7,8 @@ from pathlib import Path
 from ..files import read_json
 from ..places import BYPASS, SINKS, how, locate, revision
 
-WHOLE = ("TokenizersBackend", "PreTrainedTokenizerFast")  # classes that add nothing to tokenizer.json
+# Classes that add nothing to tokenizer.json.
+WHOLE = ("TokenizersBackend", "PreTrainedTokenizerFast")
 SAID = {"backend", "tokenizer_class", "model_max_length", "bos_token", "eos_token", "pad_token", "unk_token"}
 
 

@@ -10,7 +10,8 @@ from ..errors import BadSetting
 from ..places import PRECISIONS
 from .arithmetic import bfloat16_gain, quick_type
 
-LARGE = 100_000_000  # parameters from which the quicker type is taken on a processor
+# Parameters from which the quicker type is taken on a processor.
+LARGE = 100_000_000
 BITS = {"8bit": 8, "4bit": 4}
 LIBRARIES = ("torchao", "bitsandbytes")
 

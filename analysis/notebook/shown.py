@@ -29,7 +29,8 @@ from ..studies.start.report import painted, pair
 __all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 
 PAIRS = 6
-HEIGHT = 640  # pixels of the frame in a notebook
+# Pixels of the frame in a notebook.
+HEIGHT = 640
 PLAIN = "dense,focus,streaming_llm"
 
 

@@ -11,7 +11,8 @@ from .cells import Cell, parse
 
 __all__ = ["PAPERS", "Cell", "find", "tables"]
 
-FOLDER = Path(__file__).parent  # one CSV file per paper
+# One CSV file per paper.
+FOLDER = Path(__file__).parent
 # Name of a paper -> its title.
 PAPERS = {
     "focus": "Focus",

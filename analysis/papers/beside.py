@@ -21,7 +21,8 @@ from .ours import Beside, Job, Number, Panel
 
 FILE = Path(__file__).with_name("beside.json")
 Key = tuple[str, str, str]  # paper, table, row
-Protocols = Callable[[str], Mapping[str, Any] | None]  # name of a stored study -> its protocol, where it is stored
+# Name of a stored study -> its protocol, where it is stored.
+Protocols = Callable[[str], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Finding:
     number: int
     title: str
     says: str  # what is the matter
-    beside: Beside  # the job, the panel and the numbers of ours that show it
+    # The job, the panel and the numbers of ours that show it.
+    beside: Beside
 
 
 @cache

@@ -18,9 +18,11 @@ MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "cannot hold",
     "the printed text is damaged",
 )
-SHAPES = ("bench", "worth")  # commands that read no weights
+# Commands that read no weights.
+SHAPES = ("bench", "worth")
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
-FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
+# What a command reads where a page fills in its own.
+FILLED = {"text": "story", "corpus": "DIR"}
 READS_ROUTER = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)\b")
 FOLDS: dict[str, Callable[[list], float]] = {"median": statistics.median, "largest": max, "count": len}
 
@@ -30,12 +32,18 @@ class Number:
     """Where one number of ours is stored."""
 
     says: str  # what it is, for a reader
-    path: tuple[Any, ...]  # keys of what is stored and, where a list stands, the values that choose one of its rows
-    unit: str = "ppl"  # one of UNITS: `share` is a fraction shown in per cent, `change` one with its sign
-    column: str = ""  # the paper's column that prints the same quantity of the same kind of thing
-    study: str = ""  # the stored study; without one the number stands in the run of the row's own job
-    fold: str = ""  # one of FOLDS, where a list of numbers stands, or of lists of them
-    ends: str | None = None  # begins the names of the interval's ends, `low` and `high`, where its own name does not
+    # Keys of what is stored and, where a list stands, the values that choose one of its rows.
+    path: tuple[Any, ...]
+    # One of UNITS: `share` is a fraction shown in per cent, `change` one with its sign.
+    unit: str = "ppl"
+    # The paper's column that prints the same quantity of the same kind of thing.
+    column: str = ""
+    # The stored study; without one the number stands in the run of the row's own job.
+    study: str = ""
+    # One of FOLDS, where a list of numbers stands, or of lists of them.
+    fold: str = ""
+    # Begins the names of the interval's ends, `low` and `high`, where its own name does not.
+    ends: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +62,14 @@ class Reading:
 class Job:
     """How a row is measured: by a button, and by the command that says the same."""
 
-    verb: str = ""  # without one there is the command alone, as `said`
-    args: dict[str, Any] = field(default_factory=dict)  # a page fills in `model`, and `text` or `corpus`
+    # Without one there is the command alone, as `said`.
+    verb: str = ""
+    # A page fills in `model`, and `text` or `corpus`.
+    args: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)  # what only the command says
     said: str = ""
-    adds: dict[str, Any] = field(default_factory=dict)  # option of a study -> values that the row needs in its grid
+    # Option of a study -> values that the row needs in its grid.
+    adds: dict[str, Any] = field(default_factory=dict)
 
     def again(self, protocol: Mapping[str, Any]) -> "Job":
         """The job of a study that makes what is stored with this protocol again, and the row too where its grid lacks
@@ -107,13 +118,18 @@ class Beside:
     job: Job
     panel: Panel
     numbers: tuple[Number, ...] = ()
-    needs: str = ""  # what is missing where nothing is measured
-    cannot: str = ""  # why the row as printed cannot hold
-    damaged: str = ""  # what of the printed text at hand is lost, which is no fault of the paper's
-    finding: int | None = None  # the number of the finding that explains `cannot`
+    # What is missing where nothing is measured.
+    needs: str = ""
+    # Why the row as printed cannot hold.
+    cannot: str = ""
+    # What of the printed text at hand is lost, which is no fault of the paper's.
+    damaged: str = ""
+    # The number of the finding that explains `cannot`.
+    finding: int | None = None
 
 
-Lookup = Callable[[Number, Beside], Mapping[str, Any] | None]  # the stored numbers that a number stands in, or None
+# The stored numbers that a number stands in, or None.
+Lookup = Callable[[Number, Beside], Mapping[str, Any] | None]
 
 
 def reading(number: Number, stored: Mapping[str, Any] | None) -> Reading | None:

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from ..models import Model
 
 WAYS = ("zero", "mean", "resample")
-KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
-ROWS_BYTES = 1 << 22  # of logits that are compared at once
-UNSCORED = -100  # in place of what follows the last token
+# Of what the layers give, up to which passes begin at the layer that changes.
+KEPT_BYTES = 1 << 29
+# Of logits that are compared at once.
+ROWS_BYTES = 1 << 22
+# In place of what follows the last token.
+UNSCORED = -100
 Heads = Iterable[tuple[int, int]]  # (layer, head)
 
 

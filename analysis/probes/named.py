@@ -8,10 +8,14 @@ from ..corpus import sample_texts
 from .pieces import Pieces
 from .tasks import TASKS, Ask
 
-LENGTH = 256  # tokens of a text, or as many as the model reads
-SETTLED = 4  # first tokens of a second copy, which nothing can tell
-NEAR = 8  # the last of so many parts of a text is near
-DRAWS = 20  # displaced variants of every span: the null
+# Tokens of a text, or as many as the model reads.
+LENGTH = 256
+# First tokens of a second copy, which nothing can tell.
+SETTLED = 4
+# The last of so many parts of a text is near.
+NEAR = 8
+# Displaced variants of every span: the null.
+DRAWS = 20
 
 
 class Made(NamedTuple):

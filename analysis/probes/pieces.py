@@ -10,11 +10,16 @@ import numpy as np
 
 from ..errors import BadModel, BadSetting, BadText
 
-MOST_CHARACTERS = 400_000  # of a text that things are hidden in: more would only cost time
-FEWEST = 4  # words of the vocabulary for each that is wanted; with fewer, words are made up
-DRAWS = 200  # values drawn for each that is wanted, until enough have one number of tokens
-LEAST_FILLER = 32  # tokens of a text that things can be hidden in
-SPACES = ("Ġ", "▁")  # how byte-level and SentencePiece vocabularies write the space before a word
+# Of a text that things are hidden in: more would only cost time.
+MOST_CHARACTERS = 400_000
+# Words of the vocabulary for each that is wanted; with fewer, words are made up.
+FEWEST = 4
+# Values drawn for each that is wanted, until enough have one number of tokens.
+DRAWS = 200
+# Tokens of a text that things can be hidden in.
+LEAST_FILLER = 32
+# How byte-level and SentencePiece vocabularies write the space before a word.
+SPACES = ("Ġ", "▁")
 CONSONANTS, VOWELS = tuple("bdfgklmnprstvz"), tuple("aeiou")
 
 

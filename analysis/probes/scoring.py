@@ -12,10 +12,13 @@ from ..seam.arguments import as_past, past_of
 from ..seam.attention import apply
 from .pieces import Item, Pieces
 
-PLAIN = 128  # tokens of text before the question alone
+# Tokens of text before the question alone.
+PLAIN = 128
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
-TURNS = (UNKNOWN, KNOWN, SECOND)  # when a method that decides at the end of a prompt sees the question
-TIE = 1e-6  # nats; answers nearer than this to the likeliest share its place
+# When a method that decides at the end of a prompt sees the question.
+TURNS = (UNKNOWN, KNOWN, SECOND)
+# Nats; answers nearer than this to the likeliest share its place.
+TIE = 1e-6
 
 
 def turned(item: Item, turn: str, earlier: Item) -> tuple[np.ndarray, np.ndarray]:

@@ -13,10 +13,14 @@ from ..errors import BadSetting
 from .pieces import Item, Pieces
 
 LINE = "\n"
-PASSAGE, QUOTE = 40, 12  # tokens of a passage, and of its end that the question quotes
-OFTEN = 2  # times as often as any other word comes the most frequent one
-RARER = 2  # other words for each candidate
-POOL, SHOWN = 4, 2  # words that belong to a label, and how many of them an example shows
+# Tokens of a passage, and of its end that the question quotes.
+PASSAGE, QUOTE = 40, 12
+# Times as often as any other word comes the most frequent one.
+OFTEN = 2
+# Other words for each candidate.
+RARER = 2
+# Words that belong to a label, and how many of them an example shows.
+POOL, SHOWN = 4, 2
 
 Parts = list[np.ndarray]  # token ids int64 [n] each
 

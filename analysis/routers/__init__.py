@@ -11,7 +11,8 @@ from .moments import Geometric, Moments, SymmetricKMeans, Turned, Whitening, gau
 
 __all__ = ["EPS", "MEANING", "ROUTERS", "fit_router", "gauge"]
 
-EPS = 1e-4  # added to the diagonal of second moments
+# Added to the diagonal of second moments.
+EPS = 1e-4
 CLOSED_FORM = (Whitening, Geometric, GWRLinear, GWRLinearIntercept)
 ROUTERS: dict[str, type[Router]] = {
     router.kind: router for router in (Chance, StaticPrior, Recency, SymmetricKMeans, *CLOSED_FORM, *LEARNED, Oracle)

@@ -7,8 +7,10 @@ from torch import Tensor
 from ..errors import BadSetting
 from ..groups.kmeans import spherical_kmeans
 
-PER_BUCKET = 32  # tokens of a text for each bucket: C = T / 32
-SAMPLE = 256  # keys per bucket that k-means looks at
+# Tokens of a text for each bucket: C = T / 32.
+PER_BUCKET = 32
+# Keys per bucket that k-means looks at.
+SAMPLE = 256
 
 
 def buckets_for(tokens: int) -> int:

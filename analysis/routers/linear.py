@@ -10,7 +10,8 @@ from torch import Tensor
 from ..errors import BadSetting, NotFitted
 from .base import RoutedText, Router
 
-EPS = 1e-4  # of the ridge, in multiples of trace(Q^T Q) / D
+# Of the ridge, in multiples of trace(Q^T Q) / D.
+EPS = 1e-4
 
 
 class GWRLinear(Router):

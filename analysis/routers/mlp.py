@@ -9,8 +9,10 @@ from torch import Tensor
 from ..errors import BadSetting
 from .base import RoutedText, Router
 
-MOST = 1 << 16  # queries a head is trained on
-HELD_OUT = 8  # every eighth of them decides when to stop
+# Queries a head is trained on.
+MOST = 1 << 16
+# Every eighth of them decides when to stop.
+HELD_OUT = 8
 BATCH, EPOCHS, PATIENCE, RATE = 512, 50, 4, 2e-3
 Weights = dict[str, Tensor]
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from .base import RoutedText, Router
 
-SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
+# An eigenvalue below this share of the largest counts as it.
+SMALLEST = 1e-12
 
 
 class Moments:

@@ -13,8 +13,10 @@ from . import ROUTERS
 from .base import Router
 from .mlp import LEARNED
 
-FOLDER = "routing"  # of a model's fitted state
-HALF = tuple(f"{kind.kind}." for kind in LEARNED)  # weights in 16 bits, rounded so before they were measured
+# Of a model's fitted state.
+FOLDER = "routing"
+# Weights in 16 bits, rounded so before they were measured.
+HALF = tuple(f"{kind.kind}." for kind in LEARNED)
 
 
 @dataclass(frozen=True)

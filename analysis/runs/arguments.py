@@ -10,7 +10,8 @@ from ..commands import COMMANDS
 from ..declaration import Declared, Field, check_names, fields_of
 from ..declaration.canonical import canonical
 
-BROUGHT = ("context", "progress", "request")  # what a caller brings along: no argument
+# What a caller brings along: no argument.
+BROUGHT = ("context", "progress", "request")
 
 
 def parameters(study: Callable[..., Any]) -> tuple[Field, ...]:

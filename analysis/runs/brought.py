@@ -18,7 +18,8 @@ from .store import RunStore
 CORPORA = Path(__file__).resolve().parents[2] / "models_cache" / "corpora"
 TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,99}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-LEFT = 24 * 3600  # seconds after which an upload that its app left behind is removed
+# Seconds after which an upload that its app left behind is removed.
+LEFT = 24 * 3600
 
 
 @contextlib.contextmanager

@@ -37,15 +37,18 @@ from .texts import MAX_BYTES
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
 MOST_BYTES = 2_000_000_000  # of all files, unpacked
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no file without a date; the same runs give the same file
+# A zip knows no file without a date; the same runs give the same file.
+EARLIEST = (1980, 1, 1, 0, 0, 0)
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
 _ID = "[0-9a-f]{12}"
 NAMES = re.compile(
     rf"{re.escape(TITLE)}|texts/{_ID}\.json"
     rf"|runs/{_ID}/(?:manifest\.json|arrays\.safetensors|tables/[a-z_]{{1,40}}\.parquet)"
 )
-CENTRAL = 200 * MOST_FILES  # bytes of the list of files: our names are short
-END = struct.Struct("<4s4H2LH")  # of a zip file: signature, disks, entries, size and place of the list, comment
+# Bytes of the list of files: our names are short.
+CENTRAL = 200 * MOST_FILES
+# Of a zip file: signature, disks, entries, size and place of the list, comment.
+END = struct.Struct("<4s4H2LH")
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BLOCK = 1 << 20
 Entries = dict[str, zipfile.ZipInfo]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-SETTLED = 50_000_000  # ns: file systems date changes in ticks of up to 10 ms, so a younger date may hide one more
+# Ns: file systems date changes in ticks of up to 10 ms, so a younger date may hide one more.
+SETTLED = 50_000_000
 
 
 class Dated(Protocol):
@@ -19,7 +20,8 @@ class Dated(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Dated)
-Stamp = tuple[int, ...]  # changes when an entry is written anew
+# Changes when an entry is written anew.
+Stamp = tuple[int, ...]
 
 
 def stamp(*paths: Path | str) -> Stamp:

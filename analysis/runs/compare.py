@@ -7,12 +7,16 @@ from typing import Any
 
 from .run import Run
 
-QUIET = ("protocol", "methods", "notes", "versions", "date")  # of the numbers: no result
-MOST_ROWS = 50_000  # of a table that is compared
-MOST_KEYS, MOST_NAMES = 3, 8  # columns that name a row together, and columns that are tried for it
+# Of the numbers: no result.
+QUIET = ("protocol", "methods", "notes", "versions", "date")
+# Of a table that is compared.
+MOST_ROWS = 50_000
+# Columns that name a row together, and columns that are tried for it.
+MOST_KEYS, MOST_NAMES = 3, 8
 
 Table = dict[str, list[Any]]  # column -> cells
-Label = tuple[Any, ...]  # the cells that name a row
+# The cells that name a row.
+Label = tuple[Any, ...]
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,13 @@ class Headline:
 
     study: str  # the name of its file
     conclusion: str
-    table: str  # the list that its number lies in
-    where: str  # finds its row there: `NAME=VALUE`, or `NAME~BEGINNING`, with a semicolon between
+    # The list that its number lies in.
+    table: str
+    # Finds its row there: `NAME=VALUE`, or `NAME~BEGINNING`, with a semicolon between.
+    where: str
     key: str  # of the number in the row
-    judged: bool  # it is a difference; a level lies on no side of 0
+    # It is a difference; a level lies on no side of 0.
+    judged: bool
     before: Comparison  # on the first model
 
     def now(self, numbers: Mapping[str, Any]) -> Comparison | None:
@@ -51,7 +54,8 @@ class Conclusion:
     """What became of a headline."""
 
     headline: Headline
-    now: Comparison | None  # None where its study waits to be measured again
+    # None where its study waits to be measured again.
+    now: Comparison | None
 
     @property
     def verdict(self) -> str:

@@ -13,27 +13,43 @@ from ..commands import COMMANDS
 from ..declaration.command import SMALLEST, Command, Shape
 from .run import Run
 
-RECENT = 20  # past runs that count: enough for a median, few enough to follow a change of machine or load
-APART = 1.5  # a run and one of so many times its size tell what more work costs
-FIRST_SECONDS = 5.0  # loading and the first compilation, when nothing is known
+# Past runs that count: enough for a median, few enough to follow a change of machine or load.
+RECENT = 20
+# A run and one of so many times its size tell what more work costs.
+APART = 1.5
+# Loading and the first compilation, when nothing is known.
+FIRST_SECONDS = 5.0
 FIRST_SECONDS_PER_TOKEN = 0.002
-FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
-LIVE = 20  # seconds a request may take without being asked for by a button
-PATIENT = 60  # seconds from which a smaller scope stands beside the button
-LONG = 600  # seconds of a long job that are said to be too many
+# A guess is shown with the width of a guess.
+FIRST_SPREAD = 4.0
+# Seconds a request may take without being asked for by a button.
+LIVE = 20
+# Seconds from which a smaller scope stands beside the button.
+PATIENT = 60
+# Seconds of a long job that are said to be too many.
+LONG = 600
 
-FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
-HEADS = 48  # of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted
+# Tokens assumed for a price before the text was counted.
+FIRST_GUESS = 1000
+# Of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted.
+HEADS = 48
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
-SERVED = 0.1  # of a reading: what a request takes that finds it
-QUICK = 0.3  # of the seconds of a reading: who took less had found it
-WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
+# Of a reading: what a request takes that finds it.
+SERVED = 0.1
+# Of the seconds of a reading: who took less had found it.
+QUICK = 0.3
+# Operations a second, until something was run here.
+WORK = {"cpu": 5e10, "cuda": 5e13}
 
-FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
+# Bytes: compiled kernels, blocks of scores, tables.
+FIXED = 60 << 20
 HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
-STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
-OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
-FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
+# Of queries and keys of one window: more are not kept, but for the layer that is looked at.
+STATES_BYTES = 256 << 20
+# Bytes: routing vectors, groups and their controls.
+OF_TOKEN_AND_LAYER = 180
+# Tokens that fit a router, and of a window of them.
+FITTED_ON, FITTED_IN = 2048, 1024
 LOGITS = 2  # tensors [T, vocabulary] that are compared
 OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from .run import ARRAYS, TABLES, Damaged
 
 SECONDS, MEMORY = 120, 4 << 30  # of the process
-MOST_CELLS, MOST_COLUMNS = 4_000_000, 500  # of all tables of a run, and columns of one: a page holds 40 bytes of a cell
-MOST_WORDS = 100_000_000  # bytes of text in all tables of a run, each cell with its own
+# Of all tables of a run, and columns of one: a page holds 40 bytes of a cell.
+MOST_CELLS, MOST_COLUMNS = 4_000_000, 500
+# Bytes of text in all tables of a run, each cell with its own.
+MOST_WORDS = 100_000_000
 KINDS = "biuf"
 BEYOND = "a table in it could not be opened within its limits"
 

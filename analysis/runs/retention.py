@@ -8,9 +8,11 @@ from ..files import read_json, write_json
 from .shelf import room
 
 FILE = "retention.json"
-KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
+# Beyond either the oldest runs go, pinned ones never.
+KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000
 MOST_RUNS, MOST_BYTES = 100_000, 10**13
-KEPT_DAYS = 7  # a deleted run can be brought back for so long
+# A deleted run can be brought back for so long.
+KEPT_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Usage:
     deleted_bytes: int
     texts: int
     text_bytes: int
-    kept_runs: int  # so many of the runs computed here stay that are not pinned, and as many that came in bundles
+    # So many of the runs computed here stay that are not pinned, and as many that came in bundles.
+    kept_runs: int
     kept_bytes: int
 
 

@@ -23,9 +23,11 @@ from .keys import Asked
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 MARKS = "marks.json"
 MAX_MARKS = 100_000  # bytes
-MOST_CONTROLS, LONGEST = 200, 2_000  # of a link, and characters of one value
+# Of a link, and characters of one value.
+MOST_CONTROLS, LONGEST = 200, 2_000
 _PAGE, _CONTROL = re.compile(r"[a-z][a-z-]{0,39}|"), re.compile(r"[a-z][a-z_]{0,39}")
-Report = Callable[[str, str], None]  # is called with the id of a run and what is damaged
+# Is called with the id of a run and what is damaged.
+Report = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from typing import Any
 
 from .run import Run
 
-QUIET = {"model", "text", "seed", "long_text", "made"}  # arguments that say little in a list, or stand beside it
+# Arguments that say little in a list, or stand beside it.
+QUIET = {"model", "text", "seed", "long_text", "made"}
 KINDS = {"router": ("router", "other"), "policy": ("policy", "other"), "method": ("method", "methods")}
-USUAL = {"router": "k8-top1", "policy": "policy"}  # what a study uses when nobody names one
-LINE = 160  # characters of the arguments in a list
+# What a study uses when nobody names one.
+USUAL = {"router": "k8-top1", "policy": "policy"}
+# Characters of the arguments in a list.
+LINE = 160
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Row:
     id: str
     verb: str
     model: str | None
-    text: str | None  # the name of its text, else its hash; None where it reads none
+    # The name of its text, else its hash; None where it reads none.
+    text: str | None
     request: dict[str, Any]
     question: str  # the id without the weights
     created: str
@@ -98,7 +102,8 @@ class Forgotten:
     """What a replaced router, policy or method made stale."""
 
     what: str
-    moved: list[str]  # ids of runs moved to the trash
+    # Ids of runs moved to the trash.
+    moved: list[str]
     pinned: int = 0  # runs that stay
 
     @property

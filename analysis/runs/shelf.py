@@ -20,9 +20,12 @@ from .keys import Asked, is_id
 from .run import MARKS, Damaged, Marks, Newer, Result, Run, write_marks
 from .search import Row, row_of
 
-WHY = "damage.txt"  # in a damaged folder that was set aside: the sentence about it
-MOST_OPEN, MOST_READ = 200, 16_000_000  # runs in memory, and bytes of their manifests, which take ten times that there
-_SIZE = 5  # of the manifest, in what `_stamp` gives
+# In a damaged folder that was set aside: the sentence about it.
+WHY = "damage.txt"
+# Runs in memory, and bytes of their manifests, which take ten times that there.
+MOST_OPEN, MOST_READ = 200, 16_000_000
+# Of the manifest, in what `_stamp` gives.
+_SIZE = 5
 log = logging.getLogger("focuscope.runs")
 
 

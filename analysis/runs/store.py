@@ -25,9 +25,12 @@ from .texts import TextStore
 
 Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
-CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
-KEPT_DAYS = 7  # a deleted run can be brought back for so long
-KEPT_LINKS = 1_000  # of requests whose run was not stored yet
+# Pages make their controls of its runs: what somebody else computed is no answer.
+CARD = "model"
+# A deleted run can be brought back for so long.
+KEPT_DAYS = 7
+# Of requests whose run was not stored yet.
+KEPT_LINKS = 1_000
 
 
 def state_root() -> Path:

@@ -15,9 +15,12 @@ from ..places import plain_name
 from ..studies.registry import STORED, version_of
 from .store import RunStore
 
-MOST_BYTES = 50_000_000  # a larger file is no study
-MOST_POLICY = 4_000_000  # bytes; a larger file is no policy
-POLICY_FORMAT = 1  # of a policy as JSON, see docs/policy.schema.json
+# A larger file is no study.
+MOST_BYTES = 50_000_000
+# Bytes; a larger file is no policy.
+MOST_POLICY = 4_000_000
+# Of a policy as JSON, see docs/policy.schema.json.
+POLICY_FORMAT = 1
 POLICY_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 NEEDED = {  # beginning of a study's name -> numbers that its page cannot do without
     "dominance": ("rows", "curves", "even", "chance"),
@@ -40,9 +43,11 @@ class Series:
 
     name: str
     y: list  # None where there is no value
-    low: list | None = None  # its 95% interval, where there is one
+    # Its 95% interval, where there is one.
+    low: list | None = None
     high: list | None = None
-    paper: bool = False  # numbers that a paper prints, on another model and other text
+    # Numbers that a paper prints, on another model and other text.
+    paper: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,14 @@ class Panel:
     """One small chart of a study."""
 
     title: str
-    x: str  # the column that its x values are of
+    # The column that its x values are of.
+    x: str
     x_label: str
     x_values: list
     y_label: str
     series: list[Series]
-    share: bool = False  # the values are read as per cent
+    # The values are read as per cent.
+    share: bool = False
     up: str = ""  # "low": low values are drawn high
 
     @classmethod
@@ -71,7 +78,8 @@ class StudyProtocol:
     verb: str  # `study NAME`
     model: str = ""
     revision: str = ""  # of the model's weights
-    version: int | None = None  # of the study; raised when the same sizes would give other numbers
+    # Of the study; raised when the same sizes would give other numbers.
+    version: int | None = None
     command: str = ""  # that measures it again
     date: str = ""
     seed: int | None = None
@@ -81,11 +89,14 @@ class StudyProtocol:
     corpus: str | None = None  # the texts, in words
     window: int | None = None  # tokens of a window of text
     unit: str = ""  # what the intervals are over
-    units: int | None = None  # how many of them; None where there are no intervals
+    # How many of them; None where there are no intervals.
+    units: int | None = None
     steps: int | None = None  # of training
-    router: str | None = None  # its name, where a study reads with one
+    # Its name, where a study reads with one.
+    router: str | None = None
     sizes: dict[str, Any] = field(default_factory=dict)  # every option of the study
-    asked: dict[str, Any] = field(default_factory=dict)  # the options that were not the defaults
+    # The options that were not the defaults.
+    asked: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)  # package -> version
 
     @classmethod
@@ -116,11 +127,14 @@ class StoredStudy:
 
     sentence: str  # what it claims
     protocol: StudyProtocol
-    columns: list[Column]  # of its rows; empty where a page has columns of its own
+    # Of its rows; empty where a page has columns of its own.
+    columns: list[Column]
     panels: list[Panel]
     notes: list[str]
-    rows: list[dict[str, Any]]  # its main table, under the keys of its columns
-    numbers: dict[str, Any]  # everything that is stored, under the names that the study gave it
+    # Its main table, under the keys of its columns.
+    rows: list[dict[str, Any]]
+    # Everything that is stored, under the names that the study gave it.
+    numbers: dict[str, Any]
 
     @classmethod
     def of(cls, numbers: dict[str, Any]) -> Self:

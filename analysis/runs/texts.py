@@ -17,7 +17,8 @@ from .run import now
 from .shelf import room
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
-KEPT = 500  # texts that no stored run names are kept while they are among the newest
+# Texts that no stored run names are kept while they are among the newest.
+KEPT = 500
 _NAMED = re.compile(r"(?<![0-9a-f])[0-9a-f]{12}(?![0-9a-f])")
 log = logging.getLogger("focuscope.runs")
 

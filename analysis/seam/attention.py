@@ -29,7 +29,8 @@ from .reference import Reading, Watch, by_blocks, refuse
 
 __all__ = ["Block", "apply", "ran"]
 
-NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
+# The names transformers treats specially (sdpa, flash, eager, flex) must not occur in it.
+NAME = "focuscope"
 
 
 @dataclass
@@ -171,4 +172,5 @@ def _by_kernel(
 
 
 AttentionInterface.register(NAME, _attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)  # None then means causal, aligned to the last key
+# None then means causal, aligned to the last key.
+AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -208,7 +208,8 @@ class GrowingCache(Cache):
     Layers with a sliding window stay those of transformers.
     """
 
-    layer_kind = GrowingLayer  # in the place of a layer that keeps the whole past
+    # In the place of a layer that keeps the whole past.
+    layer_kind = GrowingLayer
 
     def __init__(self, config):
         layers_of_model = DynamicCache(config=config).layers

@@ -13,7 +13,8 @@ from ..kernels import Plan
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
 
-MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
+# The reference: every visible pair is scored, and what is not read is masked.
+MASKED = "masked blocks"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Call:
     scaling: float
     past: int  # tokens before the first query
     of_tokens: Tensor | None  # [B, past + Tq, ...] what `token_features` or `encode_tokens` returned
-    stored: GroupedLayer | CompactLayer | None  # the layer's KV cache where the method decides its order
+    # The layer's KV cache where the method decides its order.
+    stored: GroupedLayer | CompactLayer | None
 
     @property
     def needs_gradient(self) -> bool:
@@ -85,14 +87,17 @@ class Block:
 
     layer: int
     scores: Tensor  # [B, H, n, Tk] scaled, soft-capped logits; float32 where the model computes in less
-    visible: Tensor  # bool, broadcastable to the scores: causal, no padding, inside the model's sliding window
+    # Bool, broadcastable to the scores: causal, no padding, inside the model's sliding window.
+    visible: Tensor
     rows: Tensor  # [n] places of the queries
     columns: Tensor  # [Tk] places of the keys in the same numbering: a distance is rows[:, None] - columns
     first: Tensor  # [B] place of the first real token; left padding comes before it
     of_queries: Tensor | None = None  # [B, n, ...] what `token_features` or `encode_tokens` returned for the queries
     of_keys: Tensor | None = None  # [B, Tk, ...] and for the keys
-    read: Tensor | None = None  # bool, broadcastable to the scores: what stood in the softmax, once that is known
-    sharing: int = 1  # neighbouring query heads that share a key-value head
+    # Bool, broadcastable to the scores: what stood in the softmax, once that is known.
+    read: Tensor | None = None
+    # Neighbouring query heads that share a key-value head.
+    sharing: int = 1
     scoring: Scoring | None = None
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
@@ -128,7 +133,8 @@ class Ran:
     """A kernel that a layer ran in one phase; `why` and `plan` are those of its last call."""
 
     layer: int
-    phase: str  # prefill, decode, or continued: more text after a past one
+    # Prefill, decode, or continued: more text after a past one.
+    phase: str
     kernel: str
     why: str
     plan: Plan | None = None

@@ -21,10 +21,14 @@ RENAMED = {  # former name -> hook; a class that still uses the former one works
 class Hooks:
     """Reads everything, changes nothing. Shapes: B texts, H query heads, G key-value heads, T tokens, D dimensions."""
 
-    dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
-    block_bytes: ClassVar[int | None] = None  # of scores made at once on a processor; None: as is quickest
-    kv_cache: ClassVar[type[GrowingCache] | None] = None  # a KV cache of its own for `generate` with kernels
-    first_layer: ClassVar[int] = 0  # layers before it are not computed: their output is known from an earlier pass
+    # Reads every visible key with unchanged scores: the fastest dense kernel may run.
+    dense: ClassVar[bool] = False
+    # Of scores made at once on a processor; None: as is quickest.
+    block_bytes: ClassVar[int | None] = None
+    # A KV cache of its own for `generate` with kernels.
+    kv_cache: ClassVar[type[GrowingCache] | None] = None
+    # Layers before it are not computed: their output is known from an earlier pass.
+    first_layer: ClassVar[int] = 0
     renamed: ClassVar[dict[str, str]] = RENAMED
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -20,14 +20,21 @@ from .attention import apply
 from .hooks import Hooks
 from .layers import attention_modules, causal_class
 
-KEPT = CACHE / "demo" / "parity.json"  # what comes with the bundled model, so that nobody waits for it
-LENGTH, DECODED = 96, 4  # tokens of the small copy's text, and those of them that are read one by one
-COMPARED = 256  # last tokens whose logits are compared
-WINDOW, BLOCKS = 16, 2  # what windows, chunks, blocks and top-k are cut to, and top-k of blocks
-SHARP = 2.0  # standard deviation of queries and keys
-KINDS = 8  # more different entries than these number the layers
+# What comes with the bundled model, so that nobody waits for it.
+KEPT = CACHE / "demo" / "parity.json"
+# Tokens of the small copy's text, and those of them that are read one by one.
+LENGTH, DECODED = 96, 4
+# Last tokens whose logits are compared.
+COMPARED = 256
+# What windows, chunks, blocks and top-k are cut to, and top-k of blocks.
+WINDOW, BLOCKS = 16, 2
+# Standard deviation of queries and keys.
+SHARP = 2.0
+# More different entries than these number the layers.
+KINDS = 8
 WIDTH, HEADS, EXPERTS, VOCABULARY = 64, 4, 16, 128
-ROUNDING = 1e-4  # of the largest logit in float32; what was wrong in silence differed by a tenth and more
+# Of the largest logit in float32; what was wrong in silence differed by a tenth and more.
+ROUNDING = 1e-4
 SPAN = re.compile("window|chunk|block|topk|top_k")
 NARROW = re.compile("intermediate|inner|ffn|mlp|hidden_dim|lora_rank")
 

@@ -16,9 +16,12 @@ from .cache import TokenMemory, past_length
 from .calls import Block, Prompt
 from .hooks import Hooks
 
-CHOSEN = ("indices", "block_indices")  # keyword arguments in which models hand over what their own indexer chose
-BLOCK_BYTES = 64 << 20  # float32 scores held at once
-CPU_BLOCK_BYTES = 4 << 20  # likewise on a processor: what stays in its caches and its heap is computed twice as fast
+# Keyword arguments in which models hand over what their own indexer chose.
+CHOSEN = ("indices", "block_indices")
+# Float32 scores held at once.
+BLOCK_BYTES = 64 << 20
+# Likewise on a processor: what stays in its caches and its heap is computed twice as fast.
+CPU_BLOCK_BYTES = 4 << 20
 
 Watch = Callable[[Block, Tensor], None]  # sees the probabilities [B, H, n, Tk] of every block
 

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from ..errors import BadModel, BadText
 
-LARGEST = torch.finfo(torch.float32).max ** 0.5  # what has a square in float32, in which every norm computes
-PROBE = 8  # tokens whose vectors are measured in the first pass
+# What has a square in float32, in which every norm computes.
+LARGEST = torch.finfo(torch.float32).max ** 0.5
+# Tokens whose vectors are measured in the first pass.
+PROBE = 8
 PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..kernels.rank import PEAKS, top_p_rank
 
-BINS = 32  # of distance: the token itself, 1, 2 to 3, 4 to 7, ... tokens back
+# Of distance: the token itself, 1, 2 to 3, 4 to 7, ... tokens back.
+BINS = 32
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,18 @@
 
 import pandas as pd
 
-SINK = 0.5  # mass on the first token: little else is read
-PREVIOUS = 0.3  # mass on the token right before
-INDUCTION = 3.0  # times what even reading puts on the tokens that follow earlier copies
-FAR = 0.05  # far peaks above even reading
-LOCAL = 0.9  # mass less than the window back
-DIFFUSE = 0.8  # of the entropy of even reading
+# Mass on the first token: little else is read.
+SINK = 0.5
+# Mass on the token right before.
+PREVIOUS = 0.3
+# Times what even reading puts on the tokens that follow earlier copies.
+INDUCTION = 3.0
+# Far peaks above even reading.
+FAR = 0.05
+# Mass less than the window back.
+LOCAL = 0.9
+# Of the entropy of even reading.
+DIFFUSE = 0.8
 
 
 def head_labels(heads: pd.DataFrame, chance: pd.DataFrame) -> list[str]:

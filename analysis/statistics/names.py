@@ -13,9 +13,12 @@ import torch.nn.functional as F
 from ..seam.attention import Block
 from .labels import DIFFUSE, LOCAL, PREVIOUS, SINK
 
-ASKED = 0.3  # mean attention from which an earlier copy, or what followed it, is what a head reads
-COPIES = 0.1  # of the answer's tokens (Wu et al. 2024, section 2)
-STEADY = 0.9  # of the queries (Voita et al. 2019, section 5.2)
+# Mean attention from which an earlier copy, or what followed it, is what a head reads.
+ASKED = 0.3
+# Of the answer's tokens (Wu et al. 2024, section 2).
+COPIES = 0.1
+# Of the queries (Voita et al. 2019, section 5.2).
+STEADY = 0.9
 
 
 class Name(NamedTuple):

@@ -7,7 +7,8 @@ from torch import nn
 
 from ..kernels.scoring import Scoring
 
-SAMPLE = 16  # queries of a window, evenly spaced up to its last
+# Queries of a window, evenly spaced up to its last.
+SAMPLE = 16
 COLUMNS = ("largest_score", "difference", "own_difference")
 
 

@@ -22,7 +22,8 @@ from .by_torch import by_torch
 from .states import BLOCK_BYTES, States
 
 KERNEL = "streamed statistics"
-WATCHED_BYTES = 8 << 20  # scores of all heads at once where watchers see a block whole
+# Scores of all heads at once where watchers see a block whole.
+WATCHED_BYTES = 8 << 20
 GPU_BYTES = 256 << 20
 Watch = Callable[[Block, Tensor], None]  # sees the probabilities [1, H, n, m] of a block of queries
 Enter = Callable[[int, Tensor], None]  # sees what enters a layer, [T, d], before its attention

@@ -7,7 +7,8 @@ import torch
 from ..seam.attention import Block
 from .heads import ALL, HeadReading
 
-TOP = 5  # largest numbers that are kept of every head and statistic
+# Largest numbers that are kept of every head and statistic.
+TOP = 5
 
 
 class QueryReading(HeadReading):

@@ -12,8 +12,10 @@ from .states import attention_states
 if TYPE_CHECKING:
     from ..models import Model
 
-DECODED = 32  # last queries of a text, each taken as a token after the prompt
-LOW, HIGH = 0.1, 0.9  # shares that say something of the curve: beyond them it turns
+# Last queries of a text, each taken as a token after the prompt.
+DECODED = 32
+# Shares that say something of the curve: beyond them it turns.
+LOW, HIGH = 0.1, 0.9
 PHASES = ("prefill", "decode")
 
 

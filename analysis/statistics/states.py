@@ -18,8 +18,10 @@ from .inputs import forward
 if TYPE_CHECKING:
     from ..models import Model
 
-BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
-CLOSE = 1e-2  # of a score: kept queries and keys must give the scores that the model computes
+# Scores of one head at once: they stay in the second cache of a core.
+BLOCK_BYTES = 1 << 20
+# Of a score: kept queries and keys must give the scores that the model computes.
+CLOSE = 1e-2
 
 
 @dataclass

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 Others = Callable[[str, list[dict], Callable[[float, str], None]], list[dict]]
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
-STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
+# The kernel of whatever looks at the attention itself.
+STREAMED = "softmax over blocks of queries"
 
 
 class Context:

@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LAB = Path(__file__).resolve().parents[2] / "lab"  # the stored studies' own code; a wheel does not hold it
+# The stored studies' own code; a wheel does not hold it.
+LAB = Path(__file__).resolve().parents[2] / "lab"
 ABLATIONS = "/train-a-router?evidence=ablations"
-PART = "quality.search:search_part"  # a part that `search` hands out: one method on some stretches
+# A part that `search` hands out: one method on some stretches.
+PART = "quality.search:search_part"
 
 
 @dataclass(frozen=True)

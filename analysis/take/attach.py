@@ -188,4 +188,5 @@ def with_buckets(method: type[BucketRouting], policy: dict, tensors: dict[str, T
 
 
 AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)  # no mask then means causal
+# No mask then means causal.
+AttentionMaskInterface.register(NAME, sdpa_mask)

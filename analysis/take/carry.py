@@ -35,7 +35,8 @@ ELSEWHERE = {  # method -> the command that writes it as serving stacks and othe
     "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
     "duo_attention": "export-heads -o full_attention_heads.tsv",
 }
-MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}  # by what a method needs
+# By what a method needs.
+MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
@@ -47,9 +48,12 @@ INSTEAD = {
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
 CODE = "focuscope_attention.py"
-EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
-PLAIN = ("float32", "bfloat16", "float16", "float64")  # types that transformers loads by name
-PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
+# The date of every file: equal settings give equal zips.
+EARLY = (1980, 1, 1, 0, 0, 0)
+# Types that transformers loads by name.
+PLAIN = ("float32", "bfloat16", "float16", "float64")
+# As far as a run has them.
+PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")
 
 
 def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:

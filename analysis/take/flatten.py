@@ -13,7 +13,8 @@ from importlib import util
 from pathlib import Path
 
 PACKAGE = __name__.partition(".take")[0]
-Place = tuple[str, str]  # module and name of a definition
+# Module and name of a definition.
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,10 @@ class Source:
 
     lines: list[str]
     tree: ast.Module
-    defined: dict[str, ast.stmt]  # name -> the statement at the top that defines it
-    imported: dict[str, tuple[str, str]]  # name -> the module it comes from, and its name there; "": the module
+    # Name -> the statement at the top that defines it.
+    defined: dict[str, ast.stmt]
+    # Name -> the module it comes from, and its name there; "": the module.
+    imported: dict[str, tuple[str, str]]
 
 
 @cache
@@ -51,13 +54,18 @@ def source(module: str) -> Source:
 class Flat:
     """A file that grows: `need` takes a definition with all that it uses."""
 
-    complete: str  # the module whose classes come with all members: other libraries call them
-    cut: frozenset[str] = frozenset()  # members that never come along, such as "Hooks.cache"
-    instead: dict[Place, str] = field(default_factory=dict)  # a statement in the place of a definition
-    order: list[Place] = field(default_factory=list)  # each after what it is made of
+    # The module whose classes come with all members: other libraries call them.
+    complete: str
+    # Members that never come along, such as "Hooks.cache".
+    cut: frozenset[str] = frozenset()
+    # A statement in the place of a definition.
+    instead: dict[Place, str] = field(default_factory=dict)
+    # Each after what it is made of.
+    order: list[Place] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)  # attributes that kept code reads
-    members: dict[Place, list[ast.stmt]] = field(default_factory=dict)  # of a class, those that come along
+    # Of a class, those that come along.
+    members: dict[Place, list[ast.stmt]] = field(default_factory=dict)
     begun: set[Place] = field(default_factory=set)
 
     def need(self, module: str, name: str) -> None:

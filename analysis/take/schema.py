@@ -34,7 +34,8 @@ KNOWN = {
     "protocol": {"type": "object", "description": "how it was measured"},
     "command": {"type": "string", "description": "the command that measures it again"},
 }
-NEEDED = {"policy": ["policy"], "buckets": ["rotated"]}  # what a method needs -> what stands beside its settings
+# What a method needs -> what stands beside its settings.
+NEEDED = {"policy": ["policy"], "buckets": ["rotated"]}
 MADE = {"router": {"temperature": {"type": "number"}, "similarity": {"enum": ["dot", "cosine"]}}}  # beside the fields
 
 

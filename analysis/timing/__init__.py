@@ -26,7 +26,8 @@ from ..kernels.pool import accelerated
 from ..models import Model
 from ..models.weights import free_bytes
 
-MATH_BYTES = 1 << 30  # the kernel that holds T x T is no candidate beyond this
+# The kernel that holds T x T is no candidate beyond this.
+MATH_BYTES = 1 << 30
 CANDIDATES = {  # name -> torch's backend
     "torch flash": SDPBackend.FLASH_ATTENTION,
     "torch math": SDPBackend.MATH,
@@ -34,9 +35,12 @@ CANDIDATES = {  # name -> torch's backend
     "torch cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
 ON_CPU = ("torch flash", "torch math")
-PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}  # timed when installed, on CUDA
-TIMES_HELD = 4  # most memory of a measurement, in multiples of q, k, v and out in float32
-SPARE = 128 << 20  # bytes beside a model: blocks of scores, and what a library keeps
+# Timed when installed, on CUDA.
+PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}
+# Most memory of a measurement, in multiples of q, k, v and out in float32.
+TIMES_HELD = 4
+# Bytes beside a model: blocks of scores, and what a library keeps.
+SPARE = 128 << 20
 Progress = Callable[[float, str], None]
 
 

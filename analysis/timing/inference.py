@@ -34,13 +34,15 @@ from ..seam.calls import Ran
 from ..seam.layers import attention_as
 from . import CANDIDATES, Compared, Progress, Timing, clock, device_of, fastest_dense, peak_bytes, quickest
 
-SPEEDUPS = {"prefill": "prefill_ms", "per_token": "ms_per_token"}  # speed-up -> the times that it compares
+# Speed-up -> the times that it compares.
+SPEEDUPS = {"prefill": "prefill_ms", "per_token": "ms_per_token"}
 PARTS = ("router", *parts.PARTS, "rest")
 CACHES = {
     "transformers' cache": lambda lm: DynamicCache(config=lm.config),
     "growing cache": lambda lm: GrowingCache(lm.config),
 }
-TRIAL = 8  # tokens that decide between the caches
+# Tokens that decide between the caches.
+TRIAL = 8
 COMPILED = "a compiled decode step (torch.compile with a static cache)"
 
 

@@ -14,7 +14,8 @@ from ..errors import BadSetting
 from ..files import locked, write_whole
 
 LOG = "log.jsonl"
-MORE = "more."  # begins the names of tensors that are kept beside what is trained
+# Begins the names of tensors that are kept beside what is trained.
+MORE = "more."
 
 
 def save_checkpoint(

@@ -22,8 +22,10 @@ from .steps import add_gradients, frozen, warmed
 if TYPE_CHECKING:
     from ..models import Model
 
-HELD_OUT = 8  # windows at the end of the text that are not trained on
-SHARE = 8  # at most one in so many
+# Windows at the end of the text that are not trained on.
+HELD_OUT = 8
+# At most one in so many.
+SHARE = 8
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from .steps import copy_of, frozen
 if TYPE_CHECKING:
     from ..models import Model
 
-PROJECTIONS = (("c_attn",), ("q_proj", "v_proj"), ("query_key_value",))  # the first that a model has
+# The first that a model has.
+PROJECTIONS = (("c_attn",), ("q_proj", "v_proj"), ("query_key_value",))
 
 
 def train_router(

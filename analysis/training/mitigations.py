@@ -18,7 +18,8 @@ from ..groups.router import FocusRouter
 from ..methods.focus import Focus
 from .settings import CONTROLS, RouterTraining
 
-TINY = 1e-30  # below it an assignment has no gradient: at 0 that of its entropy is infinite
+# Below it an assignment has no gradient: at 0 that of its entropy is infinite.
+TINY = 1e-30
 
 
 def balance_loss(groups: Tensor) -> Tensor:

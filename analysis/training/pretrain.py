@@ -32,9 +32,11 @@ from .muon import Muon
 from .steps import warmed
 from .yardsticks import bits_by_domain, token_losses
 
-FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
+# Plain: without the norm of queries and keys.
+FAMILIES = ("llama", "llama_plain", "gpt2")
 ATTENTION = ("dense", "focal", "focal_learned", "focus")
-EVALUATED = 32_768  # tokens of each domain at an evaluation inside the run
+# Tokens of each domain at an evaluation inside the run.
+EVALUATED = 32_768
 Parameters = dict[str, torch.nn.Parameter]
 
 

@@ -29,11 +29,16 @@ from .steps import window_loss
 if TYPE_CHECKING:
     from ..models import Model
 
-KEEP_EVERY = 20  # steps between looks at the groups, and at most between checkpoints
-PATIENCE = 10.0  # seconds of training that are lost at most when the process dies, where writing is quick
-WRITING = 20  # times as long as writing a checkpoint takes, the training goes on before it writes the next
-CHECK_EVERY = 100  # steps between measurements of the hard loss; what was trained at the best one is returned
-PROBED = 4  # calibration windows on which the groups are looked at
+# Steps between looks at the groups, and at most between checkpoints.
+KEEP_EVERY = 20
+# Seconds of training that are lost at most when the process dies, where writing is quick.
+PATIENCE = 10.0
+# Times as long as writing a checkpoint takes, the training goes on before it writes the next.
+WRITING = 20
+# Steps between measurements of the hard loss; what was trained at the best one is returned.
+CHECK_EVERY = 100
+# Calibration windows on which the groups are looked at.
+PROBED = 4
 
 Progress = Callable[[float, str], None]
 Also = Callable[..., dict]

@@ -8,7 +8,8 @@ from ..errors import BadSetting
 from ..groups.router import FocusRouter, RouterSettings
 from .steps import warmed
 
-CONTROLS = ("drawn", "alone")  # phase 2 under a hard mask that no router decides
+# Phase 2 under a hard mask that no router decides.
+CONTROLS = ("drawn", "alone")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from app.ui.charts import CHANCE, HERE, RANDOM, bars, figure, level, line, marks
 from app.ui.head_map import head_map
 from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, bounds, columns, curve
 
-NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
+# Shares that stand on the axis.
+NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 CHOSEN, BAD = "#E0592A", "#D55E00"
 SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
 LOG = {"type": "log", "tickformat": ",~g"}

@@ -33,7 +33,8 @@ ROW = {
     "context": tables.Column("in its context", wrap=True, help="the token in brackets"),
     "back": tables.Column("back", "whole", help=cached.glossary("distance")),
 }
-BEFORE = 6  # tokens of context in a row
+# Tokens of context in a row.
+BEFORE = 6
 EVICTS = ("What it could not read", "could not read", "of its attention would have gone to keys that are gone.")
 SKIPS = ("What it passed over", "passed over", "of dense attention would have gone to keys it passes over.")
 GONE = {"memory": EVICTS, "reads": SKIPS, "prefill": SKIPS}

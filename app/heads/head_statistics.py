@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from app import cached
 from app.ui import tables
 
-Names = Mapping[tuple[int, int], Sequence[str]]  # (layer, head) -> its names
+# (layer, head) -> its names.
+Names = Mapping[tuple[int, int], Sequence[str]]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from app.heads.head_statistics import STATISTICS
 from app.ui import asking, fields, plots, tables, widgets
 from app.ui.reading import rows_of
 
-TOKENS = 16_384  # that are read of a corpus
+# That are read of a corpus.
+TOKENS = 16_384
 # Of a token, at least on average: what texts hold is priced before anybody counted.
 LETTERS = 3
 TERM = "head over many texts"

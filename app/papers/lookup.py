@@ -15,10 +15,13 @@ from analysis.runs.brought import corpora
 from app import cached
 from app.ui import asking
 
-LIVE = ("pitfalls",)  # commands that a page asks for itself: they take seconds
+# Commands that a page asks for itself: they take seconds.
+LIVE = ("pitfalls",)
 PATIENCE = 120  # seconds
-TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}  # command -> tables that numbers are read from
-BEST_FIRST = {"groups": ("groups", "purity")}  # command -> table whose rows are read in the order of a column
+# Command -> tables that numbers are read from.
+TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}
+# Command -> table whose rows are read in the order of a column.
+BEST_FIRST = {"groups": ("groups", "purity")}
 
 
 class Lookup:

@@ -20,8 +20,10 @@ LOOK: dict[str, tuple[str, Any]] = {  # state -> icon and colour of its badge
     CANNOT_HOLD: (":material/block:", "orange"),
     DAMAGED: (":material/broken_image:", "gray"),
 }
-ATTACHED = ("%", "K", "M", "B", "x")  # units that stand at their number without a space
-MOST = 2  # numbers of ours in a cell of the table
+# Units that stand at their number without a space.
+ATTACHED = ("%", "K", "M", "B", "x")
+# Numbers of ours in a cell of the table.
+MOST = 2
 
 
 def printed(cell: Cell) -> str:

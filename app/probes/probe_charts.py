@@ -7,8 +7,10 @@ from app.ui.head_map import SCALE
 from app.ui.plots import Look, bounds, curve
 
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
-SURE = "*"  # marks a cell that is above chance by itself
-DARK = 0.62  # share of right answers from which the colour behind a number is light
+# Marks a cell that is above chance by itself.
+SURE = "*"
+# Share of right answers from which the colour behind a number is light.
+DARK = 0.62
 ENDS = ("low", "high")
 
 

@@ -14,14 +14,21 @@ from app.ui import asking, widgets
 from app.ui.offers import Scope
 
 DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
-STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
-EXAMPLES = (1, 4, 16)  # times as many examples as candidates
-FIRST = ["streaming_llm"]  # methods beside dense when nothing was chosen
-USUAL = 1024  # tokens of the longest prompt when nothing was chosen
+# The lengths of a map are its longest divided by these.
+STEPS = (4, 2, 1)
+# Times as many examples as candidates.
+EXAMPLES = (1, 4, 16)
+# Methods beside dense when nothing was chosen.
+FIRST = ["streaming_llm"]
+# Tokens of the longest prompt when nothing was chosen.
+USUAL = 1024
 MOST = 5
-TURNS = 3  # times that a method is asked which decides at the end of a prompt
-FURTHER = 2.0  # times the model's context, where positions go beyond it
-CHOICES = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # controls of Quality vs speed
+# Times that a method is asked which decides at the end of a prompt.
+TURNS = 3
+# Times the model's context, where positions go beyond it.
+FURTHER = 2.0
+# Controls of Quality vs speed.
+CHOICES = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}
 
 
 def title(task: str) -> str:

@@ -25,7 +25,8 @@ FIELDS = {
     "membership": ("Membership", "literal and causal membership"),
 }
 
-PHASES = {"prefill": "the prompt", "per_token": "later tokens"}  # of a timing, in words
+# Of a timing, in words.
+PHASES = {"prefill": "the prompt", "per_token": "later tokens"}
 
 
 @dataclass(frozen=True)

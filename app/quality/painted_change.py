@@ -11,7 +11,8 @@ from app.quality.asked import Shown
 from app.selection import state
 from app.ui import painted, tables, widgets
 
-LEVELS = ((1.5, "1.5–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "over 8"))  # times less, or more, likely
+# Times less, or more, likely.
+LEVELS = ((1.5, "1.5–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "over 8"))
 WORSE, BETTER = "#D55E00", "#1F78B4"
 # Per cent of the colour in the light and in the dark.
 MIXES = ((16, 22), (28, 34), (42, 48), (58, 62))

@@ -41,7 +41,8 @@ COLUMNS = {
     ),
     "bound": tables.Column("speed", "number", words="speed_words", help=cached.glossary("quality against speed")),
 }
-FURTHER = ("difference_low", "difference_high", "reads_causal", "reads_kv", "kl_p99")  # of a row, in the CSV alone
+# Of a row, in the CSV alone.
+FURTHER = ("difference_low", "difference_high", "reads_causal", "reads_kv", "kl_p99")
 
 
 def tab(share: float | None) -> None:

@@ -11,7 +11,8 @@ from app.quality.asked import PHASES, Asked, Phase, Timed
 from app.speed import speed_requests
 from app.ui import jobs, widgets
 
-LAUNCHED = {"top", "window", "n_sink"}  # the settings that `launch` times
+# The settings that `launch` times.
+LAUNCHED = {"top", "window", "n_sink"}
 # Tokens written after the prompt; rounds of dense and sparse in turns.
 NEW, ROUNDS = 32, 5
 

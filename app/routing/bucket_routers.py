@@ -50,7 +50,8 @@ HEAD_COLUMNS = {  # of that table
     **{kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD},
     "gap_closure": tables.Column("gap closure", "share"),
 }
-PRINTED = {"Recall@32": "recall", "Selectivity@32": "selectivity", "Gap Closure": "closure"}  # columns of its table 1
+# Columns of its table 1.
+PRINTED = {"Recall@32": "recall", "Selectivity@32": "selectivity", "Gap Closure": "closure"}
 
 
 def fraction(cell: dict) -> float:

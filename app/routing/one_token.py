@@ -15,7 +15,8 @@ LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the fa
 MIXES = ((16, 22), (38, 42), (72, 66))
 NEAR = "#7C8796"
 INKS = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"))
-FOUND, MISSED, LITTLE, TOO_NEAR = 0, len(LEVELS), 2 * len(LEVELS), 2 * len(LEVELS) + 1  # the first class of each kind
+# The first class of each kind.
+FOUND, MISSED, LITTLE, TOO_NEAR = 0, len(LEVELS), 2 * len(LEVELS), 2 * len(LEVELS) + 1
 BUCKETS = {
     "place": tables.Column("place", "whole", help="in the router's order"),
     "bucket": tables.Column("bucket", "whole", help="The number is only a name, the same in every text."),

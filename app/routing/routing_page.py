@@ -17,7 +17,8 @@ from app.ui import asking, fields, studied, take, widgets
 from app.ui.tabs import tabs
 
 READING = "Reading the stored curves"
-USUAL = {"min_distance": None, "sinks": None, "partition": "raw keys"}  # as the stored curves open
+# As the stored curves open.
+USUAL = {"min_distance": None, "sinks": None, "partition": "raw keys"}
 
 
 def live() -> None:

@@ -22,7 +22,8 @@ OUTDATED = (
 )
 EXACT = "With every control as it was when this run was asked for."
 TOLD = "With the controls that its arguments name: the run was stored before pages kept all of theirs."
-SHOWN = 200  # rows of a table that are shown here; its CSV has all
+# Rows of a table that are shown here; its CSV has all.
+SHOWN = 200
 
 
 def opened() -> Run | None:

@@ -11,7 +11,8 @@ from analysis.studies.registry import STORED
 from app.selection import state
 from app.selection.menu import PAGES
 
-CONTROLS = {"min_distance": "distance", "t": "softmax"}  # arguments whose control has another name
+# Arguments whose control has another name.
+CONTROLS = {"min_distance": "distance", "t": "softmax"}
 
 
 def link(run: Run) -> dict | None:

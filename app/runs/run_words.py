@@ -67,7 +67,8 @@ NAMES = {  # a column or a key of a run -> its name
     "window_mass": "attention inside the window",
     "worst_bin_difference": "change of perplexity, worst positions",
 }
-WHO = ("title", "label", "side", "name", "method")  # keys of a row that say what it is about
+# Keys of a row that say what it is about.
+WHO = ("title", "label", "side", "name", "method")
 
 
 def column(name: str) -> str:

@@ -7,10 +7,12 @@ from analysis.commands.speed import Worth
 from analysis.declaration import field
 from app.selection.patterns import MODEL
 
-LOADED = "loaded"  # the shape of the model in use
+# The shape of the model in use.
+LOADED = "loaded"
 CONTEXTS = tuple(1 << power for power in range(8, 21))  # tokens, 256 to 1,048,576
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # answered at once
-KEEPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75)  # fraction of the keys that is read
+# Fraction of the keys that is read.
+KEEPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75)
 GPUS = {  # those of the worker, by their name there
     "T4": "NVIDIA T4, 16 GB",
     "L4": "NVIDIA L4, 24 GB",
@@ -22,8 +24,10 @@ GPUS = {  # those of the worker, by their name there
     "MI300X": "AMD Instinct MI300X, 192 GB",
 }
 COUNTED = {"all": "all weights", "ffn": "feed-forward only"}
-EQUAL_SHARES = (5, 10, 25, 50)  # per cent of the causal pairs that every method reads
-MAY_LOSE = (1, 2, 5, 10)  # per cent of perplexity that a setting may lose
+# Per cent of the causal pairs that every method reads.
+EQUAL_SHARES = (5, 10, 25, 50)
+# Per cent of perplexity that a setting may lose.
+MAY_LOSE = (1, 2, 5, 10)
 SAVES = {  # what a method saves -> how it is called
     "reads": "reads of each query",
     "memory": "memory of the KV cache",
@@ -54,12 +58,14 @@ PROBE_WAYS = {
     "longer": "twice as far, unchanged",
     "dynamic_ntk": "twice as far, dynamic NTK",
 }
-PROBE_REACHES = tuple(1 << power for power in range(7, 18))  # tokens of the longest prompt
+# Tokens of the longest prompt.
+PROBE_REACHES = tuple(1 << power for power in range(7, 18))
 PROBE_ITEMS = (4, 8, 16, 32, 64)  # questions in a cell
 PROBE_CHOICES = (2, 4, 8, 16)  # candidates of a question
 TEST_TABS = {"one": "One test", "every": "Every test", "files": "Benchmarks"}
 BENCHMARK_SHOTS = (None, 0, 1, 2, 4, 8, 16)  # examples in a prompt
-BENCHMARK_ITEMS = (20, 50, 100, 500, 0)  # questions; 0: all of them
+# Questions; 0: all of them.
+BENCHMARK_ITEMS = (20, 50, 100, 500, 0)
 
 
 @dataclass(frozen=True)

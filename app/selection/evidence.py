@@ -18,7 +18,8 @@ TRAIN_TABS = {
 PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
 GATES = ("log", "literal", "centred")
 BALANCES = ("sinkhorn", "softmax")
-READINGS = ("soft", "straight_through", "hard")  # the last one only in phase 2
+# The last one only in phase 2.
+READINGS = ("soft", "straight_through", "hard")
 COLLAPSE_ROWS = {"two": "Softmax and Sinkhorn", "all": "All rows of table 8"}
 COLLAPSE_MEASURES = {  # what is followed over the steps -> (its short name, the axis)
     "share": ("Largest share", "largest group's share of the tokens"),

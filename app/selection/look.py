@@ -18,11 +18,13 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
     "previous_token",
     "induction",
 )
-ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}  # what takes a head's place
+# What takes a head's place.
+ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}
 FINDERS = (5, 10, 20)  # rows of the finder
 GROUP_MEASURES = {"share": "Largest group's share by layer", "confidence": "Confidence by layer"}
 GROUP_VIEWS = ("PCA", "UMAP")
-PAIR_DISTANCES = (16, 32, 64, 128, 256, 512, 1024)  # tokens between query and key
+# Tokens between query and key.
+PAIR_DISTANCES = (16, 32, 64, 128, 256, 512, 1024)
 PAIR_TOPS = (20, 50, 100, 200)  # rows of the table
 PAIR_KINDS = ("copy", "induction", "same word", "same group")
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-TEXT, GROUPS = ("text", "model"), ("text", "model", "groups")  # chips of the top bar
+# Chips of the top bar.
+TEXT, GROUPS = ("text", "model"), ("text", "model", "groups")
 
 
 @dataclass(frozen=True)

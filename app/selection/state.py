@@ -10,10 +10,14 @@ from collections.abc import Mapping, MutableMapping
 from analysis.declaration import in_address as to_url
 from app.selection.controls import CONTROLS
 
-CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
-WRITTEN = "_written"  # name -> text, what this session last put into the URL
-INSIDE_A_TEXT = ("pair", "quality_token", "query", "tile")  # controls that mean nothing in another text
-LINKED = "_linked"  # names that the URL brought into this run: a link was opened
+# Name -> value, kept over pages (a widget's own entry dies with the page that shows it).
+CHOSEN = "_chosen"
+# Name -> text, what this session last put into the URL.
+WRITTEN = "_written"
+# Controls that mean nothing in another text.
+INSIDE_A_TEXT = ("pair", "quality_token", "query", "tile")
+# Names that the URL brought into this run: a link was opened.
+LINKED = "_linked"
 
 
 def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,8 @@ from analysis.limits import limits
 
 UPLOAD = re.compile(r"/_stcore/upload_file/([^/]+)/[^/]+$")
 METRICS = "/_stcore/metrics"
-AROUND = 1 << 14  # bytes of a form around the file it carries: boundaries and the file's name
+# Bytes of a form around the file it carries: boundaries and the file's name.
+AROUND = 1 << 14
 
 
 class Gate:

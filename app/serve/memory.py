@@ -5,8 +5,10 @@ import gc
 import os
 from contextlib import suppress
 
-KEPT = 1 << 16  # bytes: a larger piece is mapped by itself, and its pages are given back as soon as it is free
-SETTINGS = {-8: 1, -3: KEPT, -1: 2 * KEPT}  # M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of glibc's malloc.h
+# Bytes: a larger piece is mapped by itself, and its pages are given back as soon as it is free.
+KEPT = 1 << 16
+# M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of glibc's malloc.h.
+SETTINGS = {-8: 1, -3: KEPT, -1: 2 * KEPT}
 
 
 def give_back() -> None:

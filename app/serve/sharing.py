@@ -11,7 +11,8 @@ from analysis.limits import limits
 from app.ui import widgets
 
 log = logging.getLogger("focuscope.app")
-OWN = "own_texts"  # hashes of the texts that this session brought
+# Hashes of the texts that this session brought.
+OWN = "own_texts"
 AT_HOME = "Your text stays on this machine."
 SHARED = "Your text stays on the machine that serves this page; other readers are not shown it."
 

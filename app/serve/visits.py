@@ -12,11 +12,16 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from app.serve.memory import tidy
 
 STREAM = "/_stcore/stream"
-LEFT = 100.0  # seconds for which a page may come back; Streamlit's own 120 free nothing until another page leaves
-QUIET = 5.0  # seconds from one who is forgotten to tidying
-SILENT = 5.0  # seconds after which a part of a page will not begin: it stands there no more
-WAITING = 16  # requests of parts that wait for their page; more go on to Streamlit, which folds them into one
-SHORT = 1 << 16  # bytes: a message that begins or ends a run is shorter
+# Seconds for which a page may come back; Streamlit's own 120 free nothing until another page leaves.
+LEFT = 100.0
+# Seconds from one who is forgotten to tidying.
+QUIET = 5.0
+# Seconds after which a part of a page will not begin: it stands there no more.
+SILENT = 5.0
+# Requests of parts that wait for their page; more go on to Streamlit, which folds them into one.
+WAITING = 16
+# Bytes: a message that begins or ends a run is shorter.
+SHORT = 1 << 16
 PAGE = {ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_COMPILE_ERROR}
 PART = PAGE | {ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY}
 

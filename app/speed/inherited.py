@@ -6,7 +6,8 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 
-FIELDS = {"top": "speed_top", "window": "speed_window", "n_sink": "speed_sinks"}  # a setting of Focus -> its control
+# A setting of Focus -> its control.
+FIELDS = {"top": "speed_top", "window": "speed_window", "n_sink": "speed_sinks"}
 ASKED = FIELDS | {"length": "speed_prompt", "new_tokens": "speed_new", "repeats": "speed_rounds"}
 NAMES = ("groups per token", "window", "sinks", "prompt", "new tokens", "rounds")  # of `ASKED`, in words
 

@@ -43,7 +43,8 @@ COLOURS = {  # colour and mark of each
     KINDS["per_token"]: (GROUPS[5], "triangle-up"),
     KINDS["decode"]: (HERE, "circle"),
 }
-Points = Sequence[tuple[int, float]]  # (length, times as fast as dense)
+# (length, times as fast as dense).
+Points = Sequence[tuple[int, float]]
 
 
 def short(length: int) -> str:

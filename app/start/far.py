@@ -10,7 +10,8 @@ from app import cached
 from app.selection import state
 from app.ui import asking, charts, foot, painted, plots, tables, widgets
 
-MOST = 3  # pairs that are told on either side
+# Pairs that are told on either side.
+MOST = 3
 COLUMNS = {
     "layer": tables.Column("layer", "whole"),
     "head": tables.Column("head", "whole"),

@@ -14,7 +14,8 @@ from app.temperature import temperature_charts
 from app.ui import asking, fields, jobs, painted, plots, widgets
 from app.ui.reading import rows_of
 
-KEYS = 12  # of the chart of one query
+# Of the chart of one query.
+KEYS = 12
 # Tokens read at once on this text, where it is long enough.
 WINDOW = 1024
 # Temperatures that each layer gets alone.

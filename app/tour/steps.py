@@ -18,7 +18,8 @@ from app.start import far
 from app.temperature import temperature_charts
 from app.ui import asking, charts, painted, plots, widgets
 
-KEYS = 8  # of the chart of one query
+# Of the chart of one query.
+KEYS = 8
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from app.ui.reading import rows_of
 NATS = "step %{x:,}<br>%{y:.4f} nats per token"
 HARD = Look(GROUPS[1], "dash", "square")
 LARGEST = "largest group's share of the tokens"
-SHARES = ("share", "start_share")  # what is followed as a share
+# What is followed as a share.
+SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
 KNOWN = {
     "sinkhorn": Look(HERE, "solid", "circle"),

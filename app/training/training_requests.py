@@ -28,7 +28,8 @@ FIELDS = {
     "iterations": "train_iterations",
     "d_s": "train_size",
 }
-OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")  # a router that is there has these
+# A router that is there has these.
+OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")
 # Operations a second and bytes held besides, until something was trained here.
 WORK, MEMORY = 3e10, 128 << 20
 

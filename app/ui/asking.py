@@ -17,12 +17,18 @@ from app.selection import state
 from app.ui import offers, widgets
 
 Tell = Callable[[float, str, float | None, dict | None], None]
-Draw = Callable[[dict], None]  # draws the columns that are known so far
-USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
-LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, request, tokens, run of the part)
-SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
-STOPPED = "_stopped"  # of the session: the request that was cancelled
-BARS = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
+# Draws the columns that are known so far.
+Draw = Callable[[dict], None]
+# The router every model has: a study fits it when it is missing.
+USUAL = "k8-top1"
+# Of the session: what `rest` is to ask for, as (subject, request, tokens, run of the part).
+LATER = "_later"
+# Of the session: the `subject` of the last page that was drawn to its end.
+SHOWN = "_shown"
+# Of the session: the request that was cancelled.
+STOPPED = "_stopped"
+# Numbers the Cancel buttons: a page may wait for one verb more than once.
+BARS = itertools.count()
 SKELETON = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
 
 

@@ -17,7 +17,8 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
 }
 GROUPS = ("#4477AA", "#E0592A", "#228833", "#AB880A", "#239ABD", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
-PROJECTED = 17  # pixels of the letters that the last row of a class reads
+# Pixels of the letters that the last row of a class reads.
+PROJECTED = 17
 MOST_POINTS = 20_000  # of a scatter
 AXIS = {"zeroline": False, "exponentformat": "none", "separatethousands": True, "automargin": True}  # 10,000, not 10k
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
@@ -27,9 +28,11 @@ ASIDE = {
     | {"tracegroupgap": 0},
     "margin": MARGIN | {"b": 56},
 }
-SHARE = {"tickformat": ".0%", "rangemode": "tozero"}  # an axis of shares, from zero
+# An axis of shares, from zero.
+SHARE = {"tickformat": ".0%", "rangemode": "tozero"}
 LAYERS = {"dtick": 1}  # an axis of layers
-NAMES = {"type": "category"}  # an axis of names, or of numbers that are names
+# An axis of names, or of numbers that are names.
+NAMES = {"type": "category"}
 DISTANCE = "tokens back, from"  # the axis of `from_bins`
 
 

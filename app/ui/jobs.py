@@ -19,8 +19,10 @@ from app.selection import state
 from app.ui import asking, chips, offers, widgets
 from app.ui.offers import Scope
 
-FRESH = "_job_fresh"  # of the session: whether a job was submitted since the page was last drawn
-SURE = 0.1  # done of a job, before which the time that is left would be a wild guess
+# Of the session: whether a job was submitted since the page was last drawn.
+FRESH = "_job_fresh"
+# Done of a job, before which the time that is left would be a wild guess.
+SURE = 0.1
 WAITING = ("queued", "running")
 ENDED = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 

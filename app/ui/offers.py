@@ -14,9 +14,12 @@ from app import cached
 from app.cached import Due
 from app.selection import state
 
-SHORTEST = 256  # tokens of a text that is offered in part
-LEAST = 64  # tokens of the shortest part that is offered where the memory lacks
-GO = "_go"  # of the session: what starts when the page is drawn again, since its smaller scope was clicked
+# Tokens of a text that is offered in part.
+SHORTEST = 256
+# Tokens of the shortest part that is offered where the memory lacks.
+LEAST = 64
+# Of the session: what starts when the page is drawn again, since its smaller scope was clicked.
+GO = "_go"
 
 
 class Waiting(StopException):

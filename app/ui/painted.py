@@ -14,11 +14,13 @@ import streamlit as st
 from app.ui.charts import GROUPS
 
 PARTS = Path(__file__).parent / "parts"
-LINES = ("solid", "dotted", "dashed", "double")  # beside the colour, so that it is never the only channel
+# Beside the colour, so that it is never the only channel.
+LINES = ("solid", "dotted", "dashed", "double")
 LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
 HEAT, HEAT_DARK = "#E58A12", "#C97A14"
 PACKED = ("keys", "readers", "given", "received")
-MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))  # per cent of the colour in the light and in the dark
+# Per cent of the colour in the light and in the dark.
+MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
 
 
 def part(name: str, html: str) -> Callable[..., Any]:

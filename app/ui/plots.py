@@ -9,12 +9,16 @@ from app.ui import tables, widgets
 from app.ui.charts import CHANCE, HERE, RANDOM, error_bars, figure, level, line
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-CHANGE = {"tickformat": "+.1~%"}  # an axis of changes of perplexity
-AT_ONCE = {"transition": {"duration": 0}}  # a slider redraws without an animation
+# An axis of changes of perplexity.
+CHANGE = {"tickformat": "+.1~%"}
+# A slider redraws without an animation.
+AT_ONCE = {"transition": {"duration": 0}}
 SHARE_OF_1 = {"tickformat": ".0%", "range": [0, 1.02]}
-REFERENCE = {"color": RANDOM, "symbol": "circle", "size": 11}  # the mark of dense attention
+# The mark of dense attention.
+REFERENCE = {"color": RANDOM, "symbol": "circle", "size": 11}
 
-Table = Mapping[str, Sequence] | Sequence[Mapping[str, Any]]  # columns by name, or rows
+# Columns by name, or rows.
+Table = Mapping[str, Sequence] | Sequence[Mapping[str, Any]]
 
 
 class Look(NamedTuple):

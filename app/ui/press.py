@@ -18,11 +18,15 @@ from app.ui.spelled import plain
 
 WIDTHS = {"One column": 3.25, "Two columns": 6.75}  # inches
 KINDS = {"PDF": "application/pdf", "SVG": "image/svg+xml"}
-DOTS = 96  # CSS pixels of an inch
-LETTERS = 8 * DOTS / 72  # pixels: 8 points, as captions have
-DRAWN_WIDE = 640  # pixels that a chart has on a page, about
+# CSS pixels of an inch.
+DOTS = 96
+# Pixels: 8 points, as captions have.
+LETTERS = 8 * DOTS / 72
+# Pixels that a chart has on a page, about.
+DRAWN_WIDE = 640
 FONT = {"family": "Helvetica, Arial, sans-serif", "size": LETTERS, "color": "black"}  # on white paper alone
-EDGE, LINE, BELOW, LETTER, SYMBOL, MARK = 8, 19, 48, 5.6, 45, 5  # pixels: of the rim, a row of the legend, the axis
+# Pixels: of the rim, a row of the legend, the axis.
+EDGE, LINE, BELOW, LETTER, SYMBOL, MARK = 8, 19, 48, 5.6, 45, 5
 SECONDS = 60  # for one picture
 MISSING = f"This needs Chrome or Chromium on this machine, and: {installs('figures')}"
 _one_at_a_time = threading.Lock()  # a browser each

@@ -16,7 +16,8 @@ from analysis.runs.price import spell_bytes
 from analysis.sheet import facts as facts_of, sheet, table
 from app.ui.spelled import plain
 
-KEPT, FRESH = "report_kept", "report_fresh"  # of the session: the list of Kept; whether it changed in this run
+# Of the session: the list of Kept; whether it changed in this run.
+KEPT, FRESH = "report_kept", "report_fresh"
 MOST, MOST_BYTES = 40, 20_000_000
 ROWS = 200  # of a table
 CELL = 300  # characters of a cell

@@ -18,9 +18,12 @@ from app.ui.charts import ASIDE, GROUPS, NAMES, RANDOM, SYMBOLS, error_bars, fig
 
 EARLIER = "The model was trained on or replaced since: what is said here was true of its earlier weights."
 OTHERWISE = "The study measures otherwise by now: these numbers wait to be measured again."
-LENGTH, WINDOWS = 256, 8  # of a study that a button runs on the bundled texts
-MOST_TICKS = 12  # x values that are named one by one
-ROOM = 1 / 25  # of the axis, between two names
+# Of a study that a button runs on the bundled texts.
+LENGTH, WINDOWS = 256, 8
+# X values that are named one by one.
+MOST_TICKS = 12
+# Of the axis, between two names.
+ROOM = 1 / 25
 
 
 def study(name: str) -> StoredStudy | None:

@@ -20,10 +20,14 @@ from app.ui.painted import part
 from app.ui.spelled import plain
 
 log = logging.getLogger("focuscope.app")
-Values = Mapping[str, Sequence]  # the numbers of a chart or a table: column -> its cells
-DROPPED = "_dropped"  # of the session: what was said to have gone of the link while the page was drawn
-REDRAWN = "_redrawn"  # of the session: whether `redraw` ended the last run
-MODES = {"lasso": [], "box": ["lasso2d"]}  # what is selected -> ways to select that it does without
+# The numbers of a chart or a table: column -> its cells.
+Values = Mapping[str, Sequence]
+# Of the session: what was said to have gone of the link while the page was drawn.
+DROPPED = "_dropped"
+# Of the session: whether `redraw` ended the last run.
+REDRAWN = "_redrawn"
+# What is selected -> ways to select that it does without.
+MODES = {"lasso": [], "box": ["lasso2d"]}
 _LINK = part(
     "link",
     """<div class="link"><button type="button"></button>

@@ -12,7 +12,8 @@ from app.selection.look import PAIR_DISTANCES, PAIR_KINDS, PAIR_TOPS
 from app.ui import asking, other, painted, plots, tables, widgets
 from app.ui.reading import reading
 
-BESIDE = ("query", "key", "kind", "attention", "distance")  # columns of the table of a second text or model
+# Columns of the table of a second text or model.
+BESIDE = ("query", "key", "kind", "attention", "distance")
 MOST_BESIDE = 10  # its rows
 
 

@@ -34,7 +34,8 @@ COLUMNS = {
     "printed": tables.Column("printed", wrap=True),
     "here": tables.Column("here", wrap=True),
 }
-States = dict[Key, tuple[str, list[Reading]]]  # printed row -> its state, and what is measured of it
+# Printed row -> its state, and what is measured of it.
+States = dict[Key, tuple[str, list[Reading]]]
 
 
 def states(lookup: Lookup) -> States:

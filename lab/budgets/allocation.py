@@ -18,10 +18,13 @@ from analysis.studies.text.held_out import ids_hash, sample_windows
 from lab.budgets.query_arms import static
 from lab.harness.telling import concluded, lines_of
 
-KEYS = (16, 32, 64, 128)  # of a head, on average
+# Of a head, on average.
+KEYS = (16, 32, 64, 128)
 EVEN, RANKS, ABLATION = ARMS = "evenly", "by ranks", "by ablation"
-MEASURES = {EVEN: ("even",), RANKS: ("ranks",), ABLATION: ("zero", "mean")}  # arm -> what it can share out by
-EVENLY = (0.0, 0.25, 0.5, 0.75)  # part of the keys that all heads get alike before the rest is shared out
+# Arm -> what it can share out by.
+MEASURES = {EVEN: ("even",), RANKS: ("ranks",), ABLATION: ("zero", "mean")}
+# Part of the keys that all heads get alike before the rest is shared out.
+EVENLY = (0.0, 0.25, 0.5, 0.75)
 CONTROLS = {"against_even": "the same number for every head", "against_ranks": "by ranks"}
 
 

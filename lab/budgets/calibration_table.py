@@ -22,7 +22,8 @@ from lab.budgets.query_arms import static
 
 MASS = 0.9
 READS = ("reads_causal", "reads_full", "kv_read", "reads_kv_least", "reads_kv_most", "attended")
-BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes
+# Budgets by the sum of the ranks, tried in this order until a cap passes.
+BETAS = (1.0, 2.0, 4.0)
 PASSES, FAILS, UNJUDGED = "passes", "does not pass", "too few documents to judge"
 Sides = tuple[list[str], list[str]]  # training and held-out documents
 

@@ -18,7 +18,8 @@ from analysis.studies.budgets.cap_rows import Counting, Progress, counted_reads,
 from analysis.studies.stored.comparisons import Row
 from lab.budgets.query_model import QueryRouter, Samples, Trained, predict
 
-ROUNDS, CLOSE = 4, 0.003  # of making two arms read as many keys
+# Of making two arms read as many keys.
+ROUNDS, CLOSE = 4, 0.003
 ARMS = {"with the query": True, "the query zeroed at test": True, "retrained without it": False}  # name -> trained so
 
 

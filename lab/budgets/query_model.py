@@ -16,7 +16,8 @@ from analysis.seam.attention import apply
 from analysis.seam.calls import Attended, Call
 from analysis.statistics import forward
 
-QUERIES = 32  # of each window, head by head the same places
+# Of each window, head by head the same places.
+QUERIES = 32
 EMBEDDING, HIDDEN = 32, 128
 BATCH, CHECK_EVERY = 1024, 100
 BINS = 16  # of positions

@@ -26,7 +26,8 @@ from analysis.studies.routing.states import fit_prompts
 from analysis.studies.routing.texts import Prompt
 from analysis.studies.stored.measured import DRAWS
 
-PARTS = (8, 4, 2)  # a budget by these is the window that a method reads beside what it chooses
+# A budget by these is the window that a method reads beside what it chooses.
+PARTS = (8, 4, 2)
 RANDOM, SAME_SIZES = "random groups", "the same sizes at random"
 
 

@@ -30,7 +30,8 @@ from lab.harness.telling import distinct
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
 READS = ("attended", "reads_causal", "attended_kv", "reads_kv", "kv_read", "sharing")
 QUALITY = ("perplexity", "perplexity_dense", "difference", "difference_low", "difference_high")
-ROUNDING = 1e-6  # of reads that are the same
+# Of reads that are the same.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)

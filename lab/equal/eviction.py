@@ -17,7 +17,8 @@ from analysis.studies.text.held_out import check_range, chosen, ids_hash, sample
 from lab.harness.telling import concluded, distinct, lines_of
 
 RATIOS = (0.25, 0.5, 0.75, 0.9)
-HOLDS = 0.01  # by how much more of the cache a rule may hold than it was asked to
+# By how much more of the cache a rule may hold than it was asked to.
+HOLDS = 0.01
 RULES = [name for name, method in METHODS.items() if method.saves == "memory"]
 
 

@@ -23,9 +23,12 @@ from analysis.studies.text.held_out import check_range, chosen, held_out_windows
 from lab.harness.telling import concluded, lines_of
 
 RULES = [name for name, method in METHODS.items() if method.saves == "prefill"]
-SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # at which skip softmax is calibrated
-FEW, MANY = 0.02, 0.98  # skipped shares between which the law is fitted: beyond them it saturates
-FAR_OFF = 2.0  # times by which a law may be off that is still called one
+# At which skip softmax is calibrated.
+SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+# Skipped shares between which the law is fitted: beyond them it saturates.
+FEW, MANY = 0.02, 0.98
+# Times by which a law may be off that is still called one.
+FAR_OFF = 2.0
 TIMED = ("dense_ms", "prompt_ms", "speedup", "speedup_low", "speedup_high")
 PANELS = {
     "speedup": ("Speed of the prompt", "times dense"),

@@ -7,9 +7,12 @@ import numpy as np
 
 from lab.far.recall import KEYS, SHORT, STYLES, Document, Source, Writer, lookups, spread, thinness
 
-LONG = 1000  # tokens of a document that has room for keys of 25 tokens
-ENTRY = 3  # first tokens of a passage that comes again: nothing says that it begins
-QUOTE = 12  # last tokens of a passage whose mark is asked for
+# Tokens of a document that has room for keys of 25 tokens.
+LONG = 1000
+# First tokens of a passage that comes again: nothing says that it begins.
+ENTRY = 3
+# Last tokens of a passage whose mark is asked for.
+QUOTE = 12
 
 FACTS = (
     "The {what} of {key} is {value}.\n",

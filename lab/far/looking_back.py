@@ -19,8 +19,10 @@ from analysis.errors import BadSetting
 from analysis.seam.layers import attention_as
 from analysis.training.pretrain import Recipe, build_model
 
-SETTLED = 4  # first tokens of a second copy, which nothing can tell
-RANDOM = 128  # random tokens that are written twice
+# First tokens of a second copy, which nothing can tell.
+SETTLED = 4
+# Random tokens that are written twice.
+RANDOM = 128
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Circuit:
     warm_up: int = 50
     measured_every: int = 50
     measured_on: int = 32
-    formed: float = 0.3  # nats of the second copy at which a run ends
+    # Nats of the second copy at which a run ends.
+    formed: float = 0.3
 
     def __post_init__(self) -> None:
         if not 2 <= self.shortest <= self.length // 2:
@@ -100,7 +103,8 @@ def circuit_scores(
     for weights in read.attentions:  # [B, H, T, T]
         previous.append(weights.diagonal(-1, 2, 3).mean((0, 2)))
         behind = weights.diagonal(1 - length, 2, 3)  # query i reads key i - (length - 1), [B, H, T - length + 1]
-        induction.append(behind[..., 1:].mean((0, 2)))  # from the second copy's first token on
+        # From the second copy's first token on.
+        induction.append(behind[..., 1:].mean((0, 2)))
     return torch.stack(previous).float().cpu().numpy(), torch.stack(induction).float().cpu().numpy()
 
 

@@ -21,10 +21,12 @@ from analysis.training.yardsticks import bits_by_domain, context_gain
 from lab.far.looking_back import RANDOM, circuit_scores, copy_losses
 from lab.far.recipe import FarRecipe
 
-CHOICES, ITEMS = 4, 48  # answers to each of the program's own questions, and questions of each task
+# Answers to each of the program's own questions, and questions of each task.
+CHOICES, ITEMS = 4, 48
 UNSURE = "not significantly different"
 FAR_CONTEXT = {"novels": 0.04, "python": 0.15}  # nats, at least
-ANSWERED = {"uuid_needle": 0.9, "several_needles": 0.9, "json": 0.7, "labels": 0.7}  # share of questions, at least
+# Share of questions, at least.
+ANSWERED = {"uuid_needle": 0.9, "several_needles": 0.9, "json": 0.7, "labels": 0.7}
 FOOT = (
     f"\nOf questions chance is {1 / CHOICES:.0%}, and brackets are 95% intervals over questions, all of one text. All "
     "of it is measured by `python -m lab.far.run CORPUS WORK --measure FOLDER`. What recall documents give and cost: "

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-SHORT = 300  # tokens of a document in which kinds with more answers come more often
+# Tokens of a document in which kinds with more answers come more often.
+SHORT = 300
 CONSONANTS, VOWELS = tuple("bcdfghjklmnprstvwz"), tuple("aeiou")
 CAPITALS, DIGITS = "ABCDEFGHJKLMNPRSTUVWXYZ", "0123456789abcdef"
 STYLES = ("word", "made", "number", "hex", "uuid", "name", "words")  # of values

@@ -43,7 +43,8 @@ PHASES = (
 )
 # Of the heads that the bundled model began with, one read the token before in half of its weight; the others little.
 ASKED = (Asked(2, 4, PREVIOUS), Asked(3, 6, AFTER), Asked(4, 4, AFTER), Asked(5, 0, AFTER), Asked(5, 4, AFTER))
-FADES = 0.5  # from this part of the falling rate on, recall documents have their last share
+# From this part of the falling rate on, recall documents have their last share.
+FADES = 0.5
 # Read on with by a model that is done: half of the rows ask it to look back, most of them among pairs and labels. Its
 # bits per byte end where they began, and it finds more (`docs/log.md`).
 MORE = (Phase(800_000, 1024, 8192, 0.5, 0.02, 0.5, 1.0), Phase(None, 2048, 8192, 0.5, 0.02, 0.5, 1.0))

@@ -26,7 +26,8 @@ from lab.far.recall import Source
 from lab.far.recipe import FarRecipe, reading_on, recipe_from
 from lab.far.training import train_far
 
-LOOKED_AT = 8192  # tokens of each domain whose bits per byte are logged while it trains
+# Tokens of each domain whose bits per byte are logged while it trains.
+LOOKED_AT = 8192
 
 
 def main() -> None:

@@ -31,11 +31,15 @@ from analysis.training.focal import watched
 from analysis.training.pretrain import Recipe, build_model, optimisers, train, trained
 
 WIDTH, LAYERS, HEAD = 128, 4, 32
-FURTHER = 8  # a model that is adapted gets an 8th of the steps more, at a tenth of the rates
-OTHER_TEXTS = 1000  # added to the seed that draws their texts
+# A model that is adapted gets an 8th of the steps more, at a tenth of the rates.
+FURTHER = 8
+# Added to the seed that draws their texts.
+OTHER_TEXTS = 1000
 CHECKPOINT_SECONDS = 60.0  # between checkpoints
-CHECKED = 4  # training steps of an arm that are stored for the bundled samples
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the training tokens, at which a model is measured
+# Training steps of an arm that are stored for the bundled samples.
+CHECKED = 4
+# Of the training tokens, at which a model is measured.
+SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
 class Fixed(Recipe):

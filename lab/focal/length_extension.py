@@ -72,7 +72,8 @@ class LengthExtension(Seeds, Texts):
             found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
             if trained:
                 curves[name] = np.mean(logs, axis=0).tolist()
-        width = (length - 1) // BINS  # what is left over at the end is dropped
+        # What is left over at the end is dropped.
+        width = (length - 1) // BINS
         parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
         report = {"steps": self.steps, "rate": self.rate, "training_text": trainer.texts, "seeds": self.seeds}
         report["plans"] = {name: asdict(plan) for name, plan in plans.items()}

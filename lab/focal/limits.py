@@ -11,8 +11,10 @@ from lab.focal import rows
 from lab.focal.arms import Arm, ArmStudy, Pooled
 from lab.harness.telling import concluded, distinct
 
-LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
-USUAL = 5  # tau_min at which the upper limits are compared
+# In the paper's units: 11.31 is dense attention.
+LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)
+# Tau_min at which the upper limits are compared.
+USUAL = 5
 
 
 @dataclass(frozen=True)

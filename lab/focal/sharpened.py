@@ -16,7 +16,8 @@ from analysis.studies.text.held_out import check_range, chosen, domains, held_ou
 from analysis.studies.text.scoring import Progress
 
 ONE_LAYER = (0.6, 0.8, 1.25)
-SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position
+# Of the temperatures, by position.
+SHOWN = (0.4, 0.6, 0.8, 1.25)
 
 
 @dataclass(frozen=True)

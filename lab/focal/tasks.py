@@ -21,7 +21,8 @@ from analysis.training.extend import Extension, extend
 from lab.harness.telling import concluded, distinct, lines_of
 from lab.tuning.read_copies import AS_IT_IS, CopyStudy, Reader, means
 
-CONTROL, KEY = "dense, further", "against_dense"  # the copy that the others are held against
+# The copy that the others are held against.
+CONTROL, KEY = "dense, further", "against_dense"
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from analysis.training.mitigations import Learning
 from lab.harness.routed import Routed
 from lab.harness.telling import concluded
 
-SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
-MOVED = 1e-4  # logits that move more than this saw what was changed
+# First windows, on which gates, groups and logits are looked at.
+SAMPLE = 8
+# Logits that move more than this saw what was changed.
+MOVED = 1e-4
 MEMBERSHIPS = ("causal", "literal")
 Form = tuple[str | None, str, str | None]  # gate, reading, membership
 

@@ -37,8 +37,10 @@ ROWS: dict[str, dict] = {  # name -> what differs; the third to the last but one
     "sinkhorn": {},
     "sinkhorn with 50 iterations": {"iterations": 50},
 }
-CLAIMED = ("softmax", "sinkhorn", "sinkhorn with 50 iterations")  # rows that the conclusion is about
-COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
+# Rows that the conclusion is about.
+CLAIMED = ("softmax", "sinkhorn", "sinkhorn with 50 iterations")
+# A layer whose largest group holds this share of the tokens.
+COLLAPSED = 0.9
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 
 

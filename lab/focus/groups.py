@@ -17,8 +17,10 @@ from lab.focus.recovery import CHOICES, CONTROLS, POINTS, WINDOWS, choose_window
 from lab.harness.routed import Routed, equal_pairs_window
 from lab.harness.telling import concluded
 
-DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
-CALIBRATION = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on
+# Training documents, evenly chosen, that are tokenised for it.
+DOCUMENTS = 16
+# From them: as many as a trained router's balance is frozen on.
+CALIBRATION = RouterTraining.calibration_windows
 USUAL = "tokens that are always read (default: the largest of 8, 16, 32, 64 that alone is 3% above dense)"
 
 

@@ -17,8 +17,10 @@ from analysis.studies.text.held_out import check_range, held_out_windows, ids_ha
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share, pooled_reads
 from lab.harness.telling import counted
 
-TIMES = (1, 2, 4)  # lengths by default, times that of the training
-KS = (1, 2)  # groups per token that are read
+# Lengths by default, times that of the training.
+TIMES = (1, 2, 4)
+# Groups per token that are read.
+KS = (1, 2)
 CONTROLS = {"dense": "dense attention", "random": "random tokens", "window": "a window of equal pairs"}
 PAPER = (1024, 2048, 4096, 8192)
 PAPER_LINES = ("Full attn", "Focus top-k=2 (2x speedup)", "Focus top-k=3 (1.3x speedup)")

@@ -27,8 +27,10 @@ from lab.harness.routed import Reads, equal_pairs_window, pairs_share
 from lab.harness.telling import concluded, distinct, lines_of, mean_curve
 
 SMALL = {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "intermediate": 384}
-ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}  # trained with -> its recipe's attention
-CALIBRATION = 32  # training windows on which balances are frozen
+# Trained with -> its recipe's attention.
+ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}
+# Training windows on which balances are frozen.
+CALIBRATION = 32
 LABELS = {  # how a model is read -> what a reader calls it
     "dense": "dense",
     "trained": "trained groups, hard",
@@ -40,10 +42,12 @@ LABELS = {  # how a model is read -> what a reader calls it
     "window": "window alone",
     "window of equal pairs": "window of equal pairs",
 }
-AGAINST = {"against_dense": "dense", "against_random": "random groups"}  # both read as they were trained
+# Both read as they were trained.
+AGAINST = {"against_dense": "dense", "against_random": "random groups"}
 CONTROLS = {key: f"training with {name} read so" for key, name in AGAINST.items()}
 CLAIMED = {("focus", LABELS["trained"]), ("focus", "dense"), ("random groups", "random groups")}
-SPARSE = {"focus": "trained", "dense": "k-means", "random groups": "random groups"}  # how each is read sparsely
+# How each is read sparsely.
+SPARSE = {"focus": "trained", "dense": "k-means", "random groups": "random groups"}
 PAPER = ("7B from scratch, full attention", "7B from scratch, Focus (K=4)")
 
 

@@ -17,11 +17,15 @@ from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share, pooled_reads
 from lab.harness.telling import concluded, mean_curve
 
-SHARES = (8, 4, 2, 1)  # the longest training and its half, quarter and eighth, each under a rate that falls to its end
-TRIED = 1  # of these, the one at which rates are tried
+# The longest training and its half, quarter and eighth, each under a rate that falls to its end.
+SHARES = (8, 4, 2, 1)
+# Of these, the one at which rates are tried.
+TRIED = 1
 RATES = (3e-4, 1e-3, 3e-3)
-FLAT = 0.002  # nats per token that a doubling of the steps may still bring
-POINTS = 40  # of the curve of each training
+# Nats per token that a doubling of the steps may still bring.
+FLAT = 0.002
+# Of the curve of each training.
+POINTS = 40
 READ = {"hard": "trained", "literal": "trained, literal", "soft": "trained, soft literal"}  # key -> reading
 LABELS = {"hard": "hard groups", "literal": "hard groups, literal", "soft": "the printed gate, as trained"}
 CONTROLS = {

@@ -23,7 +23,8 @@ TITLES = {  # key of a row -> (panel, what its values are, unit)
     "change": ("Change of the layer's output", "norm of change by norm of output", ""),
     "loss": ("Loss when this layer alone is pruned", "change of the loss", "nats per token"),
 }
-DENSE_TOO = ("entropy", "candidates")  # keys that dense attention has as well
+# Keys that dense attention has as well.
+DENSE_TOO = ("entropy", "candidates")
 CONTROLS = {"loss_groups": "dense attention", "groups_minus_random": "random groups of the same sizes"}
 
 

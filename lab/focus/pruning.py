@@ -20,7 +20,8 @@ from analysis.seam.calls import Attended, Call
 from analysis.statistics import forward
 
 BLOCK = 128  # queries at once
-NAMES = ("entropy", "candidates", "mass", "norm", "change")  # what is measured of every way to prune
+# What is measured of every way to prune.
+NAMES = ("entropy", "candidates", "mass", "norm", "change")
 
 
 def block_sums(probabilities: Tensor, values: Tensor, keep: Tensor) -> Tensor:

@@ -15,10 +15,14 @@ from analysis.studies.stored.comparisons import Row, difference, edges, holm_cor
 from analysis.studies.stored.measured import Measured
 
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
-CHOICES = WINDOWS[:4]  # the window of a study is one of these
-HEADROOM = 1.03  # its perplexity is at least this many times the dense one
-POINTS = 15  # points of recovery above random tokens that the claim asks for
-CONTROLS = ("random tokens", "random centroids", "k-means")  # what trained groups must beat
+# The window of a study is one of these.
+CHOICES = WINDOWS[:4]
+# Its perplexity is at least this many times the dense one.
+HEADROOM = 1.03
+# Points of recovery above random tokens that the claim asks for.
+POINTS = 15
+# What trained groups must beat.
+CONTROLS = ("random tokens", "random centroids", "k-means")
 
 
 def choose_window(losses: dict[int, np.ndarray], dense: np.ndarray) -> int | None:

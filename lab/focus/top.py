@@ -14,8 +14,10 @@ from analysis.studies.stored.runner import Runnable, Setting, option
 from lab.harness.routed import Routed, causal_pairs, equal_pairs_window, pairs_share, window_pairs
 from lab.harness.telling import concluded
 
-SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
-PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says
+# Nats of a token by which two ways to compute one loss may differ.
+SAME = 1e-3
+# Model -> perplexity before Focus, as the caption of table 7 says.
+PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}
 CONTROLS = {"against_dense": "dense", "against_random": "random tokens", "against_window": "a window of equal pairs"}
 NAMED_AS = {1: "top-k=1 (argmax)", 2: "top-k=2", 3: "top-k=3", 4: "top-k=4 (full)"}
 SUBJECT = "k = {k}, {router} reads {pairs_share:.0%} of the pairs (random tokens {random_pairs_share:.0%})"

@@ -15,7 +15,8 @@ from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.quick import asked
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
-ROWS, COLUMNS = 18, 6  # of a table here: a page of the app shows the whole one, and draws it
+# Of a table here: a page of the app shows the whole one, and draws it.
+ROWS, COLUMNS = 18, 6
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`; do not edit. Of every study: its

@@ -58,7 +58,8 @@ def dense_part(run: Setting, numbers: dict) -> dict:
 
 def window_pairs(window: int, length: int, n_sink: int = 0) -> int:
     """Query-key pairs that the last `window` tokens and the first `n_sink` give a text of `length` tokens."""
-    before = np.arange(length) + 1  # keys a query may read, itself included
+    # Keys a query may read, itself included.
+    before = np.arange(length) + 1
     return int(np.minimum(before, window).sum() + np.clip(before - window, 0, n_sink).sum())
 
 

@@ -14,9 +14,12 @@ from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, opti
 from analysis.timing import processor
 from lab.harness.telling import lines_of
 
-KINDS = ["bfloat16", "float32"]  # the two that programs of our own compute
-BATCHES, BATCHED = (2, 4, 8), 4096  # sequences at once, and their tokens
-CACHES = (2048, 8192, 32768)  # tokens before the one that is timed
+# The two that programs of our own compute.
+KINDS = ["bfloat16", "float32"]
+# Sequences at once, and their tokens.
+BATCHES, BATCHED = (2, 4, 8), 4096
+# Tokens before the one that is timed.
+CACHES = (2048, 8192, 32768)
 WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", "token": "a token of the model"}
 
 

@@ -10,7 +10,8 @@ from analysis.studies.stored.panels import Row, panel, presented, series
 from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study
 
 TOOL = "tests.stress.sliders"
-WHATS = {"stored": "Stops that are stored", "new": "New values"}  # the word of a row -> the title of its chart
+# The word of a row -> the title of its chart.
+WHATS = {"stored": "Stops that are stored", "new": "New values"}
 MACHINE = ("browser", "viewport", "cores", "processor", "load_average")
 
 

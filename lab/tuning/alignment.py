@@ -23,7 +23,8 @@ from analysis.training.extend import Extension, extend
 from lab.tuning.instructions import Instructions
 
 ITEMS = 32
-COPIES = 4000  # generated instructions that the copy is tuned on
+# Generated instructions that the copy is tuned on.
+COPIES = 4000
 TASKS = ("TQA MC1", "HellaSwag", "ARC-E", "LAMBADA")
 
 

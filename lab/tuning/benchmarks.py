@@ -20,7 +20,8 @@ from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Study, option
 from analysis.studies.text.held_out import chosen, sample_windows
 
-OWN, LONG = "own", "long"  # whose prompts: the task's own, and with examples that make them long
+# Whose prompts: the task's own, and with examples that make them long.
+OWN, LONG = "own", "long"
 ASKED = {  # task -> of each kind of prompts (examples in it, questions)
     "hellaswag": {OWN: (0, 100), LONG: (8, 40)},
     "arc_easy": {OWN: (0, 100), LONG: (8, 40)},
@@ -32,7 +33,8 @@ ASKED = {  # task -> of each kind of prompts (examples in it, questions)
     "boolq": {OWN: (0, 40), LONG: (4, 20)},
     "winogrande": {OWN: (0, 100), LONG: (8, 40)},
 }
-WINDOW = 128  # of Focus in the paper; the same for the window without groups
+# Of Focus in the paper; the same for the window without groups.
+WINDOW = 128
 METHODS = (
     {"name": "dense", "settings": {}},
     {"name": "focus", "settings": {"window": WINDOW}},
@@ -49,7 +51,8 @@ NOTES = (
     "changes shows in the log-probability of the right answer first.",
 )
 DENSE = "Dense"  # its label
-CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
+# Questions of each task whose right answers' log-probabilities are kept, to be held against again.
+CHECKED = 2
 
 
 @dataclass(frozen=True)

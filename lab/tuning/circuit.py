@@ -15,8 +15,10 @@ from lab.far.looking_back import Circuit, train_circuit
 
 ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
 RATES = (1e-3, 2e-3)
-KNOWN = 1.0  # nats per token of the second copy, below which the model knows what comes again
-CHECKED = 2  # steps of a training that are stored and come again
+# Nats per token of the second copy, below which the model knows what comes again.
+KNOWN = 1.0
+# Steps of a training that are stored and come again.
+CHECKED = 2
 
 
 @dataclass(frozen=True)

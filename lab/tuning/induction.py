@@ -20,11 +20,15 @@ from lab.harness.telling import lines_of
 RANDOM, REGISTER = "random tokens twice", "The register"
 ALL, NAMED, DRAWN = "all heads", "without the named heads", "without as many others"
 UNITS = {RANDOM: "sequences", REGISTER: "answers of one text"}
-QUESTIONS = "On Saturday the owners"  # begins the part of the register that asks
+# Begins the part of the register that asks.
+QUESTIONS = "On Saturday the owners"
 ANSWER = re.compile(r"\? (.*)")
-SETTLED = 4  # first tokens of a second copy, which nothing can tell
-OTHERS = 1 << 16  # added to the seed of the sequences on which heads are named
-CHECKED = 2  # sequences that are stored and come again
+# First tokens of a second copy, which nothing can tell.
+SETTLED = 4
+# Added to the seed of the sequences on which heads are named.
+OTHERS = 1 << 16
+# Sequences that are stored and come again.
+CHECKED = 2
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,8 @@ def _answers(run: Setting, text: str, heads: Heads) -> np.ndarray:
     """Mean loss of the tokens of each answer."""
     tokens = tokenize(run.lm.tokenizer, text, run.lm.max_positions, 1)
     window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
-    nats = ablated(run.lm, window, heads, run.sizes.by, run.sizes.seed)[0]  # of token p at p - 1
+    # Of token p at p - 1.
+    nats = ablated(run.lm, window, heads, run.sizes.by, run.sizes.seed)[0]
     inside = [
         np.flatnonzero((tokens.starts >= one.start(1)) & (tokens.ends <= one.end(1))) for one in ANSWER.finditer(text)
     ]

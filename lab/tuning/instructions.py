@@ -8,15 +8,18 @@ from analysis.probes.pieces import Item, Pieces
 from analysis.probes.scoring import control
 
 CHOICES = 4
-POOL = 128  # words of which instructions are made, one half in training and the other in the questions
-KNOWN = 16  # names whose marks only the tuning tells
+# Words of which instructions are made, one half in training and the other in the questions.
+POOL = 128
+# Names whose marks only the tuning tells.
+KNOWN = 16
 KINDS = {
     "repeat": "Repeat the word",
     "first": "Name the first of these words:",
     "last": "Name the last of these words:",
     "mark": "Say the mark of",
 }
-Pair = tuple[Item, Item]  # a question, and what its answers score without the instruction
+# A question, and what its answers score without the instruction.
+Pair = tuple[Item, Item]
 
 
 class Instructions:

@@ -25,10 +25,13 @@ from lab.harness.telling import concluded, lines_of
 from lab.tuning.read_copies import AS_IT_IS, CopyStudy, Reader, means
 
 SHARES = (0.0, 0.25, 0.5)
-KEY, NONE = "against_none", "without recall documents"  # the copy that the others are held against
-NATURAL = "texts"  # the one domain of what a corpus folder holds
+# The copy that the others are held against.
+KEY, NONE = "against_none", "without recall documents"
+# The one domain of what a corpus folder holds.
+NATURAL = "texts"
 WARM_UP = 10  # steps
-LAST = MORE[-1]  # how the model read last
+# How the model read last.
+LAST = MORE[-1]
 
 
 def _named(share: float) -> str:

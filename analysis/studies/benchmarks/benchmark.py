@@ -23,7 +23,8 @@ from .scores import Coded, answers, code, generated, gold, width
 from .tasks import Asked, asked
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
-NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
+# Metrics that are no share of right answers.
+NOT_SHARES = ("perplexity",)
 
 
 @record

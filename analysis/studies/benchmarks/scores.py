@@ -13,7 +13,8 @@ from ...seam.attention import Block, apply
 from ...seam.calls import Prompt
 from .tasks import Item
 
-NEW = 256  # tokens of a generated answer, at most
+# Tokens of a generated answer, at most.
+NEW = 256
 
 
 @dataclass

@@ -20,7 +20,8 @@ from .writing import TAIL, Written, ends, pieces, prompt, write
 
 MAX_METHODS = 2
 OWN_KERNEL = "each method's own kernel where it has one"
-TRACED = 8192  # tokens of a prompt up to which the answer is read again to see what it read
+# Tokens of a prompt up to which the answer is read again to see what it read.
+TRACED = 8192
 USUAL = {"name": "snapkv", "settings": {"ratio": 0.75}}
 
 

@@ -10,9 +10,12 @@ from ...methods.base import Method
 from ...models import Model
 from ...seam.attention import Block, apply
 
-MOST = 8  # keys that are kept of a token and head
-BYTES = 16 << 20  # of all that is kept of an answer
-OF_KEY = 12  # bytes of a key that was read and one that was not: places in 4, weights in 2
+# Keys that are kept of a token and head.
+MOST = 8
+# Of all that is kept of an answer.
+BYTES = 16 << 20
+# Bytes of a key that was read and one that was not: places in 4, weights in 2.
+OF_KEY = 12
 
 
 class Readings:

@@ -20,17 +20,22 @@ from ...seam.calls import MASKED
 from ...timing.inference import next_token
 from ..context import Context, Reading
 
-HERE = "\ue000"  # stands for the text while a chat template is filled in; no text has it
-TAIL = 8  # tokens before the new ones: some tokenizers write the first token of a text without its space
-WARM = 64  # tokens read before the clock runs: the first pass of a process is slower
+# Stands for the text while a chat template is filled in; no text has it.
+HERE = "\ue000"
+# Tokens before the new ones: some tokenizers write the first token of a text without its space.
+TAIL = 8
+# Tokens read before the clock runs: the first pass of a process is slower.
+WARM = 64
 
 
 @dataclass(frozen=True)
 class Prompt:
     """What the model is given."""
 
-    reading: Reading  # the whole as a text with its tokens
-    cut: int  # tokens of the text and of what a template puts before it
+    # The whole as a text with its tokens.
+    reading: Reading
+    # Tokens of the text and of what a template puts before it.
+    cut: int
     total: int  # tokens that the text has
     templated: bool
 
@@ -78,7 +83,8 @@ def _around(tokenizer: Any, question: str, chat: bool) -> tuple[str, str, bool]:
     messages = [{"role": "user", "content": f"{HERE}\n\n{question}" if question else HERE}]
     filled = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     before, _, after = filled.partition(HERE)
-    return before.removeprefix(tokenizer.bos_token or ""), after, True  # `tokenize` begins a text as the model knows it
+    # `tokenize` begins a text as the model knows it.
+    return before.removeprefix(tokenizer.bos_token or ""), after, True
 
 
 def pieces(tokenizer: Any, prompt_ids: np.ndarray, new: list[int]) -> dict[str, list]:
@@ -90,7 +96,8 @@ def pieces(tokenizer: Any, prompt_ids: np.ndarray, new: list[int]) -> dict[str, 
     tail = [int(token) for token in prompt_ids[-TAIL:]]
     skip = len(tokenizer.decode(tail))
     columns: dict[str, list] = {"piece": [], "start": [], "end": []}
-    waiting, done = [], 0  # tokens of a character that is not whole yet, and characters that are
+    # Tokens of a character that is not whole yet, and characters that are.
+    waiting, done = [], 0
     for index, token in enumerate(new):
         decoded = tokenizer.decode([*tail, *new[: index + 1]])[skip:]
         waiting.append(index)
@@ -113,12 +120,16 @@ class Written:
     tokens: list[int]
     first: float  # seconds to the first token
     steps: list[float]  # seconds of each token after it
-    kv_bytes: int  # when the text had been read and its cache compressed
-    peak_bytes: int  # most bytes that the cache held until then
-    keys: float  # mean per layer and key-value head, then
+    # When the text had been read and its cache compressed.
+    kv_bytes: int
+    # Most bytes that the cache held until then.
+    peak_bytes: int
+    # Mean per layer and key-value head, then.
+    keys: float
     final_bytes: int  # of the cache at the end
     kept_keys: np.ndarray  # bool [L, G, cut]: which keys of the text stayed
-    masked: bool  # what was not read was hidden by a mask, so that the times say nothing about reading less
+    # What was not read was hidden by a mask, so that the times say nothing about reading less.
+    masked: bool
     kernels: str
 
 

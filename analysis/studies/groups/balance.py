@@ -11,7 +11,8 @@ from ..context import Context, protocol, read
 from .routers import router_for
 
 CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
-LENGTH = 1024  # tokens that are balanced, as in training
+# Tokens that are balanced, as in training.
+LENGTH = 1024
 
 
 @record

@@ -11,7 +11,8 @@ from ..context import Context, Reading, check_seed, protocol, read
 from .far import routing_vectors
 from .routers import memberships, router_for, stored_routers
 
-DRAWS = 20  # shuffles of one side's labels, matched like the real ones: what chance agrees on
+# Shuffles of one side's labels, matched like the real ones: what chance agrees on.
+DRAWS = 20
 
 
 @record

@@ -25,9 +25,11 @@ from .routers import assigned, memberships
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
 ARMS = (ROUTER, CENTROIDS, TOKENS)
-LISTED = 100  # strongest pairs of content words that are kept
+# Strongest pairs of content words that are kept.
+LISTED = 100
 VECTORS = "routing the text"
-SKIPPED = 1  # tokens of each window that are no keys: the attention sink
+# Tokens of each window that are no keys: the attention sink.
+SKIPPED = 1
 TOTALS = ("far", "far_uniform", "sink", "queries")  # of a FarReading
 PER_TOKEN_OR_BIN = ("received", "expected", "mass", "uniform")
 

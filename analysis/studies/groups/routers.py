@@ -26,9 +26,12 @@ from ...statistics import attention_inputs
 from ..context import Context, check_seed, protocol
 from ..text.held_out import storing
 
-NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")  # the end: a name of its own, beside others
-FOLDER = "focus"  # of a model's fitted state
-CALIBRATION = 1024  # tokens of each calibration text that a router is fitted on
+# The end: a name of its own, beside others.
+NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")
+# Of a model's fitted state.
+FOLDER = "focus"
+# Tokens of each calibration text that a router is fitted on.
+CALIBRATION = 1024
 
 
 def router_path(context: Context, model: Model, name: str) -> Path:

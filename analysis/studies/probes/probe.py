@@ -32,9 +32,12 @@ from .rows import (
 )
 
 DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
-USUAL = (256, 512, 1024)  # tokens, as far as the model reads them
-MOST_PROMPTS = 8192  # of one request from a page
-ROOM = 64  # tokens for another question and its answer
+# Tokens, as far as the model reads them.
+USUAL = (256, 512, 1024)
+# Of one request from a page.
+MOST_PROMPTS = 8192
+# Tokens for another question and its answer.
+ROOM = 64
 KERNEL = "each method's own kernel where it has one, else masked blocks"
 EXTENDED = {"longer": "with the model's own base", "dynamic_ntk": "with dynamic NTK"}
 

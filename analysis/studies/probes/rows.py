@@ -17,7 +17,8 @@ from ...probes.scoring import KNOWN
 from ...probes.tasks import TASKS, Ask
 from ..ready.candidates import Candidate
 
-AROUND = 32  # tokens shown before and behind the evidence
+# Tokens shown before and behind the evidence.
+AROUND = 32
 AXES = ("length", "depth", "examples")
 
 

@@ -25,7 +25,8 @@ from .fitted import fitted_for, learned_temperatures
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]
-FAMILIES = ("reads", "memory", "prefill")  # what methods save: see `Method.saves`
+# What methods save: see `Method.saves`.
+FAMILIES = ("reads", "memory", "prefill")
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class State:
     """Fitted state that a method needs, as it is stored for a model."""
 
     value: object = None  # the argument of the method's `build`
-    facts: dict | None = None  # how it was made, for a page
-    words: str = ""  # tell it from the usual one in a label
-    texts: tuple[str, ...] = ()  # keys of the texts that it comes from
+    # How it was made, for a page.
+    facts: dict | None = None
+    # Tell it from the usual one in a label.
+    words: str = ""
+    # Keys of the texts that it comes from.
+    texts: tuple[str, ...] = ()
 
 
 @record
@@ -87,7 +91,8 @@ FIND: dict[str, Callable[[Context, Model, str, Any], State]] = {
     "temperatures": lambda context, model, method, _: _calibrated(learned_temperatures(context, model)),
     "calibration": lambda context, model, method, _: _calibrated(fitted_for(context, model, method)),
 }
-CHOSEN = ("router", "policy")  # there are several of these for a model, so a study names the one it means
+# There are several of these for a model, so a study names the one it means.
+CHOSEN = ("router", "policy")
 PARTS = ("name", "settings", *CHOSEN)
 
 
@@ -96,9 +101,11 @@ class Candidate:
     """A method that is ready to run."""
 
     name: str
-    label: str  # its title with every setting that is not the default
+    # Its title with every setting that is not the default.
+    label: str
     method: Method
-    defaults: dict  # of its settings, as its fitted state has them
+    # Of its settings, as its fitted state has them.
+    defaults: dict
     state: State
 
     @property

@@ -21,7 +21,8 @@ from ...training.focal import SHARE, FocalTraining, train_temperatures
 from ..context import Context, protocol
 from ..text.held_out import storing
 
-LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
+# Of a calibration window, and of all together at most.
+LENGTH, TOKENS = 1024, 8192
 
 
 @record

@@ -11,9 +11,11 @@ from torch import Tensor
 from ...routers.buckets import bucket_sums, members, nearest
 from ...seam.attention import Block
 
-SINKS = 4  # first keys that are left out where sinks are
+# First keys that are left out where sinks are.
+SINKS = 4
 RAW = "raw keys"
-EMPTY = 1e-30  # a far mass below it is no mass
+# A far mass below it is no mass.
+EMPTY = 1e-30
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,10 @@ from .texts import Prompt
 
 OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, one per cell
 PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted
-OWN = ("whitening", "gwr_geometric")  # can have a partition of their own
-MAIN, *ABLATIONS = (kind.kind for kind in LEARNED)  # trained step by step; ablations in the first setting alone
+# Can have a partition of their own.
+OWN = ("whitening", "gwr_geometric")
+# Trained step by step; ablations in the first setting alone.
+MAIN, *ABLATIONS = (kind.kind for kind in LEARNED)
 
 
 Streamed = GWRLinear | StaticPrior

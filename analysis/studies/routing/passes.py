@@ -15,7 +15,8 @@ from ...routers.rotation import unrotate
 from ...seam.attention import Block, apply
 from ...statistics import forward
 
-PROBE = 12  # tokens of the text that tells which layers rotate
+# Tokens of the text that tells which layers rotate.
+PROBE = 12
 CLOSE = 1e-3  # relative
 Take = Callable[[int, Tensor, Tensor], None]
 

@@ -26,7 +26,8 @@ from .score import Curves, RouterTiming, score_routers
 from .states import Kept, keep, state_of
 from .texts import Prompt, heads_of, prompts_of, sides_of
 
-LONGEST = 2048  # tokens of a prompt unless said otherwise
+# Tokens of a prompt unless said otherwise.
+LONGEST = 2048
 GRID = (16, 64, 256, 1024)  # minimum distances
 
 

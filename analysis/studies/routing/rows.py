@@ -13,7 +13,8 @@ from ...papers import find
 from .cells import Cell
 from .score import Curves
 
-LOW, HIGH = "kmeans", "mlp"  # a gap closure of 0 and of 1
+# A gap closure of 0 and of 1.
+LOW, HIGH = "kmeans", "mlp"
 with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="") as _file:
     _ROUTERS = list(csv.DictReader(_file))
 NAMES = {row["kind"]: row["name"] for row in _ROUTERS}

@@ -20,7 +20,8 @@ from .fit import Fitted
 from .passes import read_prompt
 from .texts import Prompt
 
-TIMED, REPEATS = 512, 5  # queries, and rounds of which the median counts
+# Queries, and rounds of which the median counts.
+TIMED, REPEATS = 512, 5
 
 
 @record

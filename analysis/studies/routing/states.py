@@ -29,7 +29,8 @@ from .results import Beside
 from .score import BucketBalance, Curves, RouterTiming
 from .texts import Prompt, heads_of, prompts_of
 
-DISTANCE = 64  # of the routers that are fitted on the samples
+# Of the routers that are fitted on the samples.
+DISTANCE = 64
 NAME = "curves.safetensors"
 
 

@@ -14,7 +14,8 @@ from ..text.held_out import texts_of
 from ..text.states import check_head
 
 LEAST = 3  # documents on either side
-SPARE = 8  # characters that surely hold a token
+# Characters that surely hold a token.
+SPARE = 8
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,10 @@ TARGETS: dict[str, dict[int, float]] = {
     "decode": {32768: 5.0},
     "inference": {2000: 1.0, 2032: 1.0},
 }
-SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%
-MERGED = 1024  # tokens on which the ways to merge are compared
+# Skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%.
+SKEW = 0.8
+# Tokens on which the ways to merge are compared.
+MERGED = 1024
 FIELDS = ("length", "batch", "dtype", "kernel", "backend", "dense_kernel")
 READ = ("bound", "retained", "computed", "memory", "why", "dense_bytes", "sparse_bytes")
 

@@ -20,11 +20,14 @@ from .. import STUDIES
 from ..context import Context, protocol, read
 from .benched import Benchmark
 
-PLAIN = 2  # plain passes that are timed, after one that warms up
+# Plain passes that are timed, after one that warms up.
+PLAIN = 2
 ROUTER = "k8-top1"
-DOCUMENTS = 6  # fewest that a bucket router is fitted and tested on
+# Fewest that a bucket router is fitted and tested on.
+DOCUMENTS = 6
 COLUMNS = "page verb tokens seconds times target met peak_bytes predicted_seconds predicted_bytes memory_ratio".split()
-PageRequest = tuple[str, str, dict, float | None]  # page, verb, its arguments, at most so many times a plain pass
+# Page, verb, its arguments, at most so many times a plain pass.
+PageRequest = tuple[str, str, dict, float | None]
 
 
 def pages(key: str, documents: list[str], tokens: int, most: int) -> list[PageRequest]:

@@ -20,8 +20,10 @@ from ..context import Context, Reading, protocol, read
 from ..groups.routers import router_facts, router_for
 from .longer import Longer, longer
 
-PREFIX = 1024  # tokens on which the kernels are held against the masked reference
-END = 400  # characters of the prompt that are shown
+# Tokens on which the kernels are held against the masked reference.
+PREFIX = 1024
+# Characters of the prompt that are shown.
+END = 400
 
 
 @record

@@ -17,9 +17,11 @@ from ...timing.inference import SPEEDUPS, InferenceTime, time_decode
 from ..context import Context
 
 LONGEST = 1 << 18  # tokens
-PATIENCE = 15.0  # seconds that one more length may take
+# Seconds that one more length may take.
+PATIENCE = 15.0
 ROUNDS = 3
-Pair = tuple[float, float]  # seconds of attention in one layer, (dense, sparse)
+# Seconds of attention in one layer, (dense, sparse).
+Pair = tuple[float, float]
 Points = list[tuple[int, float]]  # (length, speed-up)
 
 

@@ -26,11 +26,14 @@ from ..routing.rows import NAMES
 from ..routing.states import state_for
 from ..text.held_out import check_range
 
-PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
-RAN = {"prompt": "prefill", "token": "decode"}  # likewise -> the phase of `ran`
+# Name of its speed-up -> what is timed.
+PHASES = {"prefill": "prompt", "per_token": "token"}
+# Likewise -> the phase of `ran`.
+RAN = {"prompt": "prefill", "token": "decode"}
 WORDS = {"prompt": "the prompt", "token": "each further token"}
 PARTS = (4, 2, 1)  # of the longest prompt
-TRIED = 64  # tokens of the prompt that shows which kernels there are
+# Tokens of the prompt that shows which kernels there are.
+TRIED = 64
 WHY = "No kernel of this method can run here."
 
 

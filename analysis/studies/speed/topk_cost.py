@@ -21,7 +21,8 @@ from ..text.held_out import check_range
 from .benched import Benchmark, ends
 
 LENGTHS = (1024, 4096)
-TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}  # of a pass with 64 keys
+# Of a pass with 64 keys.
+TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}
 
 
 @record

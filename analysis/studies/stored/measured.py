@@ -198,7 +198,8 @@ class Bench:
     """
 
     model: Model
-    stand_in: FocusRouter | None  # of an arm without a router; dense attention needs none
+    # Of an arm without a router; dense attention needs none.
+    stand_in: FocusRouter | None
     ids: np.ndarray
     n_sink: int
     work: Path | None

@@ -14,7 +14,8 @@ from ...papers import find
 from ...runs.stored import Column, Panel, Series
 
 Row = Mapping[str, Any]
-Line = dict[str, Any]  # a Series as plain data
+# A Series as plain data.
+Line = dict[str, Any]
 
 
 def column(name: str, label: str, unit: str = "") -> dict[str, str]:

@@ -36,11 +36,15 @@ from ..registry import version_of
 from ..text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
 from .quick import check, stored_of
 
-OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
-PORTIONS = ("rows", "rates", "widths", "seeds")  # options that choose among pieces which other calls share
-TIMES = "they are times, other ones on every machine and in every hour"  # why a study has no part
+# Options that a protocol names by themselves.
+OPEN = ("corpus", "model", "seed")
+# Options that choose among pieces which other calls share.
+PORTIONS = ("rows", "rates", "widths", "seeds")
+# Why a study has no part.
+TIMES = "they are times, other ones on every machine and in every hour"
 TRAINED = "they are of trainings to their end, which are not stored"
-option = field  # of the command line: its default, its help and, for a number, `low` and `high`
+# Of the command line: its default, its help and, for a number, `low` and `high`.
+option = field
 
 
 @dataclass(frozen=True)
@@ -276,7 +280,8 @@ def study(name: str, *, context: Context, **options: Any) -> Result:
     if name not in NAMED:
         raise BadSetting(f"There is no study {name[:40]!r}; there are: {', '.join(NAMED)}.")
     if not options.get("corpus") or "corpus" not in inspect.signature(NAMED[name]).parameters:
-        options.pop("corpus", None)  # a page names the folder it has, for every study
+        # A page names the folder it has, for every study.
+        options.pop("corpus", None)
     checked = check_arguments(f"study {name}", NAMED[name], options)
     if context.browser:
         if own := [option for option in ("output", "work", "quick") if checked.get(option)]:

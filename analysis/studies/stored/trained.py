@@ -20,8 +20,10 @@ from ..text.held_out import corpus_hash, ids_hash, sample_windows, spread_window
 from .measured import DRAWS, Arm, Bench, Measured, drawn_arms, router_hash
 from .runner import Seeds, Setting, Windows, option
 
-CHECKED = 2  # first steps of a plan that are stored for the bundled samples
-TRAINED = 0.9  # of a unit of work: the training, the rest is measuring
+# First steps of a plan that are stored for the bundled samples.
+CHECKED = 2
+# Of a unit of work: the training, the rest is measuring.
+TRAINED = 0.9
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ from ...claims import Comparison
 from ...runs import Run
 from ...runs.search import USUAL
 
-POLICIES = ("budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys")  # verbs about one policy of budgets
-ROUTERS = ("groups", "pairs", "start", "launch", "umap", "group-controls")  # and about one router of token groups
-BUCKETS = ("route-at",)  # and about bucket routing, at some number of buckets
+# Verbs about one policy of budgets.
+POLICIES = ("budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys")
+# And about one router of token groups.
+ROUTERS = ("groups", "pairs", "start", "launch", "umap", "group-controls")
+# And about bucket routing, at some number of buckets.
+BUCKETS = ("route-at",)
 STATES = ("router", "policy")
 
 

@@ -23,10 +23,13 @@ from ..text.held_out import check_range
 
 FORMULA = "a * exp(b * target_sparsity)"
 THRESHOLDS = np.append(np.logspace(-6, 0, 60, endpoint=False), (0.85, 0.9, 0.95, 0.99))  # lambda
-LONGEST, WINDOWS = 4096, 4  # tokens of the longest window unless lengths are given; windows of each length
-BLOCKS = 4  # a window has as many at least: of fewer, too many are never left out
+# Tokens of the longest window unless lengths are given; windows of each length.
+LONGEST, WINDOWS = 4096, 4
+# A window has as many at least: of fewer, too many are never left out.
+BLOCKS = 4
 READS = {"prefill": "a prompt", "decode": "a token after the prompt"}
-Windows = list[tuple[int, dict[str, np.ndarray]]]  # tokens of a window, and phase -> the rises of its blocks
+# Tokens of a window, and phase -> the rises of its blocks.
+Windows = list[tuple[int, dict[str, np.ndarray]]]
 
 
 @record

@@ -22,8 +22,10 @@ from .finetune_tasks import questions
 from .finetune_ways import RANKS, READ, READERS, Baselines, Way
 
 METHOD = ("lora", "focus", "full", *READERS)
-RATES = (1e-5, 5e-5, 1e-4, 1e-3)  # the papers' three, and what a small model needs
-NEW = "python"  # the domain that is learned, if there is one of this name
+# The papers' three, and what a small model needs.
+RATES = (1e-5, 5e-5, 1e-4, 1e-3)
+# The domain that is learned, if there is one of this name.
+NEW = "python"
 TASK_TOKENS, ITEMS = 256, 16
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 

@@ -24,7 +24,8 @@ from .finetune_tasks import answers
 
 RANKS = (4, 16)
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
-READERS = {"performer": "Performer", "routing_transformer": "Routing Transformer"}  # read in the place of attention
+# Read in the place of attention.
+READERS = {"performer": "Performer", "routing_transformer": "Routing Transformer"}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from ..groups.routers import FOLDER, memberships, perplexity_of_arms, router_pat
 from ..stored.runner import table
 from ..text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, storing, texts_of
 
-SHOWN = 300  # points of a curve that is drawn while it grows
+# Points of a curve that is drawn while it grows.
+SHOWN = 300
 
 
 @record

@@ -34,7 +34,8 @@ from ...places import CACHE, config_file
 
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
-LITTLE, GOAL = 1.1, 1.5  # below the first the answer is No; from the second on it can be worth it
+# Below the first the answer is No; from the second on it can be worth it.
+LITTLE, GOAL = 1.1, 1.5
 FACTS = "family parameters layers heads kv_heads head_dim width vocabulary tied max_positions dtype value_bytes".split()
 BESIDE = {  # how much is counted beside attention
     "ffn": "the feed-forward blocks alone, as CSA counts",
