@@ -7,7 +7,7 @@ texts, is the same code on less, so that a reader can see whether the stored num
 import string
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,17 +20,14 @@ from ...runs import Result
 from ...runs.stored import StudyProtocol, study_files
 from ..context import Context, protocol
 
-if TYPE_CHECKING:
-    from .runner import Setting, Study
-
 # A share that is 0 but for rounding differs between processors, by less than this.
 NEGLIGIBLE = 1e-5
 SAME, OTHER, GONE = "the same", "another", "not stored"
 
 
-def check(run: "Setting", stored: dict) -> Result:
-    """What is stored of a study beside the part of it that is computed again; nothing is stored. `run` is where it was
-    measured, its corpus the folder that was named.
+def check(run: Any, stored: dict) -> Result:
+    """What is stored of a study beside the part of it that is computed again; nothing is stored. `run` is the `Setting`
+    of the study, its corpus the folder that was named.
 
     numbers: `rows` (`number count stored again apart verdict`: of a list the means, and the largest distance as a
     share of the stored value), `verdict`, `sentence`, `cpu_seconds`. table: `rows`. Errors: BadSetting.
@@ -50,7 +47,7 @@ def check(run: "Setting", stored: dict) -> Result:
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
-def stored_of(study: "Study", defaults: dict[str, Any], context: Context, lm: Model) -> dict:
+def stored_of(study: Any, defaults: dict[str, Any], context: Context, lm: Model) -> dict:
     """What is stored of a study for a model. Errors: BadSetting where nothing is, where it is of other weights or of an
     earlier version, and for options that would change what was measured."""
     options = {name: value for name, value in vars(study).items() if name in defaults and name not in _in_file(study)}
@@ -67,14 +64,14 @@ def stored_of(study: "Study", defaults: dict[str, Any], context: Context, lm: Mo
     return stored
 
 
-def asked(study: "Study | type[Study]", made_with: dict) -> dict[str, Any]:
+def asked(study: Any, made_with: dict) -> dict[str, Any]:
     """The arguments of the command that checks what was stored with this protocol."""
     corpus = {"corpus": "DIR"} if "folder" in made_with else {}
     changed = {name: made_with["sizes"][name] for name in _in_file(study) if name in made_with["asked"]}
     return {"name": study.name} | corpus | {"model": made_with["model"]} | changed | {"quick": True}
 
 
-def _in_file(study: "Study | type[Study]") -> list[str]:
+def _in_file(study: Any) -> list[str]:
     """The options that the name of the study's file holds."""
     return [name for _, name, _, _ in string.Formatter().parse(study.file) if name]
 
@@ -118,7 +115,7 @@ def compared(name: str, stored: Any, again: Any, tolerance: float) -> dict[str, 
     return row | means | {"count": new.size, "apart": share, "verdict": SAME if alike else OTHER}
 
 
-def sentence(study: "Study", made_with: dict, rows: list[dict], seconds: float, texts: bool) -> str:
+def sentence(study: Any, made_with: dict, rows: list[dict], seconds: float, texts: bool) -> str:
     """The verdict in words, with what was computed again and what was not."""
     count, wrong = sum(row["count"] for row in rows), [row["number"] for row in rows if row["verdict"] != SAME]
     apart = max((row["apart"] for row in rows if row["apart"] is not None), default=0.0)
