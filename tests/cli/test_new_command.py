@@ -1,5 +1,5 @@
-"""A new command is one file: a class in a module of `analysis.commands`. Options, help, schema, key, address and the
-reference follow from it, and it computes."""
+"""A new command is one file: a class in a module of `analysis.commands`. Options, help, schema and key follow from it,
+and it computes."""
 
 import json
 import sys
@@ -66,5 +66,5 @@ def test_a_class_in_a_file_is_a_command(added, capsys, tmp_path):
     assert main(["schema", "add-up"]) == 0
     assert "total" in json.loads(capsys.readouterr().out)["properties"]
     request = added(first=5)
-    assert request.url() == "/runs?first=5" and request.key != added().key == added(first=1, second=2).key
+    assert request.key != added().key == added(first=1, second=2).key
     assert request.command_line().endswith("add-up --first 5")

@@ -67,7 +67,7 @@ def test_a_hand_made_task(tmp_path):
 WRONG = {
     "a misspelt field": ("method=streaming_llm,windw=64", "'windw'; it has: n_sink, window"),
     "an argument that a loaded model drops": ("method=dense,peft=adapter", "'peft'"),
-    "a router that is none": ("method=focus,router=k99-top7", "99 groups"),
+    "a router that is none": ("method=focus,router=k99-top7", "is 99 and must lie"),
     "a policy that is none": ("method=csa,policy=nosuch", "nosuch"),
     "a policy without a reader": ("method=dense,policy=mine", "reads with no policy"),
     "a method that is none": ("method=nosuch", "no method 'nosuch'"),

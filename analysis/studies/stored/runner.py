@@ -181,7 +181,8 @@ class Runnable:
     """A stored study as a function of its options."""
 
     def __init__(self, kind: type[Study]) -> None:
-        self.sizes, self.name, self.tables, self.shown = kind, kind.name, kind.tables, kind.shown
+        self.sizes, self.name, self.file = kind, kind.name, kind.file
+        self.tables, self.shown = kind.tables, kind.shown
         self.question = (inspect.getmodule(kind).__doc__ or "").split("\n\n")[0]
         kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(kind)}
         kinds |= dict.fromkeys(("output", "work"), (str | None, None)) | {"quick": (bool, False)}
