@@ -110,8 +110,15 @@ def _told(result: Shown) -> str:
 
 
 def _mark(name: str, result: Shown, x: float, symbol: str, hover: str, edge: float) -> dict:
-    """A mark of a method; beyond the edge it has no interval."""
+    """A mark of a method with its interval; under one beyond the edge an arrow, and the caption says how far it is."""
     colour, change = style(result.asked.place)[0], result.row["difference"]
     look = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 2.5, "color": colour}}
-    bars = {"error_y": bounds([result.row], "difference", interval("difference"), colour)} if change <= edge else {}
-    return marks(name, [x], [min(change, edge)], hover, look, **bars)
+    if change <= edge:
+        return marks(name, [x], [change], hover, look, error_y=_interval(result, colour))
+    # A mark at the edge without an arrow would be read as a change of 30%.
+    arrow = {"text": ["↓"], "textposition": "bottom center", "textfont": {"size": 18, "color": colour}}
+    return marks(name, [x], [edge], hover, look, cliponaxis=False, **arrow) | {"mode": "markers+text"}
+
+
+def _interval(result: Shown, colour: str) -> dict:
+    return bounds([result.row], "difference", interval("difference"), colour)
