@@ -102,7 +102,8 @@ def opened(address: str, store: RunStore, monkeypatch) -> dict:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_own_methods_compute_the_same(demo):
     now, then = own_methods(demo), THEN["own_methods"]
-    assert now["tokens"] == then["tokens"] and now["perplexity"] == pytest.approx(then["perplexity"], rel=1e-4)
+    # The last of four printed digits differs between processors.
+    assert now["tokens"] == then["tokens"] and now["perplexity"] == pytest.approx(then["perplexity"], abs=2e-4)
 
 
 def own_methods(model) -> dict:

@@ -172,6 +172,7 @@ def other(name: str) -> Act:
 
 STORE = {
     "a new run": case(lambda store: put(store, seed=50)),
+    "two new runs": case(lambda store: [put(store, seed=seed) for seed in (50, 51)]),
     "a run that pushes out the oldest": case(
         lambda store: put(store, seed=50), 0, more=lambda store: store.keep(2, 10**9)
     ),
