@@ -7,7 +7,8 @@
 `store` is a RunStore here. Of a bundle that is read, names, sizes, schema and every checksum are judged before anything
 is shown in the store. What somebody else made is unpacked into a draft folder by our own names, never by the archive's,
 and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of the bundle stays.
-An import that is killed while it moves runs in leaves some, each whole; opening the bundle again brings the rest.
+An import that is killed while it moves runs in is taken back when the store is opened next: it comes as one or not at
+all.
 """
 
 import json
@@ -25,7 +26,7 @@ from ..corpus import text_hash
 from ..declaration.canonical import parsed
 from ..declaration.command import SCHEMA
 from ..errors import AnalysisError, BadSetting
-from ..files import change, draft
+from ..files import change, clear, draft, is_free, read_json, write_json
 from . import retention
 from .folder import MANIFEST, MAX_MANIFEST, read_run
 from .keys import is_id
@@ -35,6 +36,8 @@ from .shelf import room
 from .texts import MAX_BYTES
 
 FORMAT, TITLE = 1, "bundle.json"
+# In the name of the folder into which a bundle is unpacked; in it, what is being moved into the store.
+DRAFT, JOURNAL = "bundle", "arrival.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
 MOST_BYTES = 2_000_000_000  # of all files, unpacked
 # A zip knows no file without a date; the same runs give the same file.
@@ -135,7 +138,7 @@ def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -
             with zipfile.ZipFile(_listed(source)) as file:
                 entries = _entries(file)
                 about = _title(file, entries)
-                with draft(store.root, "bundle") as place:
+                with draft(store.root, DRAFT) as place:
                     _unpack(file, entries, place)
                     return _arrive(store, place, entries, about, own)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
@@ -159,6 +162,8 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
     for run in new:
         write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
     before = {key for key, *_ in store.texts()}
+    journal = {"runs": [run.id for run in new], "texts": sorted(texts.keys() - before)}
+    write_json(place / JOURNAL, journal)
     try:
         for run in new:
             store.take(run.folder)
@@ -167,14 +172,28 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
             store.put_text(text, name)
     except (OSError, AnalysisError):
         # On a full disk.
-        for run in new:
-            store.delete(run.id)
-        for key in texts.keys() - before:
-            store.forget_text(key)
+        _undo(store, journal)
         raise
+    # From here on all of it is here; what is left of the draft says nothing any more.
+    clear(place / JOURNAL)
     if own:
         store.make_room({run.id for run in new})
     return Arrived([run.id for run in new], present, about["texts"])
+
+
+def take_back(store: Any) -> None:
+    """Undo what imports had moved in whose process was killed before all of it was here."""
+    for place in store.root.glob(f".tmp-{DRAFT}-*"):
+        journal = read_json(place / JOURNAL)
+        if journal and is_free(place):
+            _undo(store, journal)
+
+
+def _undo(store: Any, journal: dict[str, list[str]]) -> None:
+    for run_id in journal["runs"]:
+        store.delete(run_id)
+    for key in journal["texts"]:
+        store.forget_text(key)
 
 
 def _check_room(store: Any, new: list[Run]) -> None:

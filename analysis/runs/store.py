@@ -15,7 +15,7 @@ from ..errors import BadSetting
 from ..files import clear, move, read_json, sweep, touch, write_bytes, write_json
 from ..places import plain_name
 from . import retention
-from .bundle import Arrived, read_bundle, write_bundle
+from .bundle import Arrived, read_bundle, take_back, write_bundle
 from .folder import read_run
 from .keys import asked_now, check_id, check_verb
 from .run import Marks, Result, Run, checked_link, read_marks
@@ -64,6 +64,7 @@ class RunStore(TextStore):
         self._trash = Shelf(self.root / "deleted")
         super().__init__()
         self._outdated, self._links = self.root / "outdated", self.root / "links"
+        take_back(self)
         # What a killed process left, a bundle that it unpacked among it.
         sweep(self.root, ".tmp-*", "*/.tmp-*", "*/.old-*")
 

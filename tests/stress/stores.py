@@ -88,8 +88,11 @@ def still_deleted(store: RunStore, stood: dict) -> None:
     hold([run.id for run in store.deleted()] == [stood["deleted"]], "the trash is lost")
 
 
-def whole_runs(store: RunStore, stood: dict) -> None:
-    """Each run of the import is here whole or not at all, and opening the bundle again brings the rest."""
+def all_or_nothing(store: RunStore, stood: dict) -> None:
+    """The import is here with all runs and texts, or nothing of it is; and the bundle can be opened again."""
+    came = [row.id for row in store.search() if row.id not in stood["runs"]]
+    brought = [key for key, name, *_ in store.texts() if name == "b.txt"]
+    hold((len(came), len(brought)) in ((0, 0), (len(BROUGHT),) * 2), f"{len(came)} runs, {len(brought)} texts came")
     again = store.unbundle(store.root.parent / "runs.zip")
     hold(len(again.new) + len(again.known) == len(BROUGHT), "the bundle cannot be opened again")
     still_deleted(store, stood)
@@ -187,6 +190,6 @@ STORE = {
     "texts beyond the limit": case(forget_old_texts),
     "a damaged run set aside": case(lambda store: store.has(before(store)["runs"][2]), 2, more=damage, also=set_aside),
     "the list of jobs": case(run_jobs),
-    "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=whole_runs),
-    "an import taken back": case(failing_import, also=whole_runs),
+    "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=all_or_nothing),
+    "an import taken back": case(failing_import, also=all_or_nothing),
 }
