@@ -233,14 +233,27 @@ def connected(address: str | None) -> Any:
             local = {"env_vars": {**variables, "PYTHONPATH": path}}
             ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", runtime_env=local, **quiet)
         else:
-            remote = {"env_vars": variables, "working_dir": str(PROJECT), "excludes": STAYS}
-            ray.init(address, runtime_env=remote, **quiet)
+            _join(ray, address, {"env_vars": variables, "working_dir": str(PROJECT), "excludes": STAYS}, quiet)
     except Exception as error:
         raise BadSetting(
             f"No Ray cluster answers at {address or 'this machine'} ({_first(error)}): start it, and where it asks for "
             "a token set RAY_AUTH_MODE=token here too."
         ) from error
     return ray
+
+
+def _join(ray: Any, address: str, runtime_env: dict[str, Any], quiet: dict[str, Any]) -> None:
+    """Connects to a cluster. Its head starts a process for every client, and gives that one up (Connection aborted)
+    where it does not come in time, as on a busy machine; the next client finds it started."""
+    for patience in (5, 15, None):
+        try:
+            ray.init(address, runtime_env=runtime_env, **quiet)
+            return
+        except ConnectionAbortedError:
+            if patience is None:
+                raise
+            ray.shutdown()
+            time.sleep(patience)
 
 
 def _first(error: BaseException) -> str:
