@@ -146,6 +146,11 @@ def crossing(first: int, keys: Any, given: Any, readers: Any, received: Any) -> 
     return packed | {"first": first, "each": keys.shape[1], "wide": wide}
 
 
+def halves(array: Any) -> str:
+    """Numbers as the browser takes them (`floats` in attention.js): base64 of float16."""
+    return b64encode(np.ascontiguousarray(array, np.float16).tobytes()).decode()
+
+
 def characters(tokens: dict) -> list[tuple[int, int, str]]:
     """The characters that several tokens spell byte by byte, as (first token, past the last, what they spell)."""
     spelled_out = []
