@@ -98,7 +98,7 @@ def _contents(run: Run) -> None:
         table, key = compare.columns(run, name), f"run_table_{name}"
         st.subheader(f"{name}, {len(next(iter(table.values()), ())):,} rows", anchor=False)
         shown = {column: [_cell(cell) for cell in cells_of[:SHOWN]] for column, cells_of in table.items()}
-        columns = {column: widgets.guess(column, cells_of) for column, cells_of in shown.items()}
+        columns = {column: tables.guess(column, cells_of) for column, cells_of in shown.items()}
         tables.table(columns, shown, key=key, identity=f"{run.id}.{name}", label=f"Table {name}", height=240)
         widgets.numbers(table, f"run-{run.id}-{name}", f"{key}_rows")
     if run.arrays:

@@ -1,10 +1,12 @@
-"""What leaves a page: numbers as CSV, charts as PNG or SVG, painted texts; all stamped with where they come from."""
+"""What leaves a page: pictures, numbers and painted texts, with where they come from; and the menu of it."""
 
 import html
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -12,13 +14,19 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import painted, report
+from app.ui import painted, report, tables
 from app.ui.painted import part
+from app.ui.spelled import plain
 
 HOW = "pandas.read_csv(FILE, comment='#')"
 PROTOCOL = ("tokens", "window", "seed", "dtype", "device", "kernel", "threads")
 MOST_TOKENS = 20_000  # of a kept text
-_EXPORT = part("export", '<div class="export"></div>\n')
+PICTURES = ("PNG", "SVG", "PDF")
+_MENU = part(
+    "menu",
+    """<div class="menu"><button type="button" aria-haspopup="menu">⋯</button>
+    <div popover role="menu"></div></div>""",
+)
 
 
 def facts(title: str) -> dict[str, str]:
@@ -53,32 +61,45 @@ def _footer(about: Mapping[str, str]) -> list[str]:
     return [" · ".join(first), " · ".join(filter(None, [about["page"], about.get("versions")]))]
 
 
-def row(
-    values: Callable[[], Mapping[str, Sequence]], name: str, key: str, title: str, chart: str = ""
-) -> dict[str, str]:
-    """The buttons below a chart (its key: `chart`) or a table: `values` makes its numbers, `name` goes into the
-    names of files, `title` above the picture. Returns its `facts`."""
-    about = facts(title)
-    st.download_button(
-        "CSV",
-        lambda: to_csv(values(), {"read with": HOW} | about),
-        file_name=f"focuscope-{name}.csv",
-        mime="text/csv",
-        key=f"{key}_csv",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help=f"Lines that begin with # say where it is from; {HOW} leaves them out.",
-    )
-    offers = ["PNG", "SVG", "Keep"] if chart else ["Keep"]
+def menu(
+    values: Callable[[], Mapping[str, Sequence]],
+    name: str,
+    key: str,
+    title: str,
+    chart: str = "",
+    body: Callable[[], str] | None = None,
+) -> None:
+    """The menu in the corner of a chart (its key: `chart`), a table or a painted text: `values` makes its numbers,
+    `name` goes into the names of files, `title` above the picture; `body` is what the report gets as HTML, by default
+    the numbers. A class needs none."""
+    if st.session_state.get("classroom"):
+        return
+    about, place = facts(title), f"{key}_menu"
+    asked = st.session_state.get(place) or {}
+    offers = [*(PICTURES if chart else ()), "CSV", "Numbers as a table", "Add to report"]
     data = {"chart": chart, "offers": offers, "name": f"focuscope-{name}", "title": title, "footer": _footer(about)}
-    place = f"{key}_export"
+    if asked.get("csv"):
+        written = to_csv(values(), {"read with": HOW} | about)
+        data["file"] = {"id": secrets.token_hex(4), "text": written.decode()}
 
     def kept() -> None:
-        report.on_keep(about, lambda: report.numbers(values()), place)
+        picture = (st.session_state.get(place) or {}).get("keep", "")
+        report.on_keep(about, picture.strip(), body or (lambda: report.numbers(values())))
 
-    _EXPORT(key=place, data=data, on_keep_change=kept, width="content")
-    return about
+    look: dict[str, Any] = {"on_csv_change": _nothing, "on_table_change": _nothing, "width": "content"}
+    _MENU(key=place, data=data, on_keep_change=kept, **look)
+    if asked.get("table"):
+        st.dialog(plain(title), width="large")(tables.of_numbers)(values(), key, name)
+
+
+def corner(values: Callable[[], Mapping[str, Sequence]], name: str, key: str, title: str, **more: Any) -> None:
+    """The menu at the right, in a row of its own that takes little height."""
+    with st.container(horizontal=True, horizontal_alignment="right", key=f"corner_{key}"):
+        menu(values, name, key, title, **more)
+
+
+def _nothing() -> None:
+    """The page is drawn anew, and the menu sees what was asked for."""
 
 
 def to_csv(values: Mapping[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
@@ -105,18 +126,11 @@ def _cell(cell: object) -> str:
 
 
 def keep_text(tokens: dict, paint: Sequence[int], palette: list[dict], *, title: str, key: str, legend: str) -> None:
-    """A button below the painted text `key` that puts it into the report under its title; the first three arguments are
-    those of `painted.painted`."""
-    about = facts(title)
-    st.button(
-        "Keep",
-        key=f"{key}_keep",
-        icon=":material/bookmark_add:",
-        type="tertiary",
-        help="Put the painted text into the report",
-        on_click=report.on_keep,
-        args=(about, lambda: text_as_html(tokens, paint, palette, legend)),
-    )
+    """The menu of the painted text `key`; the first three arguments are those of `painted.painted`."""
+    names = [*(entry["name"] for entry in palette), ""]
+    values = {"token": tokens["piece"], legend: [names[entry] for entry in paint]}
+    body = lambda: text_as_html(tokens, paint, palette, legend)  # noqa: E731  it waits for the click
+    corner(lambda: values, re.sub(r"\W+", "-", title.lower()).strip("-"), key, title, body=body)
 
 
 def text_as_html(tokens: dict, paint: Sequence[int], palette: list[dict], legend: str) -> str:

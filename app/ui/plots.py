@@ -105,9 +105,9 @@ def draw(
 def listed(
     about: dict[str, tables.Column], table: Table, key: str, label: str, identity: str = "", **look: Any
 ) -> None:
-    """A table with its numbers below; `about` are the columns that are shown."""
+    """A table with its menu; `about` are the columns that are shown."""
     words = {column.words for column in about.values()}
     values = table if isinstance(table, Mapping) else columns(table, *about, *(words - {""}))
-    tables.table(about, values, key=key, identity=identity or key, label=label, **look)
     numbers = {name: cells for name, cells in values.items() if name not in words}
-    widgets.numbers(numbers, key.replace("_", "-"), f"{key}_numbers")
+    widgets.numbers(numbers, key.replace("_", "-"), f"{key}_numbers", label)
+    tables.table(about, values, key=key, identity=identity or key, label=label, **look)

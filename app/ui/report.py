@@ -1,4 +1,4 @@
-"""What a reader keeps from the pages: pictures, tables and painted texts with where they come from, as one HTML file.
+"""The report of a session: pictures, tables and painted texts with where they come from, as one HTML file.
 
 It lives as long as the tab. It is bounded, and what it refuses it says why.
 """
@@ -75,24 +75,23 @@ def keep(facts: dict[str, str], picture: str, body: str) -> None:
     entries.append(added)
 
 
-def on_keep(facts: dict[str, str], body: Callable[[], str], part: str = "") -> None:
-    """A callback: keep what `body` writes as HTML, with the picture that the component `part` sent of the screen."""
-    sent = (st.session_state.get(part) or {}).get("keep") if part else ""
-    if not isinstance(sent, str) or (sent and not sent.startswith("<svg")):
+def on_keep(facts: dict[str, str], picture: str, body: Callable[[], str]) -> None:
+    """A callback: keep a picture of the screen, an <svg> or nothing, and what `body` writes as HTML."""
+    if picture and not picture.startswith("<svg"):
         return
     try:
-        keep(facts, sent, body())
+        keep(facts, picture, body())
     except AnalysisError as error:
         st.toast(plain(error), icon=":material/block:")
         return
     st.session_state[FRESH] = True
-    st.toast(f"Kept: {plain(facts['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
+    st.toast(f"Added: {plain(facts['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
 
 
 def page(entries: Sequence[Kept]) -> str:
     """The report as one HTML file that loads nothing."""
     lead = "One chart, table or text" if len(entries) == 1 else f"{len(entries)} charts, tables and texts"
-    parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}, with where the numbers come from.</p>"]
+    parts = [f"<h1>A report from Focuscope</h1><p class=lead>{lead}, with where the numbers come from.</p>"]
     for entry in entries:
         body = entry.body
         if entry.picture:
@@ -100,7 +99,7 @@ def page(entries: Sequence[Kept]) -> str:
         further = {name: value for name, value in entry.facts.items() if name != "title"}
         title = html.escape(entry.facts["title"])
         parts.append(f"<section class=kept><h2>{title}</h2>{body}{facts_of(further)}</section>")
-    return sheet("Kept", "\n".join(parts))
+    return sheet("A report", "\n".join(parts))
 
 
 def popover() -> None:
@@ -110,7 +109,7 @@ def popover() -> None:
     label = f"Report ({len(entries)})" if entries else "Report"
     with st.popover(label, icon=":material/bookmarks:", key="report"):
         if not entries:
-            st.caption("Keep below a chart, a table or a painted text puts it here, with where it comes from.")
+            st.caption("“Add to report”, in the menu of a chart, a table or a text, puts it here.")
             return
         for place, entry in enumerate(entries):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):

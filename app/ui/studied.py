@@ -148,10 +148,10 @@ def rows(name: str, stored: StoredStudy, key: str) -> None:
     columns = {}
     for about in stored.columns:
         cells, unit = values[about.name], f", {about.unit}" if about.unit else ""
-        kind = widgets.guess(about.name, cells).kind
+        kind = tables.guess(about.name, cells).kind
         columns[about.name] = tables.Column(f"{about.label}{unit}", kind, digits=digits(cells))
-    tables.table(columns, values, key=f"{key}_rows", identity=name, label="Rows of the study")
     widgets.numbers(values, name, f"{key}_numbers")
+    tables.table(columns, values, key=f"{key}_rows", identity=name, label="Rows of the study")
 
 
 def digits(numbers: Sequence) -> int:

@@ -84,3 +84,17 @@ def table(
         "more": f"The first {MAX_ROWS:,} of {total:,} rows; the CSV holds all." if total > MAX_ROWS else "",
     }
     _TABLE(key=key, data=data, on_row_change=on_row or (lambda: None))
+
+
+def guess(name: str, cells: list) -> Column:
+    """How a column is shown when nothing more is known of it."""
+    defined, kind = [cell for cell in cells if cell is not None], "text"
+    if defined and not any(isinstance(cell, (str, bool)) for cell in defined):
+        kind = "whole" if all(cell == int(cell) for cell in defined) else "number"
+    return Column(name.replace("_", " "), kind, digits=4)
+
+
+def of_numbers(values: Mapping[str, Sequence], key: str, label: str) -> None:
+    """All columns of the numbers of a chart."""
+    columns = {name: guess(name, list(cells)) for name, cells in values.items()}
+    table(columns, values, key=f"{key}_table", identity=f"{key}{len(values)}", label=label)

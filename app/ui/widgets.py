@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import charts, export, press, tables
+from app.ui import charts, export
 from app.ui.figure import Figure
 from app.ui.offers import Waiting
 from app.ui.painted import part
@@ -201,7 +201,7 @@ def chart(
     help: str | None = None,
     select: str | None = None,
 ) -> Any:
-    """A titled chart with its numbers: CSV, PNG, SVG, and the same numbers as a table.
+    """A titled chart with the menu of what it is taken away as.
 
     `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
     its corners `x` and `y`.
@@ -209,7 +209,10 @@ def chart(
     # A legend aside takes too much of a telephone's width.
     aside = figure["layout"].get("legend", {}).get("orientation") == "v"
     with st.container(key=f"wide_{key}" if aside else None):
-        st.subheader(title, anchor=False, help=help)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.subheader(title, anchor=False, help=help)
+            if figure["data"]:
+                numbers(values, re.sub(r"\W+", "-", title.lower()).strip("-"), key, title, key)
         # Plotly refuses a figure without a line.
         if not figure["data"]:
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
@@ -221,7 +224,6 @@ def chart(
         config = {"displaylogo": False, "displayModeBar": True, "modeBarButtonsToRemove": buttons}
         selection: dict[str, Any] = {"on_select": "rerun", "selection_mode": [select]} if select else {}
         event: Any = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **selection)
-        numbers(values, re.sub(r"\W+", "-", title.lower()).strip("-"), key, title, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
@@ -235,33 +237,15 @@ def new_cell(points: list[dict], key: str) -> tuple[int, int] | None:
     return cell if cell != old else None
 
 
-def numbers(
-    values: Values | Callable[[], Values], name: str, key: str, title: str = "", figure: dict | None = None
-) -> None:
-    """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of the
-    `figure` of a chart, which has the same key, PNG and SVG too, and what a paper needs. `title` stands on all of them;
-    else they are called by `name`."""
+def numbers(values: Values | Callable[[], Values], name: str, key: str, title: str = "", chart: str = "") -> None:
+    """The menu in the corner of a table, or of the `chart` of this key, which has the same key: what its numbers are
+    taken away as. `title` stands on all of it; else it is called by `name`."""
     make = values if callable(values) else lambda: values
-    with st.container(horizontal=True, gap="small", width="content"):
-        title = title or name.replace("-", " ").capitalize()
-        facts = export.row(make, name, key, title, key if figure else "")
-        if figure is not None:
-            press.popover(figure, name, key, facts)
-        look: dict[str, Any] = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
-        popover = st.popover("Numbers as a table", key=f"{key}_numbers", **look)
-        if popover.open:
-            cells = make()
-            columns = {column: guess(column, list(column_cells)) for column, column_cells in cells.items()}
-            with popover:
-                tables.table(columns, cells, key=f"{key}_table", identity=f"{key}{len(cells)}", label=name)
-
-
-def guess(name: str, cells: list) -> tables.Column:
-    """How a column is shown when nothing more is known of it."""
-    defined, kind = [cell for cell in cells if cell is not None], "text"
-    if defined and not any(isinstance(cell, (str, bool)) for cell in defined):
-        kind = "whole" if all(cell == int(cell) for cell in defined) else "number"
-    return tables.Column(name.replace("_", " "), kind, digits=4)
+    title = title or name.replace("-", " ").capitalize()
+    if chart:
+        export.menu(make, name, key, title, chart)
+    else:
+        export.corner(make, name, key, title)
 
 
 def copy_link() -> None:

@@ -40,7 +40,7 @@ def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
     assert any("Your text stays on this machine." in caption.value for caption in app.caption)
     if view == "start":
         assert "A note to &lt;read&gt;." in markup(app)
-        app.session_state["start_distance_numbers"] = True
+        app.session_state["start_distance_menu"] = {"table": True}
         columns = part(app.run(), "table")["columns"]
         assert [column["label"] for column in columns] == ["low", "high", "mass", "uniform"]
         assert columns[0]["values"] == [0, 1, 2]

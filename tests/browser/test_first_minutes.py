@@ -5,8 +5,9 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from pypdf import PdfReader
 
-from tests.made.browsing import PATIENCE, go, painted, read, settle, upload, visit
+from tests.made.browsing import PATIENCE, chosen, go, painted, read, settle, upload, visit
 
 pytestmark = pytest.mark.browser
 
@@ -19,6 +20,16 @@ STORY = (
 ) * 8
 STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
 OPENED = "How far back it reads"  # a heading of the first page, drawn last
+# What would be printed; the browser's dialog cannot be tested.
+PRINTED = """() => {
+  window.printed = []
+  const own = Object.getOwnPropertyDescriptor(HTMLIFrameElement.prototype, "contentWindow")
+  Object.defineProperty(HTMLIFrameElement.prototype, "contentWindow", { get() {
+    const there = own.get.call(this), sheet = this.contentDocument
+    if (there) there.print = () => window.printed.push(sheet.documentElement.outerHTML)
+    return there
+  } })
+}"""
 
 
 def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_numbers(app_server, page):
@@ -37,17 +48,33 @@ def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_nu
     expect(tip).to_be_hidden()
 
     with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").first.click()
+        chosen(page, "start_distance", "CSV")
     lines = download.value.path().read_text(encoding="utf-8-sig").splitlines()
     stamp = [line for line in lines if line.startswith("# ")]
     assert lines[len(stamp)].startswith("low,high,mass,uniform") and any("demo" in line for line in stamp)
-    page.get_by_role("button", name="Numbers as a table").first.click()
+    chosen(page, "start_distance", "Numbers as a table")
     expect(page.get_by_role("region", name="how-far-back-it-reads").locator("tbody tr")).not_to_have_count(0)
+    page.keyboard.press("Escape")
 
     before = page.locator(".contexts").inner_text()
     page.locator(".painted path.grip").nth(2).dispatch_event("click")
     page.wait_for_url(re.compile("pair="))
     expect(page.locator(".contexts")).not_to_have_text(before)
+
+
+def test_the_menu_of_a_chart_prints_it_as_a_pdf_of_one_sheet_that_says_where_it_is_from(app_server, page, tmp_path):
+    page.add_init_script(f"({PRINTED})()")
+    visit(page, app_server, OPENED)
+    page.locator(".st-key-start_distance_menu .menu > button").press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    (sheet,) = page.evaluate("() => window.printed")
+    page.set_content(sheet)
+    page.pdf(path=tmp_path / "chart.pdf", prefer_css_page_size=True)
+    (printed,) = PdfReader(tmp_path / "chart.pdf").pages
+    words = printed.extract_text()
+    assert OPENED in words and "share of the attention" in words and "model demo" in words, "letters stay letters"
 
 
 def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):

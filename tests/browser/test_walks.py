@@ -15,7 +15,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from app.selection.look import TOUR_STEPS
-from tests.made.browsing import PATIENCE, answered, painted, read, settle, visit
+from tests.made.browsing import PATIENCE, answered, chosen, painted, read, settle, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
@@ -97,7 +97,7 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     expect(reads.first).to_be_visible(timeout=PATIENCE)
     picture("walk-report-3-head", reads.first)
     page.locator(".st-key-heads_distance_0").scroll_into_view_if_needed()
-    page.locator(".st-key-heads_distance_0_export button", has_text="Keep").click()
+    chosen(page, "heads_distance_0", "Add to report")
     page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download as one HTML file").click()
@@ -127,12 +127,12 @@ def test_the_tour_is_kept_downloaded_and_leads_to_its_page(app_server, page, pic
             page.get_by_role("button", name="Next").click()
     for name, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
         with page.expect_download() as saved:
-            page.locator(".export button", has_text=name).click()
+            chosen(page, "tour_cut", name)
         data = Path(saved.value.path()).read_bytes()
         assert saved.value.suggested_filename == f"focuscope-reading-less-and-less.{name.lower()}"
         assert data.startswith(begins)
     assert all(words in data.decode() for words in ("Reading less and less", "model demo", "all positions"))
-    page.locator(".export button", has_text="Keep").click()
+    chosen(page, "tour_cut", "Add to report")
     page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download as one HTML file").click()

@@ -129,7 +129,6 @@ ONLY_IN = {
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks notebook.evaluation",
     "mcp": "cli.server",
-    "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
     "torch": f"{ROOMS} shapes models __main__ cli.server jobs.worker lab",
 }

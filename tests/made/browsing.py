@@ -110,6 +110,12 @@ def click_when_shown(page, button: str, where: str, words: str) -> None:
     page.evaluate(CLICKED, [where, words, button])
 
 
+def chosen(page, key: str, name: str) -> None:
+    """Choose an entry of the menu in the corner of a chart or a table."""
+    page.locator(f".st-key-{key}_menu .menu > button").click(timeout=PATIENCE)
+    page.locator(f".st-key-{key}_menu").get_by_role("menuitem", name=name).click()
+
+
 def choose(page, option: str) -> None:
     """One option of a segmented control."""
     button = page.get_by_role("button", name=option, exact=True)

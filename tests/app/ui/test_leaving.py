@@ -1,21 +1,19 @@
 """What leaves a page: stamped files, the report that a session keeps, pictures for papers, a setting to take along."""
 
 import io
-import re
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import streamlit as st
-from pypdf import PdfReader
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
 from app import cached
-from app.ui import charts, export, press, report
+from app.ui import export, report
 from tests.made import results
-from tests.made.in_process import HOSTILE, at, opened, part, put
+from tests.made.in_process import HOSTILE, opened, part, put
 from tests.made.results import protocol
 
 FACTS = {"title": "How far", "page": "/?layer=1", "model": "demo", "text": "mine", "made with": "Focuscope"}
@@ -51,10 +49,14 @@ def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(held):
     assert 'src="http' not in page and "src=x" not in page.replace("&lt;img src=x&gt;", "")
 
 
-def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client):
+def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client, monkeypatch):
+    def menu(key, data, on_keep_change, **look):
+        st.button(data["offers"][-1], key=f"{key}_keep", on_click=on_keep_change)
+
+    monkeypatch.setattr(export, "_MENU", menu)
     text = put(client, HOSTILE)
     app = opened(text=text)
-    assert app.button(key="start_text_keep").click().run() and not app.exception
+    assert app.button(key="start_text_menu_keep").click().run() and not app.exception
     (kept,) = app.session_state[report.KEPT]
     page = report.page([kept])
     assert text in kept.facts["text"] and "background:#E58A12" in page and "1–2 times chance" in page
@@ -86,67 +88,11 @@ def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
 
 def test_every_chart_says_where_it_is_from(client):
     text = put(client, " ".join(f"word{i}" for i in range(40)), "a, =1+1 <b>")
-    sent = part(opened(text=text), "export")
-    assert sent["chart"] == "start_distance" and sent["offers"] == ["PNG", "SVG", "Keep"]
+    app = opened(text=text)
+    sent = part(app, "menu")
+    assert sent["chart"] == "start_distance" and sent["offers"][:4] == ["PNG", "SVG", "PDF", "CSV"]
     assert "model demo" in sent["footer"][0] and f"a, =1+1 <b> ({text})" in sent["footer"][0]
     assert sent["footer"][1].startswith(f"/?text={text}") and sent["title"] == "How far back it reads"
-
-
-LONG = "distance from query (attends) to key (is attended), in tokens of the text"
-
-
-def figure() -> dict:
-    """Two lines, a legend below, a long title on the axis."""
-    data = [charts.line(name, [1, 2], [0.1, 0.2], "#1483B0", "solid", "circle") for name in ("this text", "chance")]
-    return charts.figure(data, LONG, "share", yaxis=charts.SHARE)
-
-
-def test_a_figure_for_a_paper_has_its_printed_size_and_letters():
-    given = figure()
-    made = press.for_print(given, 3.25)["layout"]
-    assert made["width"] == 312 and made["paper_bgcolor"] == "white" and made["font"]["size"] == pytest.approx(8 / 0.75)
-    assert made["xaxis"]["title"]["text"].replace("<br>", " ") == LONG and "<br>" in made["xaxis"]["title"]["text"]
-    assert made["yaxis"]["tickformat"] == ".0%" and made["legend"]["yanchor"] == "bottom"
-    assert press.for_print(given, 6.75)["layout"]["xaxis"]["title"]["text"] == LONG, "two columns have room"
-    assert given == figure(), "the page's own stays as it is"
-    width = 648 + 2 * press.BELOW
-    assert [press.legend_rows(["x" * 20] * count, width) for count in (0, 1, 4, 5)] == [0, 1, 1, 2]
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(not press.ready(), reason="kaleido or Chrome is missing")
-@pytest.mark.parametrize("kind", press.KINDS)
-def test_chrome_draws_it_and_the_file_says_where_it_comes_from(kind):
-    data = press.drawn(figure(), kind, 3.25, {"title": HOSTILE, "model": "demo"})
-    if kind == "PDF":
-        read = PdfReader(io.BytesIO(data))
-        assert float(read.pages[0].mediabox.width) == pytest.approx(3.25 * 72, abs=1)
-        assert read.metadata["/Title"] == HOSTILE and read.metadata["/Subject"] == "model: demo"
-        assert "share" in read.pages[0].extract_text(), "letters stay letters"
-    else:
-        words = data.decode()
-        assert re.search(r'<svg[^>]* width="312"', words) and "model: demo</desc>" in words
-        assert HOSTILE not in words and "http-equiv" not in words
-
-
-def test_the_button_offers_both_kinds_or_says_what_is_missing_and_a_demo_has_none(client, monkeypatch):
-    for there, labels in ((True, {"PDF", "SVG"}), (False, set())):
-        monkeypatch.setattr(press, "ready", lambda there=there: there)
-        monkeypatch.setattr(press, "find_spec", lambda name: True)
-        app = at("views/token_groups.py", text=put(client, SOME))
-        app.session_state["groups_shares_press"] = True
-        app.run()
-        assert not app.exception
-        assert {one.proto.label for one in app.get("download_button")} & {"PDF", "SVG"} == labels
-        assert (press.MISSING in [one.value for one in app.caption]) != there
-    made = []
-    monkeypatch.setattr(press.st, "popover", lambda *given, **look: made.append(given) or SimpleNamespace(open=False))
-    monkeypatch.setattr(press, "find_spec", lambda name: None)
-    press.popover(figure(), "name", "key", FACTS)
-    monkeypatch.setattr(press, "find_spec", lambda name: True)
-    monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
-    press.popover(figure(), "name", "key", FACTS)
-    assert not made, "without the package and in a demo, where each picture would start a browser"
 
 
 README = f"# Focus\nMeasured: {HOSTILE}"
