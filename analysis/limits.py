@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, replace
 
 from .commands import COMMANDS
+from .declaration.command import Command
 from .errors import BadModel, BadSetting, BadText
 from .places import plain_name
 
@@ -36,15 +37,15 @@ class Limits:
         see and does not take the machine for itself."""
         return not self.demo or (verb in COMMANDS and COMMANDS[verb].in_a_demo())
 
-    def check(self, verb: str, args: dict) -> None:
+    def check(self, request: Command) -> None:
         """Refuse what is not allowed here. Errors: BadSetting for a verb, BadModel for a model."""
-        if not self.allows(verb):
+        if not self.allows(request.verb):
             raise BadSetting(
-                f"This is a shared demo, and {verb} would change or slow what everybody sees: start Focuscope on your "
-                "own machine for it."
+                f"This is a shared demo, and {request.verb} would change or slow what everybody sees: start Focuscope "
+                "on your own machine for it."
             )
         for name in ("model", "other_model"):
-            self.check_model(args.get(name) or "demo")
+            self.check_model(request.spelled.get(name) or "demo")
 
     def check_model(self, name: object) -> None:
         """Refuse a model that is not on the list. Errors: BadModel."""

@@ -17,6 +17,7 @@ from analysis.declaration.command import Command
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
+from analysis.runs.keys import look_once
 from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted
 from analysis.runs.stored import StoredStudy, read_study, study_files, study_folders
 
@@ -83,6 +84,7 @@ def drawing() -> Drawing:
 def drawn_anew() -> None:
     """A page, or a part of it, is about to be drawn."""
     st.session_state[DRAWING] = Drawing()
+    look_once()
 
 
 @st.cache_data(show_spinner=False)

@@ -136,7 +136,6 @@ def store(tmp_path):
 
     store = RunStore(tmp_path / "state", tmp_path / "examples")
     yield store
-    store.close()
 
 
 @pytest.fixture
@@ -155,7 +154,6 @@ def client(tmp_path, monkeypatch):
     monkeypatch.setattr(cached, "store", lambda: store)
     monkeypatch.setattr(cached, "jobs", lambda: fake)
     yield fake
-    store.close()
 
 
 @pytest.fixture(scope="session")

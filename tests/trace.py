@@ -91,7 +91,6 @@ def slider_move() -> Trace:
         for value in (96, MOVED_TO):  # the first move is not counted: it imports what a page imports once
             page.select_slider(key=SLIDER).set_value(value)
             trace = traced(lambda: redrawn(page, SLIDER))
-        store.close()
     return trace
 
 

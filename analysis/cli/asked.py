@@ -13,10 +13,12 @@ from ..commands import COMMANDS
 from ..corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
 from ..declaration import Field
 from ..declaration.command import Command
+from ..declaration.undeclared import Undeclared
 from ..declaration.written import TEXTS
 from ..errors import AnalysisError, BadSetting, BadText
 from ..places import CACHE, locate, plain_name
 from ..runs import Result, RunStore
+from ..runs.keys import asked_now
 from .options import fields, takes_methods
 
 Progress = Callable[[float, str], None]
@@ -55,15 +57,16 @@ class Asked:
         return self.usual | self.arguments
 
     @property
-    def stored_under(self) -> dict[str, Any]:
-        """The arguments that a run is stored under. Folders are named whole, for another working directory; fitted
+    def stored_under(self) -> Undeclared:
+        """The request that a run is stored under. Folders are named whole, for another working directory; fitted
         state elsewhere is part of it, so that no page takes the run for one of the state that it reads itself."""
         arguments = dict(self.arguments)
         for name in {"model", "other_model"} & arguments.keys():
             place = locate(arguments[name])
             if isinstance(place, Path) and CACHE not in place.resolve().parents:
                 arguments[name] = arguments[name].replace(plain_name(arguments[name]), str(place.resolve()), 1)
-        return arguments | ({"state": str(self.state.resolve())} if self.state else {})
+        state = {"state": str(self.state.resolve())} if self.state else {}
+        return Undeclared(self.request.verb, arguments | state)
 
     def run(self, progress: Progress) -> Result | Answer:
         """Compute it. Errors: those of the study, all AnalysisError."""
@@ -91,15 +94,15 @@ class Asked:
         command = type(self.request)
         if not (command.of_worker() and command.page) or command.stored:
             return None
-        store, verb, arguments = RunStore(), command.verb, self.stored_under
+        store, request = RunStore(), self.stored_under
         for name, text in self.texts.values():
             store.put_text(text, name)
-        key = store.key(verb, arguments)
+        key = asked_now(request).key
         if command.exclusive and store.has(key) and not store.open(key).marks.pinned:
             # Times differ from run to run, and the new ones are those that were printed.
             store.discard(key)
-        revision = None if "other_model" in arguments else protocol.get("revision")
-        return store.put(verb, arguments, result, protocol, seconds, revision).id
+        revision = None if "other_model" in request.spelled else protocol.get("revision")
+        return store.put(request, result, protocol, seconds, revision).id
 
 
 def asked(options: dict[str, Any]) -> Asked:

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from ..commands import COMMANDS
 from ..declaration import Field, fields_of, in_words, nested
+from ..declaration.undeclared import parameters
 from ..declaration.written import METHODS, TEXTS
 from ..errors import AnalysisError, BadSetting
 from ..package import PROGRAM, version
-from ..runs.arguments import parameters
 from ..studies import NAMED
 from ..studies.registry import STORED
 

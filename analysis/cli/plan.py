@@ -23,7 +23,7 @@ def plan(asked: Asked) -> dict[str, Any]:
     the id of the run or the file of the study that answers already, or None."""
     request, arguments, store = asked.request, asked.resolved, RunStore()
     if asked.study is None:
-        answer = store.find(request.verb, asked.stored_under)
+        answer = store.find(asked.stored_under)
         stored = answer.id if answer is not None else None
         price = predicted(store, request, counted(store, arguments)[0])
     else:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..commands import named
 from ..commands.runs import Spread
 from ..corpus import read_file, sample_texts
 from ..errors import AnalysisError, BadSetting, Busy
@@ -76,7 +77,7 @@ def _runs(jobs: Jobs, verb: str, requests: dict[str, Request], progress: Progres
             # A full queue is waited for, as long as jobs of ours fill it.
             while name not in ids:
                 try:
-                    ids[name] = jobs.submit(verb, args)
+                    ids[name] = jobs.submit(named(verb, args))
                 except Busy:
                     if all(jobs.watch(job).ended for job in ids.values()):
                         raise
@@ -120,20 +121,20 @@ def spread_command(request: Spread, *, progress: Progress) -> Result:
         raise BadSetting('The arguments are no JSON object: write them like {"model": "demo"}.')
     offered = "PARTS" if shared else "STUDIES" if study in VERBS else "NAMED"
     studies = STUDIES.replace("STUDIES", offered)
-    with contextlib.closing(RunStore()) as store:
-        args = {key: _stored(store, value) if key in TEXTS else value for key, value in args.items()}
-        parts = [_json(value) for value in values.split(",") if value]
-        if name in TEXTS:
-            parts = [_stored(store, value) for value in parts]
-        if engine == "local":
-            jobs = Jobs(store, studies, workers)
-        else:
-            jobs = RayJobs(store, studies, workers, None if engine == "ray" else engine, request.gpus)
-        # Ray prints what it lost; on standard output the answer stands alone.
-        with contextlib.closing(jobs), contextlib.redirect_stdout(sys.stderr):
-            if shared:
-                return share_out(jobs, store, study, args, progress)
-            return spread(jobs, store, study, args, name, parts, progress)
+    store = RunStore()
+    args = {key: _stored(store, value) if key in TEXTS else value for key, value in args.items()}
+    parts = [_json(value) for value in values.split(",") if value]
+    if name in TEXTS:
+        parts = [_stored(store, value) for value in parts]
+    if engine == "local":
+        jobs = Jobs(store, studies, workers)
+    else:
+        jobs = RayJobs(store, studies, workers, None if engine == "ray" else engine, request.gpus)
+    # Ray prints what it lost; on standard output the answer stands alone.
+    with contextlib.closing(jobs), contextlib.redirect_stdout(sys.stderr):
+        if shared:
+            return share_out(jobs, store, study, args, progress)
+        return spread(jobs, store, study, args, name, parts, progress)
 
 
 def merged(over: str, runs: dict[object, Run]) -> Result:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..declaration import fields_of
 from ..declaration.command import Command
+from ..declaration.undeclared import Undeclared
 from ..declaration.written import written
 from ..errors import BadSetting
 
@@ -33,6 +34,11 @@ def request(verb: str, arguments: object) -> Command:
     if verb not in COMMANDS:
         raise BadSetting(f"There is no command {str(verb)[:40]!r}; there are: {', '.join(COMMANDS)}.")
     return COMMANDS[verb].from_arguments(arguments)
+
+
+def named(verb: object, arguments: object) -> Command:
+    """As `request`, also of what no command declares. Errors: BadSetting."""
+    return request(verb, arguments) if isinstance(verb, str) and verb in COMMANDS else Undeclared(verb, arguments)
 
 
 def commandline(verb: str, arguments: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from .written import written
 
 # Of the identity of a request; 1 knew neither version nor revision.
 SCHEMA = 2
+_VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 class Shape(NamedTuple):
@@ -137,7 +138,7 @@ class Command:
         return type(self)(**self.named | changes)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.changed == other.changed
+        return isinstance(other, Command) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -166,9 +167,10 @@ class Command:
         """What computes it, imported. Errors: BadSetting where the lab or the tests are not installed."""
         return imported(*cls.full_place().split(":"))
 
-    def compute(self, **brought: Any) -> Any:
-        """Its result, a `runs.Result`. `brought`: the context and progress of the caller, as far as they are wanted."""
-        function = self.function()
+    def compute(self, function: Callable[..., Any] | None = None, **brought: Any) -> Any:
+        """Its result, an `Answer` or a `runs.Result`, by its own function or the `function` in its place. `brought`:
+        the context and progress of the caller, as far as they are wanted."""
+        function = function or self.function()
         wanted = inspect.signature(function).parameters
         brought = {name: value for name, value in brought.items() if name in wanted}
         return function(self, **brought) if "request" in wanted else function(**self.arguments, **brought)
@@ -179,6 +181,13 @@ class Command:
         that repeat it."""
         lists = (arguments.get(name) for name in cls.repeated_by)
         return max(int(tokens), 1) * (1 + sum(len(entries) for entries in lists if isinstance(entries, list)))
+
+
+def check_verb(value: object) -> str:
+    """`value` when it can be the name of a study (lower-case letters, digits, hyphens); else BadSetting."""
+    if not isinstance(value, str) or not _VERB.fullmatch(value):
+        raise BadSetting(f"{str(value)[:40]!r} is not the name of a study: use lower-case letters, digits and hyphens.")
+    return value
 
 
 # Beside the analysis in a checkout.

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..declaration.canonical import canonical
+from ..commands import named
+from ..declaration.command import Command
 from ..errors import AnalysisError, BadSetting
 from ..files import read_json, write_json
 from ..limits import limits
 from ..runs import Run, RunStore
 from ..runs.brought import upload
-from ..runs.keys import check_verb
+from ..runs.keys import asked_now, look_again
 from .keeper import HUNG, Keeper, Tell
 from .lease import Lease, is_alive
 from .process import Call, WorkerProcess
@@ -26,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # The app draws the controls of methods before a worker has started, and never imports torch, which methods do: their
 # hooks, and what these stand on, would all have to import it late. So what they say of themselves is kept in a file.
 PLACE = ROOT / "methods" / "described.json"
-Request = dict[str, Any]
 
 
 class Jobs:
@@ -54,22 +54,21 @@ class Jobs:
         self._closed = False
         atexit.register(self.close)
 
-    def request(self, verb: str, args: Request, timeout: float = 60) -> Run:
-        """The Run that answers `verb` with `args` (dict): from the store at once, else computed by the worker, also
-        while a long job runs (at its progress borders). Raises the study's own AnalysisError; Busy after `timeout`
-        seconds; `run.cached` says whether it was stored before."""
-        args = canonical(args)
-        stored = self._store.find(verb, args)
-        return self.compute(verb, args, timeout) if stored is None else stored
+    def request(self, request: Command, timeout: float = 60) -> Run:
+        """The Run that answers: from the store at once, else computed by the worker, also while a long job runs (at its
+        progress borders). Raises the study's own AnalysisError; Busy after `timeout` seconds; `run.cached` says whether
+        it was stored before."""
+        return self._store.find(request) or self.compute(request, timeout)
 
-    def compute(self, verb: str, args: Request, timeout: float = 60, tell: Tell | None = None) -> Run:
+    def compute(self, request: Command, timeout: float = 60, tell: Tell | None = None) -> Run:
         """`request` for who has looked into the store already. `tell(done, stage, seconds left, columns that can be
         drawn already or None)` is called meanwhile in this thread; when it raises, the request is cancelled."""
-        args = canonical(args)
-        limits().check(verb, args)
+        limits().check(request)
         limit = limits().job_seconds
         idlest = min(self._keepers, key=lambda keeper: keeper.load)
-        answer = idlest.ask(check_verb(verb), args, timeout if limit is None else min(timeout, limit), tell)
+        patience = timeout if limit is None else min(timeout, limit)
+        answer = idlest.ask(request.verb, request.spelled, patience, tell)
+        look_again()
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
     def read(self, data: bytes, name: str, timeout: float = 60) -> str:
@@ -87,14 +86,13 @@ class Jobs:
             self._described = description or self._keeper.ask("describe", {}, timeout)["value"]
         return self._described
 
-    def submit(self, verb: str, args: Request, session: str = "") -> str:
+    def submit(self, request: Command, session: str = "") -> str:
         """Puts a long job into the queue and returns its id (12 hex). An equal job that waits or runs already is
         answered with its id; a stored result makes it done at once. Busy when too many wait."""
-        args = canonical(args)
-        limits().check(check_verb(verb), args)
+        limits().check(request)
         self._settle()
-        stored = self._store.find(check_verb(verb), args)
-        job_id = self._table.add(self._store.key(verb, args), verb, args, str(session)[:64], self._lease.owner)
+        stored = self._store.find(request)
+        job_id = self._table.add(asked_now(request).key, request, str(session)[:64], self._lease.owner)
         if stored is not None:
             self._table.finish(job_id, "done", run=stored.id)
         for runner in self._runners:
@@ -134,7 +132,7 @@ class Jobs:
         job = self.watch(job_id)
         if job.state not in ("interrupted", "failed", "cancelled"):
             raise BadSetting(f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one resumes.")
-        return self.submit(job.verb, job.args, self._table.session(job_id))
+        return self.submit(named(job.verb, job.args), self._table.session(job_id))
 
     def warm(self, model: str = "demo", after: float = 0.0) -> None:
         """Starts the worker, asks what it offers and lets it load the model, in the background; `after` so many

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 
+from ..commands import named
 from ..errors import AnalysisError, Cancelled
 from ..limits import limits
 from ..runs import RunStore
@@ -67,7 +68,7 @@ class Runner(threading.Thread):
     def _run(self, job: JobStatus) -> End:
         """(state, run id, sentence) of one job."""
         try:
-            stored = self._store.find(job.verb, job.args)
+            stored = self._store.find(named(job.verb, job.args))
             if stored is not None:
                 return "done", stored.id, None
             answer = self._ask(job)

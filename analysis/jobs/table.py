@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..declaration.command import Command
 from ..errors import BadSetting, Busy
 from ..files import clear, exclusive, read_json, sweep, write_json, write_text
 from ..limits import limits
@@ -77,7 +78,7 @@ class JobTable:
         sweep(self._progress)
         self._catalogue = Catalogue(self._folder, self._stamps, self._read)
 
-    def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
+    def add(self, key: str, request: Command, session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
 
         Busy when this session, or the whole machine, has too many waiting.
@@ -98,7 +99,17 @@ class JobTable:
                         f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."
                     )
             seq = 1 + max((job.seq for job in jobs), default=0)
-            job = Job(secrets.token_hex(6), seq, key, verb, args, session, owner, "queued", now())
+            job = Job(
+                id=secrets.token_hex(6),
+                seq=seq,
+                key=key,
+                verb=request.verb,
+                args=request.spelled,
+                session=session,
+                owner=owner,
+                state="queued",
+                created=now(),
+            )
             self._write(job)
             for old in jobs[:-KEPT]:
                 if old.state not in OPEN:

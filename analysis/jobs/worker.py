@@ -23,10 +23,10 @@ from types import ModuleType, SimpleNamespace
 from typing import IO, Any, cast
 
 from ..answer import Answer
+from ..commands import named
 from ..errors import AnalysisError, BadSetting, Cancelled, TooLarge
 from ..limits import limits
 from ..runs import Result, RunStore
-from ..runs.arguments import check_arguments
 from ..runs.brought import read_upload
 from ..runs.keys import asked_now
 from .client import STUDIES
@@ -159,18 +159,18 @@ class Worker:
         study = self._studies.get(task.verb) if isinstance(task.verb, str) else None
         if study is None:
             raise BadSetting(f"There is no study {str(task.verb)[:40]!r}; there are: {', '.join(self._studies)}.")
-        args = check_arguments(task.verb, study, task.args)
-        limits().check(task.verb, args)
-        stored = self._store.find(task.verb, task.args)
+        request = named(task.verb, task.args)
+        limits().check(request)
+        stored = self._store.find(request)
         if stored is not None:
             return {"run": stored.id, "cached": True}
         # Of the weights read; they may be replaced meanwhile.
-        revision = asked_now(task.verb, task.args).revision
-        result = study(**args, context=self._context)
+        revision = asked_now(request).revision
+        result = request.compute(study, context=self._context)
         if not isinstance(result, Result | Answer):
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a result")
         protocol = result.numbers.get("protocol", {})
-        run = self._store.put(task.verb, task.args, result, protocol, task.seconds(), revision)
+        run = self._store.put(request, result, protocol, task.seconds(), revision)
         return {"run": run.id, "cached": False}
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from ..answer import Answer
 from ..declaration.canonical import canonical, parsed, plain_numbers
-from ..declaration.command import SCHEMA
+from ..declaration.command import SCHEMA, check_verb
 from ..errors import BadSetting
 from ..files import change, write_text
-from .keys import Asked, check_verb
+from .keys import Asked
 from .run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, now, read_marks
 
 MANIFEST = "manifest.json"

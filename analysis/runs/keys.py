@@ -2,18 +2,19 @@
 equal requests get equal ids, in whatever order arguments come."""
 
 import re
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
 
 from .. import places
 from ..commands import COMMANDS
-from ..declaration.canonical import canonical
 from ..declaration.command import SCHEMA, Command, at_default, hashed
 from ..errors import BadSetting
 
 _ID = re.compile(r"[0-9a-f]{12}")
-_VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
+# Model -> revision, in a thread that draws a page.
+_LOOKED_UP: ContextVar[dict[str, str | None] | None] = ContextVar("looked_up", default=None)
 
 
 def is_id(value: object) -> TypeGuard[str]:
@@ -28,11 +29,25 @@ def check_id(value: object, what: str = "run") -> str:
     return value
 
 
-def check_verb(value: object) -> str:
-    """`value` when it can be the name of a study (lower-case letters, digits, hyphens); else BadSetting."""
-    if not isinstance(value, str) or not _VERB.fullmatch(value):
-        raise BadSetting(f"{str(value)[:40]!r} is not the name of a study: use lower-case letters, digits and hyphens.")
-    return value
+def look_once() -> None:
+    """From now on this thread looks once which weights a model has, until it calls this again: while a page is drawn,
+    which asks for many runs of one model, or after something was computed."""
+    _LOOKED_UP.set({})
+
+
+def look_again() -> None:
+    """The weights may be other ones now."""
+    if (looked_up := _LOOKED_UP.get()) is not None:
+        looked_up.clear()
+
+
+def _revision(model: str) -> str | None:
+    looked_up = _LOOKED_UP.get()
+    if looked_up is None:
+        return places.revision(model, places.CACHE)
+    if model not in looked_up:
+        looked_up[model] = places.revision(model, places.CACHE)
+    return looked_up[model]
 
 
 @dataclass(frozen=True)
@@ -61,17 +76,19 @@ class Asked:
         """The id without the weights."""
         return self._key(self._identity, None)
 
-    @property
-    def keys(self) -> tuple[str, str]:
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
         """The ids of the runs that answer: `key`, and the one of runs from before defaults were left out."""
+        if self._identity == self.request:
+            return (self.key,)
         return self.key, self._key(self.request, self.revision)
 
     @property
-    def questions(self) -> tuple[str, str]:
+    def questions(self) -> tuple[str, ...]:
         """`keys` without the weights."""
         return self.question, self._key(self.request, None)
 
-    @property
+    @cached_property
     def _identity(self) -> dict[str, Any]:
         usual = self.defaults or {}
         return {name: value for name, value in self.request.items() if name not in usual or usual[name] != value}
@@ -80,18 +97,23 @@ class Asked:
         return hashed([SCHEMA, self.verb, identity, self.version, revision])
 
 
-def asked_now(verb: str | Command, request: dict[str, Any] | None = None) -> Asked:
-    """A request as it stands with this program and the weights on this disk. BadSetting for one that cannot be."""
-    if isinstance(verb, Command):
-        name, arguments = verb.verb, verb.spelled
-    else:
-        name, arguments = check_verb(verb), canonical(request)
-    command = COMMANDS.get(name, Command)
-    # A run from before a default changed does not answer who leaves the value to the new one.
-    arguments = command.renewed | arguments
+def asked_now(request: Command) -> Asked:
+    """A request as it stands with this program and the weights on this disk."""
+    arguments = request.spelled
     model = arguments.get("model") or "demo"
     models = dict.fromkeys(map(str, (model, arguments.get("other_model") or model)))
-    revisions = [places.revision(name, places.CACHE) for name in models]
-    revision = None if None in revisions else "+".join(filter(None, revisions))
-    usual = at_default(command, arguments) if name in COMMANDS else None
-    return Asked(name, arguments, command.version, revision, usual)
+    revisions = list(map(_revision, models))
+    weights = None if None in revisions else "+".join(filter(None, revisions))
+    # A request is frozen: what it asks of the same weights is worked out once, however often pages look for its run.
+    worked_out: dict[str | None, Asked] = request.__dict__.setdefault("_asked", {})
+    if weights not in worked_out:
+        worked_out[weights] = _asked(request.verb, arguments, weights)
+    return worked_out[weights]
+
+
+def _asked(verb: str, arguments: dict[str, Any], revision: str | None) -> Asked:
+    command = COMMANDS.get(verb, Command)
+    # A run from before a default changed does not answer who leaves the value to the new one.
+    arguments = command.renewed | arguments
+    usual = at_default(command, arguments) if verb in COMMANDS else None
+    return Asked(verb, arguments, command.version, revision, usual)

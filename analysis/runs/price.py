@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 
 from ..commands import COMMANDS
+from ..commands.text import Inspect, Model
 from ..declaration.command import SMALLEST, Command, Shape
 from .run import Run
 
@@ -169,7 +170,7 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     memory beside the model's weights where its model was loaded here before. `card`: the stored one of the model, by
     default looked up. `guess`: seconds by the work, where the caller knows better than the size of the model."""
     model = str(getattr(request, "model", None) or "demo")
-    card = card or store.find("model", {"model": model})
+    card = card or store.find(Model(model=model))
     past = store.past(request.verb, model)
     # Some verbs read no text: their price is that of a run.
     counts = any(size for _, size, _ in past)
@@ -242,7 +243,7 @@ def counted(store: Any, args: Mapping[str, Any]) -> tuple[int, int | None]:
     None where they were not."""
     keys = [args["text"]] if args.get("text") else args.get("texts") or []
     how = {"model": args.get("model") or "demo", "long_text": args.get("long_text", "windows")}
-    inspected = [store.find("inspect", how | {"text": key}) for key in keys]
+    inspected = [store.find(Inspect(**how, text=key)) for key in keys]
     counts = [run.numbers for run in inspected if run is not None]
     tokens = sum(numbers["tokens"] for numbers in counts) or FIRST_GUESS
     if isinstance(args.get("tokens"), int):

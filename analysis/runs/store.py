@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..answer import Answer
-from ..declaration.command import Command
+from ..declaration.command import Command, check_verb
+from ..declaration.undeclared import Undeclared
 from ..errors import BadSetting
 from ..files import clear, move, read_json, sweep, touch, write_bytes, write_json
 from ..places import plain_name
 from . import retention
 from .bundle import Arrived, read_bundle, take_back, write_bundle
 from .folder import read_run
-from .keys import asked_now, check_id, check_verb
+from .keys import asked_now, check_id, look_again
 from .run import Marks, Result, Run, checked_link, read_marks
 from .search import Forgotten, Row, named, surplus
 from .shelf import Shelf, room
@@ -48,8 +49,6 @@ class RunStore(TextStore):
     half of one. The folders are the truth: what lists show is read from them. `examples` is a second, read-only folder
     of run folders, asked when the own store has no answer. Several processes and threads may share one root. Without
     `root`: that of this installation (`state_root`), with the bundled examples.
-
-    A request is a `Command`, or the name of a verb and its arguments.
     """
 
     def __init__(self, root: str | Path | None = None, examples: str | Path | None = None) -> None:
@@ -68,17 +67,12 @@ class RunStore(TextStore):
         # What a killed process left, a bundle that it unpacked among it.
         sweep(self.root, ".tmp-*", "*/.tmp-*", "*/.old-*")
 
-    @staticmethod
-    def key(request: str | Command, arguments: Request | None = None) -> str:
-        """The id of the run that answers a request by today's program and weights."""
-        return asked_now(request, arguments).key
-
-    def find(self, request: str | Command, arguments: Request | None = None) -> Run | None:
+    def find(self, request: Command) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
         set aside and counts as none, so that it is computed anew; `damaged()` tells. Who asks shares the run with
         others, so it is not to be changed."""
-        asked = asked_now(request, arguments)
+        asked = asked_now(request)
         ids = list(asked.keys)
         if asked.revision is None:
             rows = [*self._own.rows(), *self._bundled.rows()]
@@ -87,8 +81,7 @@ class RunStore(TextStore):
 
     def put(
         self,
-        verb: str | Command,
-        arguments: Request | None,
+        request: Command,
         result: Result | Answer,
         protocol: dict[str, Any],
         seconds: float,
@@ -97,7 +90,7 @@ class RunStore(TextStore):
         """Stores a result and returns its Run. `revision` of the weights that were read, by default of those that lie
         here now. When an equal request was stored meanwhile, that one stays and is returned: delete it first to
         replace it. AnalysisError on a full disk, with nothing left behind."""
-        asked = asked_now(verb, arguments)
+        asked = asked_now(request)
         if revision and revision != asked.revision:
             asked = replace(asked, revision=revision)
         key, link = asked.key, self._links / f"{asked.question}.json"
@@ -109,11 +102,12 @@ class RunStore(TextStore):
         if link.exists():
             clear(link)
         self.make_room({key})
+        look_again()
         return replace(self.open(key), cached=False)
 
     def answers(self, run: Run) -> bool:
         """Whether this run is what its own request finds now."""
-        answer = self.find(run.verb, run.request)
+        answer = self.find(Undeclared(run.verb, run.request))
         return answer is not None and answer.id == run.id
 
     def make_room(self, kept: Container[str] = frozenset()) -> None:
@@ -227,15 +221,14 @@ class RunStore(TextStore):
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
         self._own.mark(run_id, replace(run.marks, pinned=bool(pinned)))
 
-    def remember(self, request: str | Command, *about: Any) -> None:
-        """Notes the page and controls that ask for a run now, behind the request: {"page": address, "controls": name ->
-        text}, with the "seconds" that were said."""
-        *arguments, link = about
+    def remember(self, request: Command, link: dict[str, Any]) -> None:
+        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}, with the
+        "seconds" that were said."""
         if checked_link(link) is None:
             return
         with room(self._links):
             self._links.mkdir(parents=True, exist_ok=True)
-            write_json(self._links / f"{asked_now(request, *arguments).question}.json", link)
+            write_json(self._links / f"{asked_now(request).question}.json", link)
         # Another process may clear some of them meanwhile; the rest waits for the next time.
         with suppress(FileNotFoundError):
             for path in sorted(self._links.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_LINKS]:
@@ -248,7 +241,7 @@ class RunStore(TextStore):
         uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
         if kind == "router":
             # The card lists the routers; also one that only an example answers.
-            self._outdate(self.key(CARD, {"model": model}))
+            self._outdate(asked_now(Undeclared(CARD, {"model": model})).key)
         moved, pinned = [], 0
         for row in self.search():
             first = row.request.get("model") or "demo"
@@ -297,9 +290,6 @@ class RunStore(TextStore):
         copied = Shelf(Path(folder)).copy_in(run)
         read_run(copied)
         return copied
-
-    def close(self) -> None:
-        """A store holds nothing open."""
 
     def _requests(self) -> Iterator[str]:
         """The requests of all runs, also of those that can be brought back, as JSON."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..commands import COMMANDS
-from ..declaration.command import full_place, imported
+from ..declaration.command import Command, full_place, imported
 from .registry import PART, STORED
 
 
 class _Studies(Mapping):
-    """verb -> a function of its plain arguments, imported when first asked for."""
+    """verb -> a function of its request, or of plain arguments, imported when first asked for."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
@@ -25,9 +25,9 @@ class _Studies(Mapping):
             return function
 
         @functools.wraps(function)
-        def compute(**given: Any) -> Any:
-            brought = {name: given.pop(name) for name in ("context", "progress") if name in given}
-            return function(COMMANDS[verb](**given), **brought)
+        def compute(request: Command | None = None, **arguments: Any) -> Any:
+            brought = {name: arguments.pop(name) for name in ("context", "progress") if name in arguments}
+            return function(request or COMMANDS[verb](**arguments), **brought)
 
         return compute
 

@@ -100,7 +100,7 @@ def change(added: dict | None) -> None:
         if word and len(word) > by_word.MOST:
             raise BadSetting("These are more changes than a link can hold: start over, or scale whole layers.")
         request = _request(recipe(changes))
-        cached.jobs().request(request.verb, request.spelled, timeout=cached.PATIENCE)
+        cached.jobs().request(request, timeout=cached.PATIENCE)
         state.choose(st.session_state, budget_edits=word)
 
 
@@ -203,7 +203,7 @@ def bring(data: bytes, name: str) -> None:
     if name == DEFAULT:
         raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
     request = ImportPolicy(model=st.session_state["model"], name=name, policy=read_json(data))
-    stored = cached.jobs().request(request.verb, request.spelled, timeout=cached.PATIENCE)
+    stored = cached.jobs().request(request, timeout=cached.PATIENCE)
     for moved in stored.numbers.get("notes", []):  # what went to the trash
         st.toast(widgets.plain(moved), duration="long")
     use(name)

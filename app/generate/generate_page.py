@@ -72,9 +72,8 @@ def _begins(request: Generate, job: JobStatus | None) -> bool:
 def _meanwhile(request: Generate) -> None:
     """What can be shown until the present choices are answered: the last answers for this text, else the example."""
     store, about = cached.store(), (request.model, request.text)
-    asked = [run.request for run in store.list(request.verb, LAST)]
-    similar = (store.find(request.verb, args) for args in asked if (args["model"], args["text"]) == about)
-    earlier = next(filter(None, similar), None)
+    similar = (run for run in store.list(request.verb, LAST) if (run.request["model"], run.request["text"]) == about)
+    earlier = next(filter(store.answers, similar), None)
     run = earlier or store.find(generate_form.example())
     if run is None:
         return

@@ -78,7 +78,7 @@ class Lookup:
         if request is None or self.run(job) or cached.due(request).price.slow:
             return
         with st.spinner("Measuring it on the heads of this model, in seconds", show_time=True):
-            cached.jobs().request(request.verb, request.spelled, timeout=PATIENCE)
+            cached.jobs().request(request, timeout=PATIENCE)
         self._runs.clear()
 
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict[str, Any]]:

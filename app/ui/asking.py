@@ -50,7 +50,7 @@ def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw 
     try:
         with _waiting(f"{doing}. {due.price.sentence}."):
             tell = bar(place, request, below, draw)
-            return cached.jobs().compute(request.verb, request.spelled, timeout=cached.PATIENCE, tell=tell)
+            return cached.jobs().compute(request, timeout=cached.PATIENCE, tell=tell)
     finally:
         place.empty()
         below.empty()

@@ -96,7 +96,7 @@ def _submit(request: Command, seconds: float, instead_of: str | None = None) -> 
         if instead_of is not None:
             cached.store().discard(instead_of)
         cached.store().remember(request, asking.origin(seconds))
-        job_id = cached.jobs().submit(request.verb, request.spelled, session=_session())
+        job_id = cached.jobs().submit(request, session=_session())
         state.choose(st.session_state, job=job_id)
         st.session_state[FRESH] = True
 

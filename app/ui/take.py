@@ -31,7 +31,7 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
             taken = cached.store().find(request)
             if taken is None and st.button("Make the zip", key=f"{key}_make", **look):
                 with st.spinner("Packing the setting"):
-                    taken = cached.jobs().compute(request.verb, request.spelled, timeout=cached.PATIENCE)
+                    taken = cached.jobs().compute(request, timeout=cached.PATIENCE)
             if taken is not None:
                 _download(taken, key)
 

@@ -76,7 +76,7 @@ def ask(worth: Worth) -> Run:
     if stored is not None:
         return stored
     with st.spinner("Counting what the model's shape costs", show_time=True):
-        return cached.jobs().request(worth.verb, worth.spelled, timeout=cached.PATIENCE)
+        return cached.jobs().request(worth, timeout=cached.PATIENCE)
 
 
 # --- one context and batch --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from analysis import places
 from analysis.commands import COMMANDS
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 from app import cached
 from app.ui import charts
@@ -29,7 +30,7 @@ def stored_model(client, name: str, took: float, size: int = 4936) -> None:
     """The card of a model, as if it had been loaded here."""
     made = STUDIES["model"]({"model": name}, None)
     made.numbers["weight_bytes"] = size
-    client.store.put("model", {"model": name}, made, made.numbers["protocol"], took)
+    client.store.put(Undeclared("model", {"model": name}), made, made.numbers["protocol"], took)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -246,7 +247,7 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
 
 def test_a_finished_fit_offers_its_router_and_says_what_moved_to_the_trash(client):
     args, said = {"model": "demo", "groups": 6, "top": 2}, "2 runs that used the router k6-top2 moved to the trash"
-    run = client.store.put("fit-router", args, Result({"notes": [said], "protocol": {}}), {}, 1.0)
+    run = client.store.put(Undeclared("fit-router", args), Result({"notes": [said], "protocol": {}}), {}, 1.0)
     client.states[JOB] = status("done", fraction=1.0, args=args, run_id=run.id)
     app = opened("groups", job=JOB)
     assert said in markup(app)
@@ -266,7 +267,7 @@ def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(cl
     assert app.button(key="groups_umap") and "on this machine" in markup(app) and len(figures(app)) == 2
     args = {"model": "demo", "text": app.query_params["text"], "router": "k4-top1", "long_text": "windows", "layer": 1}
     arrays = {"umap": np.zeros((5, 2), np.float32), "positions": np.arange(5, dtype=np.int32)}
-    client.store.put("umap", args, Result({"protocol": {}}, {}, arrays), {}, 1.0)
+    client.store.put(Undeclared("umap", args), Result({"protocol": {}}, {}, arrays), {}, 1.0)
     assert figures(app.run())[2]["layout"]["xaxis"]["title"]["text"] == "UMAP 1 (no unit)"
 
 
@@ -274,7 +275,9 @@ def test_an_expensive_request_waits_for_its_button(client):
     key = cached.samples()[0][0]
     for seed in (1, 2):  # not 0, the default, which the page asks for
         args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
-        client.store.put("groups", args, STUDIES["groups"](args, "words"), {"tokens": 2, "model": "demo"}, 100.0)
+        client.store.put(
+            Undeclared("groups", args), STUDIES["groups"](args, "words"), {"tokens": 2, "model": "demo"}, 100.0
+        )
     app = opened("groups")
     assert "groups" not in client.asked and "About" in markup(app)
     offered = next(button for button in app.button if button.key.startswith("run_groups_"))

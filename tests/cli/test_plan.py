@@ -9,6 +9,7 @@ from analysis.cli.asked import asked
 from analysis.cli.options import fields
 from analysis.cli.plan import plan
 from analysis.commands import commandline
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 from tests.cli.test_options import ASKED, is_needed, read, samples
 
@@ -40,8 +41,7 @@ def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
     said = reply(capsys, "budgets")
     assert said["stored"] is None
     store, result = RunStore(), Result({"x": 1, "protocol": {}})
-    run = store.put("budgets", {"model": "demo", "window": None}, result, {}, 0.5)
-    store.close()
+    run = store.put(Undeclared("budgets", {"model": "demo", "window": None}), result, {}, 0.5)
     assert reply(capsys, "budgets")["stored"] == run.id
     assert reply(capsys, "budgets", "--policy", "mine")["stored"] is None
     assert main(["budgets", "--plan"]) == 0

@@ -13,6 +13,7 @@ from analysis.cluster import spread
 from analysis.cluster.spread import spread_command
 from analysis.commands.runs import Spread
 from analysis.corpus import sample_texts
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
 from analysis.studies import STUDIES
@@ -38,7 +39,7 @@ def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
         assert [part["value"] for part in made.numbers["parts"]] == [1, 2, 3] and said[-1] == 1
         assert made.tables["tokens"]["position"].tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
         assert made.tables["tokens"]["value"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
-        gates = [jobs.submit("gate", {"name": part}) for part in "ab"]
+        gates = [jobs.submit(Undeclared("gate", {"name": part})) for part in "ab"]
         until(lambda: all(jobs.watch(job).state == "running" for job in gates))
         for part in "ab":
             until((tmp_path / f"began-{part}").exists)
@@ -50,7 +51,6 @@ def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
             spread(jobs, store, "echo", {}, "value", [1, 1])
     finally:
         jobs.close()
-        store.close()
 
 
 @pytest.mark.slow
@@ -72,7 +72,6 @@ def test_a_search_hands_its_rounds_to_the_workers(name, state):
         assert mine["budget"] == right["budget"] and mine["difference"] == pytest.approx(right["difference"], abs=1e-5)
     assert found["chosen"]["label"] == alone["chosen"]["label"] and said == sorted(said) and said[-1] > 0.9
     assert not store.list("search-part")
-    store.close()
 
 
 @pytest.mark.slow
@@ -84,9 +83,9 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
     jobs._far = True
     try:
         assert jobs.texts_of({"text": text}) == [store.text(text)] and jobs.texts_of({"text": "0" * 12}) == []
-        run = jobs.request("echo", {"value": 4, "name": text})
+        run = jobs.request(Undeclared("echo", {"value": 4, "name": text}))
         assert run.array("group")[0, 0] == 4 and run.folder.is_relative_to(tmp_path)
-        job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+        job = jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20}))
         until(lambda: jobs.watch(job).stage == "holding")
         assert jobs.watch(job).fraction == pytest.approx(20 / 30)
         jobs.cancel(job)
@@ -95,7 +94,6 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
         assert again.state == "done" and store.open(again.run_id).numbers["began_at"] == 20
     finally:
         jobs.close()
-        store.close()
 
 
 @pytest.mark.slow
@@ -104,7 +102,6 @@ def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
     for asked, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
         with pytest.raises(BadSetting, match=words):
             engine("ray", store, 2, **asked)
-    store.close()
 
 
 @pytest.mark.parametrize(

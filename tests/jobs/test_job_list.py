@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.jobs.table import JobTable
 
@@ -14,7 +15,7 @@ def jobs(tmp_path):
 
 
 def added(jobs, count=3, owner="owner"):
-    return [jobs.add(f"{number:012x}", "count", {"steps": number}, "me", owner) for number in range(count)]
+    return [jobs.add(f"{number:012x}", Undeclared("count", {"steps": number}), "me", owner) for number in range(count)]
 
 
 def test_what_one_process_writes_another_lists(jobs, tmp_path):
@@ -53,7 +54,7 @@ def test_only_so_many_ended_jobs_are_kept(jobs, monkeypatch):
     for job in ids:
         jobs.progress(job, 0.1, "", None)
         jobs.finish(job, "failed", error="It ended.")
-    new = jobs.add("f" * 12, "count", {}, "me", "owner")
+    new = jobs.add("f" * 12, Undeclared("count"), "me", "owner")
     assert [status.id for status in jobs.recent()] == [new, *ids[:0:-1]]
     with pytest.raises(BadSetting, match="not known here"):
         jobs.status(ids[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, JobStatus, keeper, process as worker_process, runner, table
 from analysis.limits import Limits
@@ -40,7 +41,7 @@ def calm(tmp_path_factory):
 @BOTH
 def test_a_job_reports_how_far_it_is(jobs):
     asked = time.monotonic()
-    job = jobs.submit("gate", {"name": "a"}, session="one")
+    job = jobs.submit(Undeclared("gate", {"name": "a"}), session="one")
     status = until(lambda: (status := jobs.watch(job)).seconds_left and status)
     most = (time.monotonic() - asked) * (1 - status.fraction) / (status.fraction - 0.02)  # it first tells of 2%
     assert isinstance(status, JobStatus) and status.state == "running" and 0 < status.fraction <= 0.9
@@ -57,19 +58,19 @@ def test_a_job_reports_how_far_it_is(jobs):
 
 @BOTH
 def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
-    job = jobs.submit("gate", {"name": "a"})
+    job = jobs.submit(Undeclared("gate", {"name": "a"}))
     began(jobs, "a")
     answers = []
     for value in range(5):
-        answers.append(jobs.request("echo", {"value": value}, timeout=SLOW).numbers["value"])
-        jobs.request("reseed", {"seed": value}, timeout=SLOW)
+        answers.append(jobs.request(Undeclared("echo", {"value": value}), timeout=SLOW).numbers["value"])
+        jobs.request(Undeclared("reseed", {"seed": value}), timeout=SLOW)
         assert jobs.watch(job).stage != "request"
     with pytest.raises(BadText):
-        jobs.request("bad-text", {})
+        jobs.request(Undeclared("bad-text", {}))
     with pytest.raises(AnalysisError, match="KeyError"):
-        jobs.request("bug", {})
+        jobs.request(Undeclared("bug", {}))
     with pytest.raises(Busy):
-        jobs.request("gate", {"name": "inner"}, timeout=0.3)
+        jobs.request(Undeclared("gate", {"name": "inner"}), timeout=0.3)
     assert answers == list(range(5)) and jobs.watch(job).state == "running"
     open_gate(jobs, "a")
     status = ended(jobs, job)
@@ -78,10 +79,10 @@ def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
 
 @BOTH
 def test_jobs_wait_in_a_queue_and_know_their_place(jobs):
-    first = jobs.submit("gate", {"name": "a"})
+    first = jobs.submit(Undeclared("gate", {"name": "a"}))
     began(jobs, "a")
-    second, third = jobs.submit("gate", {"name": "b"}), jobs.submit("count", {"name": "c"})
-    assert jobs.submit("gate", {"name": "b"}) == second  # a double click
+    second, third = jobs.submit(Undeclared("gate", {"name": "b"})), jobs.submit(Undeclared("count", {"name": "c"}))
+    assert jobs.submit(Undeclared("gate", {"name": "b"})) == second  # a double click
     assert [jobs.watch(job).queue_position for job in (first, second, third)] == [0, 1, 2]
     jobs.cancel(second)
     cancelled = jobs.watch(second)
@@ -95,12 +96,12 @@ def test_jobs_wait_in_a_queue_and_know_their_place(jobs):
 def test_one_session_cannot_fill_the_queue(jobs, monkeypatch):
     monkeypatch.setattr(table, "limits", lambda: Limits(jobs_each=2, jobs_all=3))
     for name in ("a", "b"):
-        jobs.submit("gate", {"name": name}, session="one")
+        jobs.submit(Undeclared("gate", {"name": name}), session="one")
     with pytest.raises(Busy, match="2 jobs of yours are waiting or running and 2 is the limit"):
-        jobs.submit("gate", {"name": "c"}, session="one")
-    jobs.submit("gate", {"name": "c"}, session="two")
+        jobs.submit(Undeclared("gate", {"name": "c"}), session="one")
+    jobs.submit(Undeclared("gate", {"name": "c"}), session="two")
     with pytest.raises(Busy, match="3 jobs in all"):
-        jobs.submit("gate", {"name": "d"}, session="three")
+        jobs.submit(Undeclared("gate", {"name": "d"}), session="three")
     for job in jobs.active():
         jobs.cancel(job.id)
 
@@ -109,7 +110,7 @@ def test_one_session_cannot_fill_the_queue(jobs, monkeypatch):
 def test_a_running_job_leaves_at_its_next_border_when_cancelled(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 2 * SLOW)  # it is asked, not killed
     pid = warm(jobs)
-    job = jobs.submit("gate", {"name": "a"})
+    job = jobs.submit(Undeclared("gate", {"name": "a"}))
     began(jobs, "a")
     jobs.cancel(job)
     status = ended(jobs, job)
@@ -121,25 +122,25 @@ def test_a_running_job_leaves_at_its_next_border_when_cancelled(jobs, monkeypatc
 @BOTH
 def test_a_job_that_never_comes_to_a_border_is_killed(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.5)
-    job = jobs.submit("stubborn", {"name": "s"})
+    job = jobs.submit(Undeclared("stubborn", {"name": "s"}))
     began(jobs, "s")
     pid, answers = jobs.status()["pid"], []
-    ask = threading.Thread(target=lambda: answers.append(jobs.request("echo", {"value": 5}).numbers["pid"]))
+    ask = threading.Thread(target=lambda: answers.append(jobs.request(Undeclared("echo", {"value": 5})).numbers["pid"]))
     ask.start()
     jobs.cancel(job)
     status = ended(jobs, job)
     ask.join(SLOW)
     assert status.state == "cancelled" and "its worker was replaced" in status.error
     assert len(answers) == 1 and answers[0] != pid
-    assert ended(jobs, jobs.submit("count", {})).state == "done"
+    assert ended(jobs, jobs.submit(Undeclared("count", {}))).state == "done"
 
 
 def test_a_request_served_inside_a_killed_job_is_put_to_the_next_worker(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.3)
-    job = jobs.submit("gate", {"name": "outer"})
+    job = jobs.submit(Undeclared("gate", {"name": "outer"}))
     began(jobs, "outer")
     answers = []
-    ask = threading.Thread(target=lambda: answers.append(jobs.request("gate", {"name": "inner"}).verb))
+    ask = threading.Thread(target=lambda: answers.append(jobs.request(Undeclared("gate", {"name": "inner"})).verb))
     ask.start()
     began(jobs, "inner")
     jobs.cancel(job)
@@ -150,18 +151,18 @@ def test_a_request_served_inside_a_killed_job_is_put_to_the_next_worker(jobs, mo
 
 
 def test_a_failed_job_carries_the_sentence(calm):
-    status = ended(calm, calm.submit("bad-text", {}))
+    status = ended(calm, calm.submit(Undeclared("bad-text", {})))
     assert (status.state, status.run_id) == ("failed", None) and status.error.startswith("the text has 3 characters")
-    assert "no study" in ended(calm, calm.submit("nothing", {})).error
+    assert "no study" in ended(calm, calm.submit(Undeclared("nothing", {}))).error
     with pytest.raises(BadSetting, match="is done: only an interrupted"):
-        calm.resume(ended(calm, calm.submit("count", {})).id)
+        calm.resume(ended(calm, calm.submit(Undeclared("count", {}))).id)
 
 
 @BOTH
 def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jobs):
-    job = jobs.submit("count", {"steps": 30, "wait_at": 20}, session="one")
+    job = jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20}), session="one")
     until(lambda: jobs.watch(job).stage == "holding")
-    waiting = jobs.submit("echo", {"value": 9})
+    waiting = jobs.submit(Undeclared("echo", {"value": 9}))
     os.kill(jobs.status()["pid"], signal.SIGKILL)
     assert ended(jobs, job).state == "interrupted"
     assert ended(jobs, waiting).state == "done"  # the next job runs
@@ -174,23 +175,23 @@ def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jo
 def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.5)
     pid = warm(jobs)
-    job = jobs.submit("gate", {"name": "a"})
+    job = jobs.submit(Undeclared("gate", {"name": "a"}))
     began(jobs, "a")
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Busy):
-        jobs.request("echo", {"value": 1, "name": "x" * 1900}, timeout=0.3)
+        jobs.request(Undeclared("echo", {"value": 1, "name": "x" * 1900}), timeout=0.3)
     jobs.cancel(job)
     assert (
         ended(jobs, job).state == "cancelled"
         and warm(jobs)
-        and jobs.request("echo", {"value": 1}).numbers["pid"] != pid
+        and jobs.request(Undeclared("echo", {"value": 1})).numbers["pid"] != pid
     )
 
 
 def test_a_stopped_worker_is_told_from_one_that_works_and_another_takes_up_its_job(jobs, monkeypatch):
     monkeypatch.setattr(worker_process, "SILENT", 8.0)  # it beats every 5 s
     pid = warm(jobs)
-    job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+    job = jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20}))
     until(lambda: jobs.watch(job).stage == "holding")
     assert jobs.silent() == {} and jobs.status()["state"] == "busy"
     jobs.restart()
@@ -207,8 +208,8 @@ def test_a_request_nobody_waits_for_is_ended_when_it_hangs(jobs, monkeypatch):
     monkeypatch.setattr(keeper, "HUNG", 0.0)
     with monkeypatch.context() as late, pytest.raises(Busy, match="is still at it"):
         overdue(late)
-        jobs.request("stubborn", {})
-    assert jobs.request("echo", {"value": 1}).numbers["value"] == 1
+        jobs.request(Undeclared("stubborn", {}))
+    assert jobs.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1
 
 
 def gone(pid):
@@ -221,10 +222,11 @@ def gone(pid):
 
 APP = """
 import sys, time
+from analysis.declaration.undeclared import Undeclared
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 jobs = Jobs(RunStore(sys.argv[1]), "tests.made.fake_studies:STUDIES")
-names = [jobs.submit("count", {"steps": 30, "wait_at": 20}), jobs.submit("echo", {"value": 1})]
+names = [jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20})), jobs.submit(Undeclared("echo", {"value": 1}))]
 while jobs.watch(names[0]).stage != "holding":
     time.sleep(0.01)
 print(*names, jobs.status()["pid"], flush=True)
@@ -264,9 +266,9 @@ def test_another_app_cancels_a_job_by_its_id(jobs):
 def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     store = RunStore(tmp_path)
     first = Jobs(store, STUDIES)
-    job = first.submit("count", {"steps": 30, "wait_at": 20})
+    job = first.submit(Undeclared("count", {"steps": 30, "wait_at": 20}))
     until(lambda: first.watch(job).stage == "holding")
-    waiting = first.submit("echo", {"value": 4})
+    waiting = first.submit(Undeclared("echo", {"value": 4}))
     first.close()
     first.close()
     second = Jobs(store, STUDIES)

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting, TooLarge
 from analysis.jobs.worker import _out_of_memory
 from tests.made.working import began, ended, open_gate, opened, warm
@@ -51,19 +52,19 @@ def test_another_error_costs_no_worker(error):
 
 def test_a_worker_that_ran_out_of_memory_answers_no_more(jobs):
     first = warm(jobs)
-    status = ended(jobs, jobs.submit("greedy", {"said": THREAD}))
+    status = ended(jobs, jobs.submit(Undeclared("greedy", {"said": THREAD})))
     assert status.state == "failed" and status.error.startswith("The worker ran out of memory in greedy: choose a")
-    second = jobs.request("echo", {"value": 1}).numbers["pid"]
+    second = jobs.request(Undeclared("echo", {"value": 1})).numbers["pid"]
     with pytest.raises(TooLarge, match="ran out of memory in greedy: choose a shorter text"):
-        jobs.request("greedy", {})
-    assert len({first, second, jobs.request("echo", {"value": 2}).numbers["pid"]}) == 3
+        jobs.request(Undeclared("greedy", {}))
+    assert len({first, second, jobs.request(Undeclared("echo", {"value": 2})).numbers["pid"]}) == 3
 
 
 def test_a_request_without_memory_interrupts_the_job_it_was_served_in(jobs):
-    job = jobs.submit("gate", {"name": "outer"})
+    job = jobs.submit(Undeclared("gate", {"name": "outer"}))
     began(jobs, "outer")
     with pytest.raises(TooLarge):
-        jobs.request("greedy", {})
+        jobs.request(Undeclared("greedy", {}))
     status = ended(jobs, job)
     assert status.state == "interrupted" and "(greedy ran out of memory in it): resume it" in status.error
     open_gate(jobs, "outer")

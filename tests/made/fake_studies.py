@@ -93,6 +93,11 @@ def shout(context):
     return Result({"heard": True})
 
 
+def inspect(context, model: str, **others):
+    """Under a name that a shared demo allows."""
+    return Result({"model": model})
+
+
 def typed(
     context, model: str = "demo", layer: int | None = None, rate: float = 0.5, content: bool = True, top: int = 3
 ):
@@ -105,6 +110,5 @@ def describe():
 
 STUDIES = {
     study.__name__.replace("_", "-"): study
-    for study in (echo, gate, reseed, stubborn, count, bad_text, bug, wrong, greedy, die, shout, typed)
+    for study in (echo, gate, reseed, stubborn, count, bad_text, bug, wrong, greedy, die, shout, typed, inspect)
 }
-STUDIES["inspect"] = typed  # under a name that a shared demo allows

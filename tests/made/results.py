@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from analysis.commands.speed import Worth
+from analysis.commands import named
 from analysis.corpus import read_any
 from analysis.costs import KNOWN
+from analysis.declaration.command import Command
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
 from analysis.places import plain_name
@@ -207,7 +209,8 @@ class FakeJobs:
     curves: dict = field(default_factory=dict)  # job id -> what it can draw already
     stopped: dict = field(default_factory=dict)  # job id -> seconds since its worker was heard
 
-    def request(self, verb: str, args: dict, timeout: float = 60, tell=None):
+    def request(self, request: Command, timeout: float = 60, tell=None):
+        verb, args = request.verb, request.spelled
         self.asked.append(verb)
         if verb in self.refusals:
             raise self.refusals[verb]
@@ -215,10 +218,10 @@ class FakeJobs:
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if args.get("text") else None
         if verb == "worth":  # arithmetic: the real one
-            result = worth(Worth(**args), context=SimpleNamespace(text=self.store.text, browser=True))
+            result = worth(request, context=SimpleNamespace(text=self.store.text, browser=True))
         else:
             result = answers()[verb](args, text)
-        return self.store.put(verb, args, result, result.numbers["protocol"], 0.01)
+        return self.store.put(request, result, result.numbers["protocol"], 0.01)
 
     @property
     def job(self) -> JobStatus:
@@ -230,7 +233,7 @@ class FakeJobs:
         """What a finished job, or an earlier request, leaves in the store."""
         text = self.store.text(args["text"])[1] if args.get("text") else None
         result = answers()[verb](args, text)
-        return self.store.put(verb, args, result, result.numbers["protocol"], seconds)
+        return self.store.put(Undeclared(verb, args), result, result.numbers["protocol"], seconds)
 
     compute = request
 
@@ -245,8 +248,8 @@ class FakeJobs:
 
         return {"verbs": list(STUDIES), "methods": quality.DESCRIBED}
 
-    def submit(self, verb: str, args: dict, session: str = "") -> str:
-        self.states["0123456789ab"] = status("queued", verb=verb, args=args, queue_position=1)
+    def submit(self, request: Command, session: str = "") -> str:
+        self.states["0123456789ab"] = status("queued", verb=request.verb, args=request.spelled, queue_position=1)
         return "0123456789ab"
 
     def watch(self, job_id: str) -> JobStatus:
@@ -276,7 +279,7 @@ class FakeJobs:
         self.states[job_id] = status("cancelled", error="The work was cancelled; nothing half-made was kept.")
 
     def resume(self, job_id: str) -> str:
-        return self.submit(self.states[job_id].verb, self.states[job_id].args)
+        return self.submit(named(self.states[job_id].verb, self.states[job_id].args))
 
 
 def status(state: str, **more) -> JobStatus:

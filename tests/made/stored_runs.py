@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result
 
 ASK = {"model": "demo", "text": "0123456789ab", "seed": 0}
@@ -34,7 +35,7 @@ def result(value=1.0):
 
 def put(store, value=1.0, seconds=2.0, **ask):
     """Store that result for a question; `ask` changes the question."""
-    return store.put("groups", {**ASK, **ask}, result(value), PROTOCOL, seconds)
+    return store.put(Undeclared("groups", {**ASK, **ask}), result(value), PROTOCOL, seconds)
 
 
 def folder_of(store, run):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.jobs import Jobs, keeper
 from analysis.runs import RunStore
 
@@ -33,7 +34,6 @@ def opened(root, name="processes"):
     jobs.store = store
     yield jobs
     jobs.close()
-    store.close()
 
 
 def until(condition, seconds=SLOW):
@@ -62,7 +62,7 @@ def open_gate(jobs, name):
 
 def warm(jobs):
     """A worker that is up: its process id."""
-    return jobs.request("echo", {"value": -1}).numbers["pid"]
+    return jobs.request(Undeclared("echo", {"value": -1})).numbers["pid"]
 
 
 def overdue(monkeypatch):

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
+from analysis.commands import request
 from analysis.declaration import in_address as to_url
+from analysis.declaration.undeclared import check_arguments
 from analysis.papers import PAPERS, find, ours
 from analysis.papers.beside import beside, collisions, differing, findings, maker, printed
 from analysis.papers.ours import (
@@ -27,8 +29,7 @@ from analysis.papers.ours import (
     readings,
     state,
 )
-from analysis.runs.arguments import check_arguments
-from analysis.studies import NAMED, STUDIES
+from analysis.studies import NAMED
 from app.papers import paper_words
 from app.papers.lookup import LIVE
 from app.selection.controls import CONTROLS
@@ -169,7 +170,7 @@ def test_commands_buttons_and_panels_exist(command):
     if job.verb == "study":
         check_arguments("study", NAMED[args["name"]], {name: job.args[name] for name in job.args if name != "name"})
     elif job.verb:
-        check_arguments(job.verb, STUDIES[job.verb], job.args)
+        request(job.verb, job.args)
     if job.verb:
         assert args["verb"] == job.verb
         for name in ("name", "lengths", "groups", "shots", "router", "rows", "tasks", "window"):

@@ -20,6 +20,7 @@ import pyarrow.parquet
 import pytest
 
 from analysis.__main__ import main
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Result, RunStore, bundle, proof, retention, texts
 from tests.made.stored_runs import PROTOCOL, result
@@ -44,8 +45,8 @@ def put(store, seed=0):
     table = pd.DataFrame({"position": [0, 1, 2], "piece": ["Old", None, "<b>"], "mass": [0.5, np.nan, 0.25]})
     arrays = {"group": np.arange(6, dtype=np.int16).reshape(2, 3)}
     made = Result({"sentence": "Groups are purer.", "share": 0.5}, {"tokens": table}, arrays)
-    store.remember("groups", ask, LINK)
-    return store.put("groups", ask, made, {"tokens": 900, "model": "demo"}, 2.0)
+    store.remember(Undeclared("groups", ask), LINK)
+    return store.put(Undeclared("groups", ask), made, {"tokens": 900, "model": "demo"}, 2.0)
 
 
 def packed(store, *ids) -> bytes:
@@ -67,7 +68,7 @@ def test_a_bundle_comes_in_elsewhere_as_it_was(here, there):
     first, second = put(here), put(here, seed=1)
     arrived = there.unbundle(io.BytesIO(packed(here, first.id, second.id)))
     assert (arrived.new, arrived.known) == ([first.id, second.id], [])
-    run = there.find("groups", first.request)
+    run = there.find(Undeclared("groups", first.request))
     assert replace(run, folder=first.folder) == first and run.table("tokens").equals(first.table("tokens"))
     assert (run.array("group") == first.array("group")).all()
     assert run.marks.imported and run.marks.link == LINK and not run.marks.pinned
@@ -111,16 +112,16 @@ def test_a_failure_in_the_middle_takes_back_what_was_shown(here, there, monkeypa
 
 
 def test_a_card_from_a_bundle_is_listed_and_makes_no_control(here, there, tmp_path):
-    card = here.put("model", {"model": "demo"}, result(9.0), PROTOCOL, 1.0)
+    card = here.put(Undeclared("model", {"model": "demo"}), result(9.0), PROTOCOL, 1.0)
     cards = packed(here, card.id)
     assert there.unbundle(io.BytesIO(cards)).new == [card.id] and there.open(card.id).marks.imported
-    assert there.find("model", {"model": "demo"}) is None
-    own = there.put("model", {"model": "demo"}, result(1.0), PROTOCOL, 1.0)
-    assert own.id == card.id and there.find("model", {"model": "demo"}).numbers["value"] == 1.0
+    assert there.find(Undeclared("model", {"model": "demo"})) is None
+    own = there.put(Undeclared("model", {"model": "demo"}), result(1.0), PROTOCOL, 1.0)
+    assert own.id == card.id and there.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 1.0
     assert [gone.numbers["value"] for gone in there.deleted()] == [9.0]
     worker = RunStore(tmp_path / "worker")
     worker.unbundle(io.BytesIO(cards), own=True)
-    assert worker.find("model", {"model": "demo"}).numbers["value"] == 9.0, "a worker of ours computed it"
+    assert worker.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 9.0, "a worker of ours computed it"
 
 
 def test_a_bundle_goes_from_one_installation_to_another_by_the_command_line(here, tmp_path, capsys):
@@ -136,7 +137,7 @@ def test_a_bundle_goes_from_one_installation_to_another_by_the_command_line(here
     environment = {**os.environ, "FOCUSCOPE_STATE": str(other)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["new"] == [run.id]
-    assert RunStore(other).find("groups", run.request).numbers == run.numbers
+    assert RunStore(other).find(Undeclared("groups", run.request)).numbers == run.numbers
     path.write_bytes(b"no zip")
     assert main([*command[3:], "--runs", str(other)]) == 2 and "no zip file" in capsys.readouterr().err
 

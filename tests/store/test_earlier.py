@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import analysis
 import focuscope
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import RunStore
 from analysis.runs.keys import asked_now
 from tests.earlier.own_methods import EverySecond, Longest
@@ -34,7 +35,6 @@ def store(tmp_path):
     shutil.copytree(EARLIER / "state", tmp_path / "state")
     store = RunStore(tmp_path / "state")
     yield store
-    store.close()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def numbers_of_runs(store: RunStore) -> dict[str, dict]:
 def test_the_run_store_opens_with_its_numbers(store):
     assert numbers_of_runs(store) == THEN["runs"]
     for run_id, run in THEN["runs"].items():
-        answer = store.find(run["verb"], run["request"])
+        answer = store.find(Undeclared(run["verb"], run["request"]))
         assert answer is not None and answer.id == run_id, "the same question still has this answer"
 
 
@@ -67,7 +67,6 @@ def test_the_bundle_opens_with_its_numbers(tmp_path):
     store = RunStore(tmp_path / "empty")
     store.unbundle(EARLIER / "runs.focuscope")
     assert numbers_of_runs(store) == THEN["runs"]
-    store.close()
 
 
 @pytest.mark.parametrize("address", THEN["addresses"])
@@ -85,10 +84,10 @@ def opened(address: str, store: RunStore, monkeypatch) -> dict:
     """The address that the page gives itself, and the run of each request that it makes, by verb and id."""
     requests, find = set(), store.find
 
-    def watched(*request):
-        asked = asked_now(*request)
-        requests.update([(asked.verb, asked.keys[1])] if asked.verb != "take" else [])
-        return find(*request)
+    def watched(request):
+        asked = asked_now(request)
+        requests.update([(asked.verb, asked.keys[-1])] if asked.verb != "take" else [])
+        return find(request)
 
     monkeypatch.setattr(store, "find", watched)
     page, _, query = address.partition("?")

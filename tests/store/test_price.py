@@ -9,6 +9,7 @@ import pytest
 from analysis.commands import COMMANDS, request
 from analysis.commands.temperature import TEMPERATURES
 from analysis.declaration.command import Shape
+from analysis.declaration.undeclared import Undeclared
 from analysis.probes.named import LENGTH
 from analysis.runs.price import FIRST_SECONDS, Price, held, predict, predicted, spell, together
 from analysis.studies.heads.names import TEXTS
@@ -111,7 +112,7 @@ def test_a_price_says_what_it_rests_on_and_when_it_is_too_much():
 
 def test_a_verb_and_a_model_are_priced_by_their_own_runs(store):
     for seed, tokens in enumerate((900, 1800, 2700)):
-        store.put("groups", {**ASK, "seed": seed}, result(), {"tokens": tokens}, 2.0 + tokens / 100)
+        store.put(Undeclared("groups", {**ASK, "seed": seed}), result(), {"tokens": tokens}, 2.0 + tokens / 100)
     line = predicted(store, request("groups", {}), 5400)
     assert line.seconds == pytest.approx(56.0) and line.n == 3
     others = request("groups", {"model": "other"}), request("pairs", {})
@@ -137,7 +138,7 @@ def test_what_a_page_begins_by_itself_is_quick_with_the_bundled_model_and_waits_
 def test_the_first_price_of_a_verb_follows_what_another_one_took(store):
     first = {verb: price(store, verb) for verb in ("pairs", "groups", "head")}
     assert first["pairs"].seconds > first["head"].seconds > first["groups"].seconds, "each has a price of its own"
-    store.put("groups", ASK, result(), {"tokens": 2000}, 3 * first["groups"].seconds)
+    store.put(Undeclared("groups", ASK), result(), {"tokens": 2000}, 3 * first["groups"].seconds)
     later = price(store, "pairs")
     assert later.seconds == pytest.approx(3 * first["pairs"].seconds) and later.n == 0
 
@@ -182,10 +183,10 @@ def test_work_is_counted_in_the_passes_that_were_asked_for(verb, arguments, pass
 def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
     text = {"model": "demo", "text": "a" * 16}
     assert price(store, "groups", **text, shuffled=False) == price(store, "groups", **text), "nobody has read the text"
-    store.put("start", text, result(), {"tokens": 2000}, 20.0)
+    store.put(Undeclared("start", text), result(), {"tokens": 2000}, 20.0)
     whole = price(store, "groups", **text)
     assert price(store, "groups", **text, shuffled=False).seconds == pytest.approx(whole.seconds / 10)
-    store.put("groups", text | {"shuffled": False}, result(), {"tokens": 2000}, 0.2)
+    store.put(Undeclared("groups", text | {"shuffled": False}), result(), {"tokens": 2000}, 0.2)
     assert price(store, "groups", **text, shuffled=False).seconds == pytest.approx(0.2)
     assert price(store, "groups", **text) == whole, "a quick one tells nothing of those that read"
     other = price(store, "groups", **text, shuffled=False, router="k4-top1")
@@ -195,11 +196,11 @@ def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
 def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
     for seed, methods in enumerate(([{}], [{}] * 3)):
         asked = {**ASK, "seed": seed, "methods": methods}
-        store.put("evaluate", asked, result(), PROTOCOL, 2.0 * (1 + len(methods)))
+        store.put(Undeclared("evaluate", asked), result(), PROTOCOL, 2.0 * (1 + len(methods)))
     nine = predicted(store, request("evaluate", {"methods": [{}] * 9}), 900)
     assert nine.seconds == pytest.approx(20.0)
     for keep, seconds in ((0.1, 3.0), (0.2, 5.0)):
-        store.put("worth", {"model": "demo", "keep": keep}, result(), {"model": "demo"}, seconds)
+        store.put(Undeclared("worth", {"model": "demo", "keep": keep}), result(), {"model": "demo"}, seconds)
     no_text = predicted(store, request("worth", {}), 1_000_000)
     assert (no_text.seconds, no_text.n, no_text.error) == (4.0, 2, pytest.approx(0.4))
 

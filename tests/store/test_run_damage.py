@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Run, RunStore, folder, shelf
 from analysis.runs.run import MARKS
@@ -30,7 +31,7 @@ def test_a_failure_in_the_middle_leaves_nothing(store, monkeypatch, step, failur
         patch.setattr(folder, step, fail)
         with pytest.raises(AnalysisError if words else KeyboardInterrupt, match=words):
             put(store)
-    assert store.find("groups", ASK) is None and list((store.root / "runs").iterdir()) == []
+    assert store.find(Undeclared("groups", ASK)) is None and list((store.root / "runs").iterdir()) == []
     assert put(store).table("tokens").shape == (4, 3)
 
 
@@ -64,11 +65,13 @@ DAMAGES = {
 def test_a_damaged_run_is_said_and_computed_anew(store, damage):
     other, run = put(store, seed=1), put(store)
     DAMAGES[damage](folder_of(store, run))
-    assert store.find("groups", ASK) is None
+    assert store.find(Undeclared("groups", ASK)) is None
     assert len(store.damaged()) == 1 and run.id in store.damaged()[0] and RunStore(store.root).damaged()
     assert [listed.id for listed in store.list()] == [other.id]
     again = put(store)
-    assert store.find("groups", ASK) == again and store.find("groups", {**ASK, "seed": 1}) == other
+    assert (
+        store.find(Undeclared("groups", ASK)) == again and store.find(Undeclared("groups", {**ASK, "seed": 1})) == other
+    )
     assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
 
 
@@ -88,8 +91,8 @@ def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, m
             raise
 
     monkeypatch.setattr(os, "stat", stat)
-    assert store.find("groups", ASK) in (None, made)
-    assert store.damaged() == [] and store.find("groups", ASK) == made
+    assert store.find(Undeclared("groups", ASK)) in (None, made)
+    assert store.damaged() == [] and store.find(Undeclared("groups", ASK)) == made
 
 
 @pytest.mark.parametrize("read", [Run.table, Run.columns])
@@ -101,7 +104,7 @@ def test_a_table_that_is_none_is_damaged_even_when_its_checksum_is_right(store, 
     files["tables/tokens.parquet"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     edit(path, files=files)
     with pytest.raises(BadSetting, match="table tokens cannot be read.*run it again"):
-        read(store.find("groups", ASK), "tokens")
+        read(store.find(Undeclared("groups", ASK)), "tokens")
 
 
 @pytest.mark.parametrize("read", [lambda run: run.table("tokens"), lambda run: run.array("group")])
@@ -111,10 +114,10 @@ def test_changed_bytes_of_equal_size_are_seen_when_read(store, read):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
-    run = store.find("groups", ASK)
+    run = store.find(Undeclared("groups", ASK))
     with pytest.raises(BadSetting, match=r"damaged .* is not what was written.*run it again"):
         read(run)
-    assert store.find("groups", ASK) is None and "not what was written" in store.damaged()[0]
+    assert store.find(Undeclared("groups", ASK)) is None and "not what was written" in store.damaged()[0]
     assert read(put(store)) is not None
 
 
@@ -135,7 +138,7 @@ def test_damaged_runs_that_were_pinned_are_all_kept(store, marks):
         (folder_of(store, run) / "manifest.json").write_text("{")
         if marks:
             (folder_of(store, run) / MARKS).write_text(marks)
-        assert store.find("groups", run.request) is None
+        assert store.find(Undeclared("groups", run.request)) is None
     assert len(list((store.root / "runs").glob(".damaged-*/tables/tokens.parquet"))) == 15
 
 
@@ -147,7 +150,7 @@ def test_a_run_of_a_newer_program_is_said_and_kept(store):
     assert run.id in sentence and "newer" in sentence and folder_of(store, run).exists()
     with pytest.raises(BadSetting, match="newer"):
         again.open(run.id)
-    assert again.find("groups", ASK) is None
+    assert again.find(Undeclared("groups", ASK)) is None
 
 
 def test_what_another_process_does_is_seen(store):
@@ -171,10 +174,10 @@ def test_a_manifest_is_read_once_until_its_run_changes(store, monkeypatch):
     monkeypatch.setattr(shelf, "read_run", lambda folder, **more: read.append(folder.name) or whole(folder, **more))
     run = put(store)
     for _ in range(3):
-        assert store.find("groups", ASK) == store.open(run.id) == store.list()[0]
+        assert store.find(Undeclared("groups", ASK)) == store.open(run.id) == store.list()[0]
     assert read == [run.id]
     store.pin(run.id)
-    assert store.find("groups", ASK).marks.pinned and len(read) == 2
+    assert store.find(Undeclared("groups", ASK)).marks.pinned and len(read) == 2
 
 
 def test_an_unusable_root_is_said(tmp_path):

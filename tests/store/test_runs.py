@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from analysis import places
 from analysis.commands import COMMANDS, request
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result, RunStore, texts
 from analysis.runs.keys import asked_now
@@ -27,7 +28,7 @@ OTHER = {**ASK, "model": "mine"}
 
 def test_a_result_comes_back_bit_for_bit(store):
     original, written = result(), put(store)
-    run = store.find("groups", ASK)
+    run = store.find(Undeclared("groups", ASK))
     assert run == written and run.cached and not written.cached and not run.example
     assert run.numbers == {"value": 1.0, "words": ["ü", "<script>"], "share": 0.25, "undefined": None}
     assert (run.protocol, run.seconds, run.verb, run.request) == (PROTOCOL, 2.0, "groups", ASK)
@@ -45,13 +46,14 @@ def test_a_result_comes_back_bit_for_bit(store):
 
 
 def test_the_key_knows_equal_requests():
-    key = RunStore.key("groups", {"a": 8, "b": [1, 2.5]})
-    assert key == RunStore.key("groups", {"b": (1.0, np.float64(2.5)), "a": np.int64(8)})
-    assert key == RunStore.key("groups", {"a": 8.0, "b": [1, 2.5]})
+    def key(arguments, verb="groups"):
+        return asked_now(Undeclared(verb, arguments)).key
+
+    asked = {"a": 8, "b": [1, 2.5]}
+    assert key(asked) == key({"b": (1.0, np.float64(2.5)), "a": np.int64(8)}) == key({"a": 8.0, "b": [1, 2.5]})
     others = [{"a": 8}, {"a": 8, "b": [1, 2]}, {"a": True, "b": [1, 2.5]}, {"a": "8", "b": [1, 2.5]}]
-    keys = {key, RunStore.key("pairs", {"a": 8, "b": [1, 2.5]}), *(RunStore.key("groups", ask) for ask in others)}
-    assert len(keys) == 6 and RunStore.key("groups", {"a": 1}) != RunStore.key("groups", {"a": True})
-    assert RunStore.key("groups", {"a": -0.0}) == RunStore.key("groups", {"a": 0})
+    assert len({key(asked), key(asked, "pairs"), *map(key, others)}) == 6
+    assert key({"a": 1}) != key({"a": True}) and key({"a": -0.0}) == key({"a": 0})
 
 
 json_values = st.recursive(
@@ -65,11 +67,11 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), json_values, max_size=4))
 def test_the_key_survives_json_and_order(arguments):
     try:
-        key = RunStore.key("groups", arguments)
+        key = asked_now(Undeclared("groups", arguments)).key
     except BadSetting:
         return
     again = json.loads(json.dumps(dict(reversed(arguments.items()))))
-    assert RunStore.key("groups", again) == key and len(key) == 12
+    assert asked_now(Undeclared("groups", again)).key == key and len(key) == 12
 
 
 @pytest.mark.parametrize(
@@ -93,15 +95,15 @@ def test_the_key_survives_json_and_order(arguments):
 )
 def test_a_request_json_cannot_say_is_refused(store, verb, arguments):
     with pytest.raises(BadSetting):
-        store.find(verb, arguments)
+        store.find(Undeclared(verb, arguments))
 
 
 def test_a_run_is_found_however_its_arguments_are_spelled_and_one_from_before_by_its_own_spelling(store):
     run = put(store)
     assert store.find(request("groups", {"text": ASK["text"]})).id == run.id
-    older = replace(asked_now("pairs", ASK), defaults=None)
+    older = replace(asked_now(Undeclared("pairs", ASK)), defaults=None)
     store._own.place(older, result(), PROTOCOL, 1.0, Marks())
-    assert older.key != asked_now("pairs", ASK).key and store.find("pairs", ASK).id == older.key
+    assert older.key != asked_now(Undeclared("pairs", ASK)).key and store.find(Undeclared("pairs", ASK)).id == older.key
 
 
 @pytest.mark.parametrize(
@@ -131,14 +133,14 @@ def test_a_forged_id_reaches_no_path(store, run_id):
 )
 def test_what_cannot_be_stored_leaves_nothing(store, bad):
     with pytest.raises(BadSetting):
-        store.put("groups", ASK, bad, PROTOCOL, 1.0)
+        store.put(Undeclared("groups", ASK), bad, PROTOCOL, 1.0)
     assert list((store.root / "runs").iterdir()) == [] and store.list() == []
 
 
 def test_columns_are_the_table_as_lists_with_none_for_no_number(store):
     text = pd.Categorical(["the", None, "the"])
     table = pd.DataFrame({"text": text, "mass": np.array([0.5, np.nan, 2], "float32"), "far": [True, False, True]})
-    columns = store.put("groups", ASK, Result(tables={"tokens": table}), PROTOCOL, 1.0).columns("tokens")
+    columns = store.put(Undeclared("groups", ASK), Result(tables={"tokens": table}), PROTOCOL, 1.0).columns("tokens")
     assert columns == {"text": ["the", None, "the"], "mass": [0.5, None, 2.0], "far": [True, False, True]}
     assert [type(value) for value in columns["mass"]] == [float, type(None), float]
 
@@ -157,7 +159,7 @@ def test_two_stores_and_many_threads_share_a_root(store):
         try:
             for seed in range(12):
                 put(mine, seed=(seed + offset) % 12)
-                assert mine.find("groups", {**ASK, "seed": (seed + offset) % 12}) is not None
+                assert mine.find(Undeclared("groups", {**ASK, "seed": (seed + offset) % 12})) is not None
         except Exception as error:
             errors.append(error)
 
@@ -172,13 +174,13 @@ def test_examples_answer_after_own_runs(store, tmp_path):
     run = put(store, value=3.0)
     copied = store.export_example(run.id, tmp_path / "examples")
     assert copied.name == run.id and store.export_example(run.id, tmp_path / "examples") == copied
-    assert not store.find("groups", ASK).example
+    assert not store.find(Undeclared("groups", ASK)).example
     store.delete(run.id)
-    example = store.find("groups", ASK)
+    example = store.find(Undeclared("groups", ASK))
     assert example.example and example.numbers["value"] == 3.0 and example.table("tokens").shape == (4, 3)
     assert store.open(run.id).example and store.list() == [] and store.past("groups") == []
     (copied / "manifest.json").write_text("{")
-    assert store.find("groups", ASK) is None and copied.exists()
+    assert store.find(Undeclared("groups", ASK)) is None and copied.exists()
 
 
 def test_an_equal_request_costs_the_same_however_much_is_stored(store):
@@ -187,7 +189,7 @@ def test_an_equal_request_costs_the_same_however_much_is_stored(store):
     put(store)
 
     def find():
-        store.find("groups", ASK).table("tokens")
+        store.find(Undeclared("groups", ASK)).table("tokens")
 
     find()
     alone = min(steps(find) for _ in range(3))
@@ -233,7 +235,7 @@ def test_texts(store):
 def test_old_texts_go_unless_a_run_names_them_in_any_form(store, monkeypatch, name):
     monkeypatch.setattr(texts, "KEPT", 2)
     key, other = store.put_text("the named one", "a"), store.put_text("the other one", "b")
-    run = store.put("groups", {"model": "demo", "seed": 0} | name(key, other), Result({}), {}, 1.0)
+    run = store.put(Undeclared("groups", {"model": "demo", "seed": 0} | name(key, other)), Result({}), {}, 1.0)
     # It can be brought back.
     store.discard(run.id)
     for number in range(4):
@@ -266,33 +268,36 @@ def models(tmp_path, monkeypatch):
 
 def test_a_result_belongs_to_the_weights_that_were_read_and_stays_listed(store, models):
     first = put(store, model="mine", value=1.0)
-    read = asked_now("groups", OTHER).revision
-    assert store.find("groups", OTHER) == first and first.revision == read
+    read = asked_now(Undeclared("groups", OTHER)).revision
+    assert store.find(Undeclared("groups", OTHER)) == first and first.revision == read
     models(b"other weights!")
-    assert store.find("groups", OTHER) is None and [run.id for run in store.list()] == [first.id]
-    late = store.put("groups", {**OTHER, "seed": 1}, result(), PROTOCOL, 1.0, read)
-    assert late.revision == read and store.find("groups", {**OTHER, "seed": 1}) is None
+    assert store.find(Undeclared("groups", OTHER)) is None and [run.id for run in store.list()] == [first.id]
+    late = store.put(Undeclared("groups", {**OTHER, "seed": 1}), result(), PROTOCOL, 1.0, read)
+    assert late.revision == read and store.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
     second = put(store, model="mine", value=2.0)
-    assert second.id != first.id and store.find("groups", OTHER) == second
+    assert second.id != first.id and store.find(Undeclared("groups", OTHER)) == second
     models(b"first weights")
-    assert store.find("groups", OTHER) == first and store.find("groups", {**OTHER, "seed": 1}) == late
+    assert (
+        store.find(Undeclared("groups", OTHER)) == first
+        and store.find(Undeclared("groups", {**OTHER, "seed": 1})) == late
+    )
 
 
 def test_the_other_model_of_a_comparison_counts_too(store, models):
     shutil.copytree(places.CACHE / "mine", places.CACHE / "same")
     asked = {**ASK, "model": "same", "other_model": "mine"}
-    run = store.put("compare", asked, result(), PROTOCOL, 1.0)
-    assert store.find("compare", asked) == run and len(run.revision) == 25
+    run = store.put(Undeclared("compare", asked), result(), PROTOCOL, 1.0)
+    assert store.find(Undeclared("compare", asked)) == run and len(run.revision) == 25
     models(b"other weights!")
-    assert store.find("compare", asked) is None
+    assert store.find(Undeclared("compare", asked)) is None
 
 
 def test_a_result_of_an_older_program_is_not_found_and_stays_listed(store, monkeypatch):
     old = put(store, value=1.0)
     monkeypatch.setattr(COMMANDS["groups"], "version", COMMANDS["groups"].version + 1)
-    assert store.find("groups", ASK) is None and store.open(old.id) == old
+    assert store.find(Undeclared("groups", ASK)) is None and store.open(old.id) == old
     assert put(store, value=2.0).id != old.id and len(store.list()) == 2
-    assert store.find("groups", ASK).numbers["value"] == 2.0
+    assert store.find(Undeclared("groups", ASK)).numbers["value"] == 2.0
 
 
 def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(store, models, tmp_path):
@@ -300,12 +305,15 @@ def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(s
     models(b"other weights!")
     second = put(store, model="mine", value=2.0)
     shutil.rmtree(places.CACHE / "mine")
-    assert asked_now("groups", OTHER).revision is None and store.find("groups", OTHER) == second
+    assert asked_now(Undeclared("groups", OTHER)).revision is None and store.find(Undeclared("groups", OTHER)) == second
     store.delete(second.id)
-    assert store.find("groups", OTHER) == first
+    assert store.find(Undeclared("groups", OTHER)) == first
     shelf = store.export_example(first.id, tmp_path / "examples").parent
     other = RunStore(tmp_path / "other", examples=shelf)
-    assert other.find("groups", OTHER).id == first.id and other.find("groups", {**OTHER, "seed": 1}) is None
+    assert (
+        other.find(Undeclared("groups", OTHER)).id == first.id
+        and other.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
+    )
 
 
 def test_weights_are_read_again_only_when_their_files_changed(models, monkeypatch):

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore, compare
 
 
@@ -22,9 +23,10 @@ def pair(tmp_path):
         }
         ask = {"model": "demo", "router": router, "settings": {"window": 8}}
         about = {"tokens": 4, "router": router, "versions": {"torch": "2.13"}}
-        store.put("heads", ask, Result(numbers, {"heads": heads}), about, 1.0)
-    yield [store.find("heads", {"model": "demo", "router": name, "settings": {"window": 8}}) for name in "ab"]
-    store.close()
+        store.put(Undeclared("heads", ask), Result(numbers, {"heads": heads}), about, 1.0)
+    yield [
+        store.find(Undeclared("heads", {"model": "demo", "router": name, "settings": {"window": 8}})) for name in "ab"
+    ]
 
 
 def test_configuration_names_only_what_differs_and_once(pair):

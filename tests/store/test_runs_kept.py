@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.files import draft
 from analysis.runs import RunStore, retention
@@ -21,7 +22,7 @@ def ids(store):
 
 
 def quality(store, *methods, model="demo"):
-    return store.put("evaluate", {"model": model, "methods": list(methods)}, result(), PROTOCOL, 1.0)
+    return store.put(Undeclared("evaluate", {"model": model, "methods": list(methods)}), result(), PROTOCOL, 1.0)
 
 
 # --- deletion, retention, search ----------------------------------------------------------------------------------
@@ -31,10 +32,10 @@ def test_a_deleted_run_comes_back_until_it_is_gone_for_good(store):
     run, other = put(store), put(store, seed=1)
     store.pin(run.id)
     store.discard(run.id)
-    assert ids(store) == {other.id} and store.find("groups", ASK) is None
+    assert ids(store) == {other.id} and store.find(Undeclared("groups", ASK)) is None
     assert [gone.id for gone in store.deleted()] == [run.id] and store.usage().deleted == 1
     store.restore(run.id)
-    assert store.find("groups", ASK) == run and [row.id for row in store.search(pinned=True)] == [run.id]
+    assert store.find(Undeclared("groups", ASK)) == run and [row.id for row in store.search(pinned=True)] == [run.id]
     assert store.open(run.id).table("tokens").shape == (4, 3) and store.deleted() == []
     store.discard(run.id)
     store.discard(run.id)
@@ -47,7 +48,7 @@ def test_a_run_computed_anew_stays_when_the_deleted_one_is_brought_back(store):
     store.discard(put(store, value=1.0).id)
     again = put(store, value=2.0)
     store.restore(again.id)
-    assert store.find("groups", ASK).numbers["value"] == 2.0 and store.deleted() == []
+    assert store.find(Undeclared("groups", ASK)).numbers["value"] == 2.0 and store.deleted() == []
 
 
 def test_deleted_runs_go_after_a_week(store):
@@ -102,16 +103,16 @@ def test_search_finds_all_words_anywhere(store):
     ],
 )
 def test_a_link_that_is_none_is_not_kept(store, link):
-    store.remember("groups", ASK, link)
+    store.remember(Undeclared("groups", ASK), link)
     assert put(store).marks.link is None
 
 
 def test_the_page_that_asked_is_noted_beside_the_run(store):
-    store.remember("groups", ASK, LINK)
+    store.remember(Undeclared("groups", ASK), LINK)
     run = put(store)
-    assert run.marks.link == LINK and store.find("groups", ASK).marks.link == LINK
+    assert run.marks.link == LINK and store.find(Undeclared("groups", ASK)).marks.link == LINK
     (folder_of(store, run) / "marks.json").write_text("[" * 9)
-    assert store.find("groups", ASK).marks.link is None and store.damaged() == []
+    assert store.find(Undeclared("groups", ASK)).marks.link is None and store.damaged() == []
 
 
 def test_drafts_of_a_killed_process_are_swept(store):
@@ -151,19 +152,22 @@ def test_a_forgotten_run_that_came_back_is_shown_and_answers_nothing(store):
     run = put(store, value=1.0, router="mine")
     store.forget("router", "mine", "demo")
     store.restore(run.id)
-    assert ids(store) == {run.id} and store.find("groups", ASK | {"router": "mine"}) is None
+    assert ids(store) == {run.id} and store.find(Undeclared("groups", ASK | {"router": "mine"})) is None
     again = put(store, value=2.0, router="mine")
-    assert again.id == run.id and store.find("groups", ASK | {"router": "mine"}).numbers["value"] == 2.0
+    assert again.id == run.id and store.find(Undeclared("groups", ASK | {"router": "mine"})).numbers["value"] == 2.0
     assert [gone.numbers["value"] for gone in store.deleted()] == [1.0]
 
 
 def test_an_example_of_the_earlier_router_answers_no_more(store, tmp_path):
     shelf = store.export_example(put(store, router="mine").id, tmp_path / "examples").parent
     fresh = RunStore(tmp_path / "fresh", examples=shelf)
-    assert fresh.find("groups", ASK | {"router": "mine"}).example
-    assert fresh.forget("router", "mine", "demo").moved == [] and fresh.find("groups", ASK | {"router": "mine"}) is None
+    assert fresh.find(Undeclared("groups", ASK | {"router": "mine"})).example
+    assert (
+        fresh.forget("router", "mine", "demo").moved == []
+        and fresh.find(Undeclared("groups", ASK | {"router": "mine"})) is None
+    )
     assert [row.example for row in fresh.search()] == [True]
-    assert put(fresh, router="mine") == fresh.find("groups", ASK | {"router": "mine"})
+    assert put(fresh, router="mine") == fresh.find(Undeclared("groups", ASK | {"router": "mine"}))
 
 
 def test_what_a_worker_elsewhere_computes_anew_answers_again(store):
@@ -171,31 +175,34 @@ def test_what_a_worker_elsewhere_computes_anew_answers_again(store):
     store.bundle([put(store, router="mine").id], packed)
     store.forget("router", "mine", "demo")
     store.unbundle(packed)
-    assert store.find("groups", ASK | {"router": "mine"}) is None, "somebody else's is as old as it was"
+    assert store.find(Undeclared("groups", ASK | {"router": "mine"})) is None, "somebody else's is as old as it was"
     store.discard(store.list()[0].id)
     store.unbundle(packed, own=True)
-    assert store.find("groups", ASK | {"router": "mine"}) is not None
+    assert store.find(Undeclared("groups", ASK | {"router": "mine"})) is not None
 
 
 def test_pinned_runs_stay_and_what_uses_it_by_default_goes(store):
     pinned, by_default, other = (
         put(store, router="mine"),
         put(store),
-        store.put("pairs", ASK, result(), PROTOCOL, 1.0),
+        store.put(Undeclared("pairs", ASK), result(), PROTOCOL, 1.0),
     )
     store.pin(pinned.id)
     gone = store.forget("router", "mine", "demo", lambda verb, request: verb == "groups" and "router" not in request)
     assert (gone.moved, gone.pinned) == ([by_default.id], 1) and "1 pinned run" in gone.sentences[1]
-    assert store.find("groups", ASK | {"router": "mine"}) == pinned and ids(store) == {pinned.id, other.id}
+    assert store.find(Undeclared("groups", ASK | {"router": "mine"})) == pinned and ids(store) == {pinned.id, other.id}
 
 
 def test_the_card_lists_the_routers_and_is_made_anew(store):
-    card = store.put("model", {"model": "demo"}, result(), PROTOCOL, 1.0)
-    assert store.forget("policy", "mine", "demo").moved == [] and store.find("model", {"model": "demo"}) == card
+    card = store.put(Undeclared("model", {"model": "demo"}), result(), PROTOCOL, 1.0)
+    assert (
+        store.forget("policy", "mine", "demo").moved == []
+        and store.find(Undeclared("model", {"model": "demo"})) == card
+    )
     assert store.forget("router", "mine", "demo").moved == []
-    assert store.find("model", {"model": "demo"}) is None and store.deleted() == []
-    assert store.put("model", {"model": "demo"}, result(2.0), PROTOCOL, 1.0).id == card.id
-    assert store.find("model", {"model": "demo"}).numbers["value"] == 2.0
+    assert store.find(Undeclared("model", {"model": "demo"})) is None and store.deleted() == []
+    assert store.put(Undeclared("model", {"model": "demo"}), result(2.0), PROTOCOL, 1.0).id == card.id
+    assert store.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 2.0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from analysis.commands import named
 from analysis.errors import AnalysisError
 from tests.stress.rows import Row
 from tests.stress.scene import PROJECT, Broken, Scene, hold, readable, refused, until, whole
@@ -95,7 +96,7 @@ def no_memory(scene: Scene) -> str:
         worker = psutil.Process(jobs.status()["pid"])
         limit = worker.memory_info().vms + ROOM
         worker.rlimit(psutil.RLIMIT_AS, (limit, psutil.RLIM_INFINITY))
-        status = scene.ended(jobs, jobs.submit(*scene.greedy))
+        status = scene.ended(jobs, jobs.submit(named(*scene.greedy)))
         hold(status.state in ("failed", "interrupted"), f"the job is {status.state}")
         readable(status.error)
         hold("memory" in str(status.error), f"the sentence does not speak of memory: {status.error}")
@@ -143,7 +144,7 @@ def broken(scenes: Callable[[str], Scene], names: list[str] | None = None) -> It
 def submit(root: str, studies: str, job: str) -> None:
     """Runs until it is killed or its input ends."""
     with Scene(Path(root), studies).client() as jobs:
-        submitted = jobs.submit(*json.loads(job))
+        submitted = jobs.submit(named(*json.loads(job)))
         print(submitted, until(lambda: jobs.status()["pid"], "no worker began"), flush=True)
         sys.stdin.read()
 

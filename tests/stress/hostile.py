@@ -11,6 +11,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 
 MARKUP = (
@@ -119,17 +120,14 @@ def _made(seed: int) -> bytes:
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="focuscope-bundle-") as folder:
         store = RunStore(Path(folder))
-        try:
-            text = store.put_text(f"Some words. {_plain(dice)}", _plain(dice))
-            asked = {"model": _plain(dice), "text": text, _plain(dice): _plain(dice)}
-            value = dice.choice((1e308, -1, None, [_plain(dice)], {_plain(dice): _plain(dice)}))
-            numbers = {"sentence": _plain(dice), _plain(dice): value}
-            run = store.put("groups", asked, Result(numbers), {"model": _plain(dice)}, 1.0)
-            out = BytesIO()
-            store.bundle([run.id], out)
-            return out.getvalue()
-        finally:
-            store.close()
+        text = store.put_text(f"Some words. {_plain(dice)}", _plain(dice))
+        asked = {"model": _plain(dice), "text": text, _plain(dice): _plain(dice)}
+        value = dice.choice((1e308, -1, None, [_plain(dice)], {_plain(dice): _plain(dice)}))
+        numbers = {"sentence": _plain(dice), _plain(dice): value}
+        run = store.put(Undeclared("groups", asked), Result(numbers), {"model": _plain(dice)}, 1.0)
+        out = BytesIO()
+        store.bundle([run.id], out)
+        return out.getvalue()
 
 
 def _plain(dice: random.Random) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.commands import named
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs, JobStatus
@@ -57,19 +58,19 @@ class Scene:
     @contextlib.contextmanager
     def client(self) -> Iterator[Jobs]:
         """A fresh client on the store, which it has as `.store`; the bundled texts are in it."""
-        with contextlib.closing(RunStore(self.root)) as store:
-            store.samples()
-            with contextlib.closing(Jobs(store, self.studies)) as jobs:
-                jobs.store = store
-                yield jobs
+        store = RunStore(self.root)
+        store.samples()
+        with contextlib.closing(Jobs(store, self.studies)) as jobs:
+            jobs.store = store
+            yield jobs
 
     def ask(self, jobs: Jobs, request: Asked) -> Run:
         """The run that answers a request, however busy the machine is."""
-        return jobs.request(*request, timeout=PATIENCE)
+        return jobs.request(named(*request), timeout=PATIENCE)
 
     def begin(self, jobs: Jobs) -> str:
         """Id of the long job, once it is in its middle."""
-        job = jobs.submit(*self.long)
+        job = jobs.submit(named(*self.long))
         until(lambda: (now := jobs.watch(job)).ended or self.waits(now), "the long job did not begin")
         hold(not jobs.watch(job).ended, f"the long job ended early: {jobs.watch(job).error}")
         return job

@@ -3,9 +3,9 @@
 import contextlib
 import json
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError
 from analysis.jobs.table import JobTable
 from analysis.runs import Run, RunStore, bundle, texts
@@ -20,9 +20,9 @@ Act = Callable[[RunStore], object]
 Also = Callable[[RunStore, dict], object]
 
 
-def opened(root: Path) -> closing:
-    """The store below a folder, closed at the end."""
-    return closing(RunStore(root / "state"))
+def opened(root: Path) -> RunStore:
+    """The store below a folder."""
+    return RunStore(root / "state")
 
 
 def before(store: RunStore) -> dict:
@@ -32,46 +32,46 @@ def before(store: RunStore) -> dict:
 
 def prepare(root: Path, more: Act) -> None:
     """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `more` adds to it."""
-    with opened(root) as store:
-        keys = [store.put_text(f"a text of its own {number}", f"{number}.txt") for number in range(3)]
-        runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (2, 1, 0, 3)]
-        store.pin(runs[2].id)
-        store.discard(runs[3].id)
-        jobs = JobTable(store.root)
-        job = jobs.add("key", "count", {"steps": 3}, "me", "owner")
-        jobs.finish(job, "done", run=runs[0].id)
-        more(store)
-        stood = {"runs": [run.id for run in runs[:3]], "deleted": runs[3].id, "texts": keys, "job": job}
-        (root / BEFORE).write_text(json.dumps(stood))
-    with closing(RunStore(root / "elsewhere")) as other:
-        brought = [put(other, seed=seed, text=other.put_text(f"brought {seed}", "b.txt")).id for seed in BROUGHT]
-        other.bundle(brought, root / "runs.zip")
+    store = opened(root)
+    keys = [store.put_text(f"a text of its own {number}", f"{number}.txt") for number in range(3)]
+    runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (2, 1, 0, 3)]
+    store.pin(runs[2].id)
+    store.discard(runs[3].id)
+    jobs = JobTable(store.root)
+    job = jobs.add("key", Undeclared("count", {"steps": 3}), "me", "owner")
+    jobs.finish(job, "done", run=runs[0].id)
+    more(store)
+    stood = {"runs": [run.id for run in runs[:3]], "deleted": runs[3].id, "texts": keys, "job": job}
+    (root / BEFORE).write_text(json.dumps(stood))
+    other = RunStore(root / "elsewhere")
+    brought = [put(other, seed=seed, text=other.put_text(f"brought {seed}", "b.txt")).id for seed in BROUGHT]
+    other.bundle(brought, root / "runs.zip")
 
 
 def check(root: Path, goes: tuple[int, ...], also: Also) -> None:
     """Hold that all that stood before is there whole but for the runs (0 to 2) that the act takes away, those whole or
     gone, that every row can be opened and every folder is listed, and that no draft is left."""
-    with opened(root) as store:
-        stood = before(store)
-        listed = {row.id for row in store.search()}
-        may_go = [stood["runs"][at] for at in goes]
-        for at, run_id in enumerate(stood["runs"]):
-            hold(run_id in listed or run_id in may_go, f"the run {at} is lost")
-        for run_id in listed:
-            # One that was damaged before is seen now at the latest.
-            if store.has(run_id) or run_id not in may_go:
-                whole(store.open(run_id))
-        listed = {row.id for row in store.search()}
-        there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
-        hold(there == listed and all(map(is_id, there)), f"{sorted(there ^ listed)} is a folder or a row alone")
-        for run in store.deleted():
-            whole(run)
-        for key in [*stood["texts"], *(key for key, *_ in store.texts())]:
-            hold(store.text(key), "a text is lost")
-        jobs = JobTable(store.root)
-        hold(jobs.status(stood["job"]).state == "done", "the job is lost")
-        hold(all(jobs.status(job.id) for job in jobs.recent()), "a job cannot be opened")
-        also(store, stood)
+    store = opened(root)
+    stood = before(store)
+    listed = {row.id for row in store.search()}
+    may_go = [stood["runs"][at] for at in goes]
+    for at, run_id in enumerate(stood["runs"]):
+        hold(run_id in listed or run_id in may_go, f"the run {at} is lost")
+    for run_id in listed:
+        # One that was damaged before is seen now at the latest.
+        if store.has(run_id) or run_id not in may_go:
+            whole(store.open(run_id))
+    listed = {row.id for row in store.search()}
+    there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
+    hold(there == listed and all(map(is_id, there)), f"{sorted(there ^ listed)} is a folder or a row alone")
+    for run in store.deleted():
+        whole(run)
+    for key in [*stood["texts"], *(key for key, *_ in store.texts())]:
+        hold(store.text(key), "a text is lost")
+    jobs = JobTable(store.root)
+    hold(jobs.status(stood["job"]).state == "done", "the job is lost")
+    hold(all(jobs.status(job.id) for job in jobs.recent()), "a job cannot be opened")
+    also(store, stood)
     left = [path.name for pattern in (".tmp-*", ".old-*") for path in (root / "state").rglob(pattern)]
     hold(not left, f"{left} is left over")
 
@@ -124,7 +124,7 @@ def forget_old_texts(store: RunStore) -> None:
 def run_jobs(store: RunStore) -> None:
     """A job of every end."""
     jobs = JobTable(store.root)
-    ids = [jobs.add(f"key {number}", "count", {}, "me", "now") for number in range(3)]
+    ids = [jobs.add(f"key {number}", Undeclared("count"), "me", "now") for number in range(3)]
     jobs.claim("now")
     jobs.progress(ids[0], 0.5, "half", 1.0, {"step": [1]})
     jobs.finish(ids[0], "done", run="0" * 12)
@@ -158,8 +158,8 @@ def case(act: Act, *goes: int, more: Act = lambda store: None, also: Also = stil
     def do(root: Path) -> None:
         # A second of another process, which changes nothing.
         bundle.prove = lambda folders: None
-        with opened(root) as store:
-            act(store)
+        store = opened(root)
+        act(store)
 
     def hold_all(root: Path) -> None:
         bundle.prove = lambda folders: None

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
+from analysis.commands import request
 from analysis.costs.config import read_config, read_shape
+from analysis.declaration.undeclared import Undeclared
 from analysis.jobs.wire import encode, messages
 from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
-from analysis.runs.arguments import check_arguments
 from analysis.runs.brought import corpus_folder
 from analysis.runs.bundle import read_bundle
 from analysis.runs.stored import policies
@@ -39,8 +40,7 @@ def tried(count: int, folder: Path, seed: int = 0) -> list[Row]:
     for verb in VERBS:
         # Imported here, so that no input is blamed for the seconds.
         STUDIES[verb]
-    with contextlib.closing(RunStore(folder / "state")) as store:
-        return judged(JUDGES, count, seed, store)
+    return judged(JUDGES, count, seed, RunStore(folder / "state"))
 
 
 def _upload(dice: random.Random, store: RunStore) -> object:
@@ -50,7 +50,9 @@ def _upload(dice: random.Random, store: RunStore) -> object:
 
 def _ids(dice: random.Random, store: RunStore) -> object:
     word = hostile_text(dice)
-    act = dice.choice((store.open, store.text, store.delete, store.pin, lambda w: store.find(w, {}), store.list))
+    act = dice.choice(
+        (store.open, store.text, store.delete, store.pin, lambda w: store.find(Undeclared(w)), store.list)
+    )
     return act(word)
 
 
@@ -61,11 +63,11 @@ def _arguments(dice: random.Random, store: RunStore) -> object:
         dice.choice(("model", "text", "steps", "window", "methods", "policy", hostile_text(dice)[:20])): value
         for value in [hostile_value(dice) for _ in range(2)]
     }
-    return check_arguments(verb, STUDIES[verb], args)
+    return request(verb, args)
 
 
 def _request(dice: random.Random, store: RunStore) -> object:
-    return store.key(dice.choice(("groups", hostile_text(dice))), hostile_value(dice))
+    return store.key(Undeclared(dice.choice(("groups", hostile_text(dice))), hostile_value(dice)))
 
 
 def _model(dice: random.Random, store: RunStore) -> object:

@@ -8,7 +8,9 @@ import pandas as pd
 
 from ...answer import Answer, doc, record
 from ...commands import request as requested
+from ...commands.text import Model as Card
 from ...corpus import sample_texts
+from ...declaration.command import Command
 from ...errors import AnalysisError, BadSetting
 from ...kernels.parts import now
 from ...models import Model
@@ -16,7 +18,6 @@ from ...runs import Result, Run, RunStore
 from ...runs.price import predicted, spell, spell_bytes
 from ...statistics import forward
 from ...timing import clock, peak_bytes, processor
-from .. import STUDIES
 from ..context import Context, protocol, read
 from .benched import Benchmark
 
@@ -85,13 +86,10 @@ def bench_model(model: str, text: str, lengths: list[int] | None, context: Conte
         with tempfile.TemporaryDirectory() as folder:
             own_context = copy.copy(context)
             own_context.store, own_context.state, own_context.kept = RunStore(Path(folder)), None, {}
-            try:
-                key = own_context.add_text(name, story if length is None else _cut(lm, story, length))
-                tokens, seconds = _plain(own_context, lm, key)
-                plain.append({"tokens": tokens, "seconds": seconds})
-                rows += _rows(own_context, lm, model, key, tokens, seconds)
-            finally:
-                own_context.store.close()
+            key = own_context.add_text(name, story if length is None else _cut(lm, story, length))
+            tokens, seconds = _plain(own_context, lm, key)
+            plain.append({"tokens": tokens, "seconds": seconds})
+            rows += _rows(own_context, lm, model, key, tokens, seconds)
     about = protocol("bench", lm, text or None, what="model", processor=processor(str(lm.device)))
     return PageCosts(
         rows=rows,
@@ -127,7 +125,7 @@ def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
 def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain: float) -> list[dict]:
     """One row a page: what it took, and what was predicted from the pages before."""
     # what every page asks for, to say a price
-    card = _timed(context, lm, "model", {"model": model})[0]
+    card = _timed(context, lm, Card(model=model))[0]
     name, text = context.text(key)
     turns = [len(text) * turn // (DOCUMENTS + 1) for turn in range(1, DOCUMENTS + 1)]
     documents = [context.add_text(f"{name}, turned", text[turn:] + text[:turn]) for turn in turns]
@@ -136,13 +134,13 @@ def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain:
         context.progress(place / len(page_requests), f"{page}, {tokens:,} tokens")
         inner = copy.copy(context)
         inner.progress = lambda done, stage: None
-        arguments = {"model": model} | own_arguments
-        price = predicted(context.store, requested(verb, arguments), tokens, card)
+        request = requested(verb, {"model": model} | own_arguments)
+        price = predicted(context.store, request, tokens, card)
         row = dict.fromkeys(COLUMNS) | {"page": page, "verb": verb, "tokens": tokens, "target": target, "refused": ""}
         row |= {"predicted_seconds": price.seconds, "predicted_bytes": price.bytes}
         rows.append(row)
         try:
-            run, peak = _timed(inner, lm, verb, arguments)
+            run, peak = _timed(inner, lm, request)
         except AnalysisError as error:
             row["refused"] = str(error)
             continue
@@ -152,13 +150,13 @@ def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain:
     return rows
 
 
-def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run, int | None]:
-    """(its stored run, which says the seconds, and its peak in bytes) of a verb, run as a page would."""
+def _timed(context: Context, lm: Model, request: Command) -> tuple[Run, int | None]:
+    """(its stored run, which says the seconds, and its peak in bytes) of a request, run as a page would."""
     results: list[tuple[Result | Answer, float]] = []
 
     def run() -> None:
         began = now()
-        result = STUDIES[verb](**arguments, context=context)
+        result = request.compute(context=context)
         results.append((result, now() - began))
 
     peak = peak_bytes(run, lm.device)
@@ -167,7 +165,7 @@ def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run
         run()
     result, seconds = results[0]
     assert context.store is not None
-    return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak
+    return context.store.put(request, result, result.numbers["protocol"], seconds), peak
 
 
 def costs(rows: list[dict], plain: list[dict]) -> str:

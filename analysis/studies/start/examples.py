@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...answer import Answer, doc, record
+from ...commands import COMMANDS
 from ...commands.routing import RouteAt
 from ...corpus import sample_texts, tokenize
 from ...files import remove
@@ -14,7 +15,6 @@ from ...methods import METHODS
 from ...models import CACHE
 from ...probes.tasks import TASKS
 from ...runs import RunStore
-from .. import STUDIES
 from ..budgets.policies import DEFAULT
 from ..budgets.reads_text import SHARES
 from ..budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
@@ -153,13 +153,13 @@ def examples(*, context: Context) -> Examples:
         for index, (verb, arguments) in enumerate(listed):
             context.progress(index / len(listed), f"{verb}, {index + 1} of {len(listed)}")
             began = time.monotonic()
-            result = STUDIES[verb](**arguments, context=context)
+            request = COMMANDS[verb](**arguments)
+            result = request.compute(context=context)
             result.numbers["protocol"]["command"] = "python -m analysis examples"
-            runs.append(store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began))
+            runs.append(store.put(request, result, result.numbers["protocol"], time.monotonic() - began))
         for old in folder.glob(RUNS):
             remove(old)
         for run in runs:
             store.export_example(run.id, folder)
-        store.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Examples(path=str(folder), runs=len(runs), bytes=size, protocol=protocol("examples", lm))

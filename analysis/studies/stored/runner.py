@@ -23,12 +23,12 @@ import pandas as pd
 from ...commands import commandline
 from ...corpus import text_hash
 from ...declaration import field, fields_of
+from ...declaration.undeclared import check_arguments
 from ...errors import BadSetting, Cancelled
 from ...files import read_json, write_json
 from ...metrics.intervals import SEEDS
 from ...models import Model
 from ...runs import Result
-from ...runs.arguments import check_arguments
 from ...runs.brought import corpus_folder
 from .. import NAMED
 from ..context import Context, check_seed, protocol

@@ -1,7 +1,6 @@
 """Take it along: a setting that a stored run is about, as a zip that runs on torch and transformers alone."""
 
 import copy
-from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -55,8 +54,7 @@ def take(request: Take, *, context: Context) -> Taken:
             raise BadSetting(f"{run} is to be taken along and {method['name']} is set: name one method.")
         command = commandline("take", asdict(request))
     else:
-        with nullcontext(context.store) if context.store else closing(RunStore()) as store:
-            stored = store.open(run)
+        stored = (context.store or RunStore()).open(run)
         name, setting = stored.request.get("model") or "demo", _chosen(stored, method)
         context = _as_then(stored, context)
         if request.model not in (None, name) and str(Path(request.model).resolve()) != name:

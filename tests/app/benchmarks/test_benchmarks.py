@@ -3,6 +3,7 @@
 import pytest
 
 from analysis.commands.probes import Benchmark
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result
 from app.benchmarks import benchmark_scores
 from tests.app.probes.test_probes import JOB, client as with_probes, figures, opened  # noqa: F401
@@ -50,7 +51,7 @@ def test_what_is_chosen_is_asked_as_a_job_and_shown_when_done(made):
     request = Benchmark.from_arguments(job.args)
     assert job.verb == "benchmark" and (request.tasks, request.question) == (["piqa"], "dense")
     assert (request.shots, request.items, request.methods[0]["name"]) == (4, 100, "streaming_llm")
-    made.request("benchmark", job.args)
+    made.request(Undeclared("benchmark", job.args))
     app = opened(**link)
     assert "PIQA, dense: 50.0%." in markup(app) and "2 do not fit." in markup(app)
     assert figures(app)[-1]["data"][-1]["name"] == "chance"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analysis.corpus import sample_texts, text_hash
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.places import CACHE
 from analysis.runs import RunStore
@@ -171,5 +172,4 @@ def test_the_bundled_policy_has_its_examples(tmp_path):
         pytest.skip("no policy comes with the bundled model")
     store = RunStore(tmp_path, examples=FOLDER)
     for verb, arguments in budgeted(text_hash(sample_texts()["story"][1])):
-        assert store.find(verb, arguments), f"{verb} is not stored: python -m analysis examples"
-    store.close()
+        assert store.find(Undeclared(verb, arguments)), f"{verb} is not stored: python -m analysis examples"

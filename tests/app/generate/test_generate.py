@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.commands.quality import Generate
 from analysis.corpus import sample_texts
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Price, Result
 from analysis.studies.context import Context
 from analysis.studies.start.examples import generated as opens_with
@@ -64,7 +65,7 @@ def generated(args: dict, said: tuple[str, str] = (" a b c d", " a x y z")) -> R
 def put_answers(client: FakeJobs, args: dict, *said: str) -> str:
     """Store the answers to a request; its text."""
     made = generated(args, said or (" a b c d", " a x y z"))
-    client.store.put("generate", args, made, made.numbers["protocol"], 3.0)
+    client.store.put(Undeclared("generate", args), made, made.numbers["protocol"], 3.0)
     return args["text"]
 
 

@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.cli.options import parser
 from analysis.commands.probes import Probe
 from analysis.corpus import sample_texts, text_hash
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import Busy
 from analysis.probes import tasks as real
 from analysis.studies.start.examples import probed
@@ -31,7 +32,7 @@ def client(client, monkeypatch):
     monkeypatch.setitem(STUDIES, "probe", probe)
     client.store.samples()
     for verb, arguments in probed(REGISTER):
-        client.request(verb, arguments)
+        client.request(Undeclared(verb, arguments))
     return client
 
 
@@ -86,7 +87,7 @@ def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
     app.button(key="probe_run").click().run()
     job = client.states[JOB]
     assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [256, 512, 1024]
-    client.request("probe", job.args)
+    client.request(Undeclared("probe", job.args))
     client.states[JOB] = status("done", verb="probe", args=job.args)
     assert "dense attention gets 60% right" in markup(app.run()) and len(figures(app)) == 3
 
@@ -97,7 +98,7 @@ def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
 def test_the_map_has_the_axis_of_its_task(client, task, names, axis):
     app = opened(probe=task)
     app.button(key="probe_run").click().run()
-    client.request("probe", client.states.pop(JOB).args)
+    client.request(Undeclared("probe", client.states.pop(JOB).args))
     app = opened(probe=task)
     shown = figures(app)[0]["layout"]["yaxis"]
     assert shown["ticktext"] == names and shown["title"]["text"] == axis

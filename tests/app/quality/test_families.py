@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result
 from app import cached
 from app.quality import search
@@ -21,7 +22,7 @@ def wanted(name: str, text: str, **more: object) -> dict:
 def test_memory_is_drawn_against_the_bytes_that_are_held(client, page):
     app = page(quality_saves="memory")
     text = cached.samples()[0][0]
-    assert not app.error and client.store.find("continuation", wanted("snapkv", text))
+    assert not app.error and client.store.find(Undeclared("continuation", wanted("snapkv", text)))
     figure, shown = figures(app)[0], columns(app)
     assert [trace["x"] for trace in figure["data"]] == [[4.0], [2.0]] and figure["data"][1]["y"] == [0.02]
     assert shown["method"] == ["Dense", "SnapKV"] and shown["of dense"] == ["100.0%", "50.0%"]
@@ -30,12 +31,12 @@ def test_memory_is_drawn_against_the_bytes_that_are_held(client, page):
     app.slider(key="quality_memory.snapkv.ratio").set_value(0.9).run()
     assert app.query_params["quality_memory"] == "snapkv~ratio-0.9"
     spec = [{"name": "snapkv", "settings": {"ratio": 0.9}}]
-    assert client.store.find("continuation", wanted("snapkv", text, methods=spec))
+    assert client.store.find(Undeclared("continuation", wanted("snapkv", text, methods=spec)))
 
 
 def test_a_budget_is_one_for_all_and_blocks_are_a_bound_until_they_are_timed(client, page):
     app = page(quality_saves="prefill", quality_equal=25)
-    assert client.store.find("continuation", wanted("xattention", cached.samples()[0][0], share=0.25))
+    assert client.store.find(Undeclared("continuation", wanted("xattention", cached.samples()[0][0], share=0.25)))
     hollow, shown = figures(app)[0]["data"][-1], columns(app)
     assert hollow["x"] == [4.0] and hollow["marker"]["symbol"].endswith("-open")
     assert shown["blocks of the prompt read"] == ["–", "25.0%"] and shown["prompt, times dense"] == ["1.00", "–"]
@@ -67,7 +68,7 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client, page)
     ]
     numbers = {"rows": rows, "frontier": [row["label"] for row in rows], "lose": 0.02, "sentence": "<b>3</b> holds."}
     numbers |= {"protocol": {"verb": "search", "model": "demo", "tokens": 100}}
-    client.store.put("search", asked, Result(numbers), numbers["protocol"], 60.0)
+    client.store.put(Undeclared("search", asked), Result(numbers), numbers["protocol"], 60.0)
     app = page(**link)
     assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
     early, late, front = figures(app)[1]["data"]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 from analysis.studies.start.examples import ASKED, compared
 from app import cached
@@ -38,7 +39,7 @@ def imported(client, tmp_path):
     asked = compared(key, ASKED["short"] + 1)  # the first 1,024 tokens, as `opened` reads
     for args in json.loads(json.dumps(asked).replace("k8-top1", "k4-top1")):
         answer = poisoned(args, text)
-        made.append(other.put("evaluate", args, answer, answer.numbers["protocol"], 1.0).id)
+        made.append(other.put(Undeclared("evaluate", args), answer, answer.numbers["protocol"], 1.0).id)
     other.bundle(made, tmp_path / "stranger.zip")
     other.close()
     assert len(client.store.unbundle(tmp_path / "stranger.zip").new) == len(made)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadText
 from analysis.methods import describe
 from analysis.runs import Price
@@ -40,7 +41,7 @@ def test_the_first_page_asks_what_is_stored_as_example(client):
         assert not opened("views/quality_vs_speed.py", text=key).error
         wanted = json.loads(json.dumps(compared(key, tokens)).replace("k8-top1", "k4-top1"))
         assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
-        assert all(client.store.find("evaluate", args) for args in wanted)
+        assert all(client.store.find(Undeclared("evaluate", args)) for args in wanted)
         assert {args["window"] is None for args in wanted} == {whole} and client.asked.count("evaluate") == 4 * times
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.commands import COMMANDS
 from analysis.declaration import in_address
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Run, RunStore
 from analysis.runs.compare import Beside, configuration
 from analysis.studies.registry import STORED
@@ -33,7 +34,7 @@ def computed(client, **more):
     """A run of `groups` on the first sample."""
     args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1"} | more
     made = STUDIES["groups"](args, "some words " * 30)
-    return client.store.put("groups", args, made, {"tokens": 60, "model": "demo"}, 2.0)
+    return client.store.put(Undeclared("groups", args), made, {"tokens": 60, "model": "demo"}, 2.0)
 
 
 def test_the_list_is_searched_and_filtered(client):
@@ -124,7 +125,7 @@ def test_rows_are_drawn_by_what_names_them(rows, kinds):
 
 def test_a_run_tells_the_price_that_its_button_had_said(client):
     args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1", "seed": 1}
-    client.store.remember("groups", args, {"page": "token-groups", "controls": {}, "seconds": 3.0})
+    client.store.remember(Undeclared("groups", args), {"page": "token-groups", "controls": {}, "seconds": 3.0})
     run = computed(client, seed=1)
     assert "It took 2.0 s" in markup(opened(run=run.id)) and "had said 3.0 s (+50%)" in markup(opened(run=run.id))
     assert "had said" not in markup(opened(run=computed(client).id))
@@ -188,7 +189,7 @@ def test_a_bundle_comes_in_and_is_opened(client, tmp_path):
     other, out = RunStore(tmp_path / "other"), io.BytesIO()
     key = other.put_text("Marguerite kept the ferry. " * 9, "ferry.txt")
     args = {"model": "demo", "text": key, "long_text": "windows", "router": "k4-top1"}
-    run = other.put("groups", args, STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
+    run = other.put(Undeclared("groups", args), STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
     other.bundle([run.id], out)
     other.close()
     app = opened()
@@ -209,7 +210,7 @@ def test_a_price_over_the_limit_offers_less(client):
     for seed in (1, 2):
         args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
         made = STUDIES["groups"](args, "some words")
-        client.store.put("groups", args, made, {"tokens": 100, "model": "demo"}, 100.0)
+        client.store.put(Undeclared("groups", args), made, {"tokens": 100, "model": "demo"}, 100.0)
     app = opened_page("groups", text=key)
     assert "groups" not in client.asked
     offered = {button.label.partition(",")[0]: button for button in app.button if "_smaller_" in button.key}
@@ -224,7 +225,7 @@ def test_a_long_job_over_the_limit_offers_less_in_its_own_controls(client):
     app = opened_page("start")
     args = {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1}
     made = STUDIES["inspect"]({"model": "demo"}, "a b")
-    client.store.put("train-router", args, made, {"model": "demo"}, 90_000.0)
+    client.store.put(Undeclared("train-router", args), made, {"model": "demo"}, 90_000.0)
     app.switch_page("views/train_a_router.py").run()
     offered = [button for button in app.button if button.key.startswith("train_run_smaller")]
     assert offered[0].label.startswith("25 steps") and "longer than 10 min" in markup(app)

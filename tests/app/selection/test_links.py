@@ -49,7 +49,6 @@ def drawn(tmp_path_factory):
         patched.setattr(st, "tabs", told)
         yield last
     jobs.close()
-    store.close()
 
 
 def widgets(block) -> list:

@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.commands import COMMANDS
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadModel, BadSetting
 from analysis.jobs import Jobs, runner
 from analysis.limits import DEMO, OPEN, Limits, limits
@@ -35,15 +36,15 @@ def test_limits_follow_the_environment(monkeypatch):
 
 
 def test_a_demo_refuses_models_verbs_and_long_texts():
-    DEMO.check("groups", {"model": "demo"})
+    DEMO.check(Undeclared("groups", {"model": "demo"}))
     for args in ({"model": "owner/name"}, {"model": "demo@float16"}, {"model": 3}, {"other_model": "x/y"}):
         with pytest.raises(BadModel, match="not among the models of this installation: choose demo"):
-            DEMO.check("groups", args)
+            DEMO.check(Undeclared("groups", args))
     with pytest.raises(BadSetting, match="shared demo, and train-router would change"):
-        DEMO.check("train-router", {"model": "demo"})
+        DEMO.check(Undeclared("train-router", {"model": "demo"}))
     with pytest.raises(AnalysisError, match="101 kB and this shared demo reads 100 kB"):
         DEMO.check_text(b"x" * 101_000, "mine.txt")
-    OPEN.check("train-router", {"model": "../anything"})
+    OPEN.check(Undeclared("train-router", {"model": "../anything"}))
 
 
 def test_a_demo_allows_only_what_the_registry_says_leaves_nothing_and_takes_no_machine():
@@ -60,15 +61,14 @@ def test_app_and_worker_both_refuse(tmp_path, demo):
     try:
         for ask in (jobs.request, jobs.submit):
             with pytest.raises(BadModel):
-                ask("inspect", {"model": "owner/name"})
+                ask(Undeclared("inspect", {"model": "owner/name"}))
         assert jobs.status()["state"] == "cold"
         forged = {"model": "owner/name"}  # past the app's own check, as nothing but a mistake of ours could be
         with pytest.raises(BadModel, match="not among the models"):
             jobs._keeper.ask("inspect", forged, 60)
-        assert jobs.request("inspect", {"model": "demo"}).numbers["model"] == "demo"
+        assert jobs.request(Undeclared("inspect", {"model": "demo"})).numbers["model"] == "demo"
     finally:
         jobs.close()
-        store.close()
 
 
 def test_a_job_that_takes_too_long_is_ended_with_a_sentence(tmp_path, monkeypatch):
@@ -76,12 +76,11 @@ def test_a_job_that_takes_too_long_is_ended_with_a_sentence(tmp_path, monkeypatc
     store = RunStore(tmp_path)
     jobs = Jobs(store, "tests.made.fake_studies:STUDIES")
     try:
-        job = jobs.submit("gate", {"name": "long"})
+        job = jobs.submit(Undeclared("gate", {"name": "long"}))
         status = ended(jobs, job)
         assert status.state == "failed" and "more than 0 s, the limit here: choose a smaller scope" in status.error
     finally:
         jobs.close()
-        store.close()
 
 
 def test_every_answer_carries_the_headers(app_server):

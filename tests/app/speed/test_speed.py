@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.commands.speed import Bench
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.runs.stored import StoredStudy
 from app import cached
@@ -70,7 +71,7 @@ def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
     again = app.button(key="speed_launch")
     assert again.label == "Launch sparse inference again"
     again.click().run()
-    assert client.store.find("launch", launching()) is None, "measuring again drops the stored run first"
+    assert client.store.find(Undeclared("launch", launching())) is None, "measuring again drops the stored run first"
 
 
 def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):

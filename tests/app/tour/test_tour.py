@@ -18,7 +18,6 @@ def client(client, tmp_path, monkeypatch):
     store = RunStore(tmp_path / "fresh", examples=ROOT / "models_cache" / "demo" / "examples")
     monkeypatch.setattr(cached, "store", lambda: store)
     yield client
-    store.close()
 
 
 def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from analysis.commands.budgets import Calibrate, CapSweep
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
@@ -176,7 +177,7 @@ def test_the_verb_takes_a_policy_made_by_hand_and_can_be_stored(ask, tiny, store
     numbers = json.loads(json.dumps(result.numbers, allow_nan=False))
     assert numbers["budgets"][0] == [30] * 4 and numbers["windows"] == 3 and numbers["window"] == 32
     assert len(result.tables["bins"]) == 32 and list(result.tables["rows"]["cap"]) == [2, 40]
-    run = store.open(store.put("cap-sweep", {"model": "tiny"}, result, numbers["protocol"], 1.0).id)
+    run = store.open(store.put(Undeclared("cap-sweep", {"model": "tiny"}), result, numbers["protocol"], 1.0).id)
     assert run.numbers["sweep"] == numbers["sweep"] and len(run.table("bins")) == 32
 
 

@@ -127,7 +127,6 @@ def test_a_corpus_is_stored_texts_or_a_folder_below_the_root(tmp_path):
         with pytest.raises(BadSetting):
             corpus_folder(store, name, root)
     assert corpora(tmp_path / "nowhere") == []
-    store.close()
 
 
 def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):
@@ -148,4 +147,3 @@ def test_stored_studies_are_read_and_damaged_ones_are_said(tmp_path):
     sentences = " ".join(sentence for _, sentence in read.values() if sentence)
     assert {name for name, (numbers, _) in read.items() if numbers} == {"groups-k8-top1", "grid"}
     assert sentences.count("is left out") == 5 and "dominance is left out (it has no curves)" in sentences
-    store.close()

@@ -39,17 +39,16 @@ def passes(monkeypatch) -> list[int]:
 def asked(tmp_path):
     """`asked(verb, arguments, anew)` -> Result of the tiny model; anew: by a worker that has just started."""
     model = str(save_model(tmp_path / "tiny"))
-    opened = []
+    runs = None
 
     def ask(verb, arguments, store=None):
+        nonlocal runs
         if store is not None:
-            opened.append(RunStore(tmp_path / store, tmp_path / "none"))
-        context = Context(opened[-1] if opened else None, state=tmp_path / "fitted", browser=False)
+            runs = RunStore(tmp_path / store, tmp_path / "none")
+        context = Context(runs, state=tmp_path / "fitted", browser=False)
         return STUDIES[verb](model=model, text=context.add_text("a text", SHORT), **arguments, context=context)
 
-    yield ask
-    for store in opened:
-        store.close()
+    return ask
 
 
 def test_the_next_page_makes_no_pass_of_its_own(asked, passes):

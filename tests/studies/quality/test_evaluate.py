@@ -9,6 +9,7 @@ import torch
 
 from analysis.commands.quality import Evaluate
 from analysis.corpus import sample_texts, tokenize
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity, position_bins
@@ -122,7 +123,7 @@ def test_every_method_that_saves_reads_is_strict_json_and_can_be_stored(ask, sto
     assert [row["method"] for row in rows] == ready
     assert all(set(row["settings"]) == set(row["defaults"]) for row in rows)
     assert rows[1]["router"]["name"] == "k8-top1" and rows[1]["defaults"]["window"] == rows[1]["router"]["window"]
-    run = store.put("evaluate", {"model": "tiny"}, result, result.numbers["protocol"], 1.0)
+    run = store.put(Undeclared("evaluate", {"model": "tiny"}), result, result.numbers["protocol"], 1.0)
     assert len(store.open(run.id).table("losses")) == len(ready) * rows[1]["tokens"]
     literal = {"name": "focus", "settings": {"membership": "literal"}}
     (short,) = (brief := ask(Evaluate, "the cat sat on the mat", methods=[literal])).numbers["rows"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
@@ -14,7 +15,6 @@ LAYERS, HEADS = 3, 4
 def store(tmp_path):
     store = RunStore(tmp_path / "store")
     yield store
-    store.close()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def asked(store, tmp_path):
     }
     made = Result({"protocol": {}})
     runs = {
-        word: store.put(verb, {"model": model} | request, made, {}, 1.0).id
+        word: store.put(Undeclared(verb, {"model": model} | request), made, {}, 1.0).id
         for word, (verb, request) in requests.items()
     }
     return Context(store=store, browser=False), model, runs

@@ -9,6 +9,7 @@ import pytest
 from analysis import places
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
+from analysis.declaration.undeclared import Undeclared
 from analysis.models import load_model, loading
 from analysis.runs import Result, RunStore
 from analysis.studies.budgets.recipes import policy_for
@@ -86,10 +87,11 @@ def test_a_policy_of_the_command_line_outdates_what_pages_computed_with_the_earl
     asked = {"model": "demo", "text": "0123456789ab"}
     with_it, without = (asked | {"methods": [{"name": name, "settings": {}}]} for name in ("csa", "quest"))
     for request in (with_it, without):
-        store.put("evaluate", request, Result({"rows": []}), {"tokens": 9}, 1.0)
+        store.put(Undeclared("evaluate", request), Result({"rows": []}), {"tokens": 9}, 1.0)
     assert main(CALIBRATE) == 0
-    assert store.find("evaluate", with_it) is None and store.find("evaluate", without) is not None
-    store.close()
+    assert (
+        store.find(Undeclared("evaluate", with_it)) is None and store.find(Undeclared("evaluate", without)) is not None
+    )
 
 
 def test_the_own_state_is_read_first_and_the_bundled_one_where_there_is_none(cache, state, tmp_path, capsys):

@@ -5,6 +5,7 @@ import pytest
 
 from analysis.commands import request
 from analysis.corpus import sample_texts, text_hash
+from analysis.declaration.undeclared import Undeclared
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
@@ -33,20 +34,19 @@ def context() -> Context:
 def store(tmp_path):
     store = RunStore(tmp_path, examples=FOLDER)
     yield store
-    store.close()
 
 
 def test_every_page_opens_with_an_example(store, context):
     for verb, arguments in wanted(context):
-        run = store.find(verb, arguments)
+        run = store.find(Undeclared(verb, arguments))
         assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
         assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
-    assert store.find("model", {"model": "demo"}).numbers["parity"]["same"]
+    assert store.find(Undeclared("model", {"model": "demo"})).numbers["parity"]["same"]
 
 
 def test_heads_and_temperature_open_with_the_head_that_reads_farthest(store):
     statistics, *_ = opened(text_hash(sample_texts()["story"][1]))
-    furthest = store.find(*statistics).table("heads").sort_values("far_peaks").iloc[-1]
+    furthest = store.find(Undeclared(*statistics)).table("heads").sort_values("far_peaks").iloc[-1]
     _, head, *temperatures = [arguments for _, arguments in ASKED["opened"]]
     assert (head["layer"], head["head"]) == (furthest["layer"], furthest["head"])
     assert all(arguments["t"] == list(SOFTMAX) for arguments in temperatures)
@@ -66,7 +66,7 @@ def test_every_step_of_the_tour_opens_at_once(store):
 
 @pytest.mark.parametrize("shape", ASKED["shapes"])
 def test_the_page_without_a_text_has_the_numbers_of_today(shape, store, context):
-    stored = store.find("worth", {"model": shape, **WORTH})
+    stored = store.find(Undeclared("worth", {"model": shape, **WORTH}))
     assert stored.numbers["rows"] == STUDIES["worth"](model=shape, **WORTH, context=context).numbers["rows"]
     assert (WORTH["contexts"], WORTH["batches"]) == (list(CONTEXTS), list(SEQUENCES)) and WORTH["keep"] in KEEPS
 
@@ -74,7 +74,7 @@ def test_the_page_without_a_text_has_the_numbers_of_today(shape, store, context)
 @pytest.mark.parametrize("verb", ASKED["pages"])
 def test_an_example_computed_again_is_the_same(verb, store, context):
     key = text_hash(sample_texts()["essay"][1])
-    stored = store.find(verb, requests(key)[verb])
+    stored = store.find(Undeclared(verb, requests(key)[verb]))
     again = STUDIES[verb](**requests(key)[verb], context=context)
     for name, frame in again.tables.items():
         table = stored.table(name)
@@ -92,7 +92,7 @@ def test_an_example_computed_again_is_the_same(verb, store, context):
 def test_the_stored_card_offers_every_bundled_router(store):
     """Pages take their list of routers from the card: one that it does not name could not be chosen."""
     bundled = {path.stem for path in ROUTER.parent.glob("*.safetensors") if not path.stem.startswith("random-")}
-    listed = store.find("model", {"model": "demo"}).numbers["routers"]
+    listed = store.find(Undeclared("model", {"model": "demo"})).numbers["routers"]
     assert {router["name"] for router in listed} == bundled and len(bundled) > 3
 
 

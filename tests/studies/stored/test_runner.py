@@ -8,8 +8,8 @@ import typing
 import pytest
 
 from analysis.declaration import fields_of
+from analysis.declaration.undeclared import check_arguments
 from analysis.errors import BadSetting, Cancelled
-from analysis.runs.arguments import check_arguments
 from analysis.studies import NAMED
 from tests.made.studied import asker, studied_home
 from tests.made.tiny_study import tiny_means

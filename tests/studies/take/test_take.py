@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from analysis.commands.quality import Take
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.seam.arguments import as_past, past_of
@@ -54,14 +55,13 @@ def taken(home):
     runs = {}
     for verb, request in asked.items():
         result = STUDIES[verb](**request, context=context)
-        runs[verb] = store.put(verb, request, result, result.numbers["protocol"], 1.0).id
+        runs[verb] = store.put(Undeclared(verb, request), result, result.numbers["protocol"], 1.0).id
 
     def take_of(name, **more):
         run = runs["continuation" if name == "snapkv" else "evaluate"]
         return take(Take(run=run, method={"name": name}, **more), context=context)
 
     yield context, runs, take_of
-    store.close()
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,6 @@ def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):
     key = store.put_text(json.dumps(LLAMA), "config.json: mine")
     built = worth(Worth(config=key), context=SimpleNamespace(text=store.text, browser=True))
     assert built.numbers["name"] == "config.json: mine" and built.numbers["shape"]["width"] == 8
-    store.close()
 
 
 @pytest.mark.parametrize(
