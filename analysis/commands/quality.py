@@ -119,7 +119,7 @@ class SparseConfig(OfTexts):
 class FitMethod(OfModel):
     """Fitting of a method to texts: magicpig, routing_transformer or focal_learned."""
 
-    place = "ready.fitted:fit_method"
+    place = "ready.calibration:fit_method"
     changes = True
 
     method: str = field("", "magicpig, routing_transformer or focal_learned", word="METHOD")

@@ -12,7 +12,7 @@ from ..kernels.gathered import gathered_attention, visits_keys
 from ..kernels.parts import part
 from ..routers.buckets import nearest
 from ..routers.rotation import unrotate
-from ..routers.state import RoutingState
+from ..routers.routing_state import RoutingState
 from ..seam.cache import GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of

@@ -1,7 +1,7 @@
 """Focus: far tokens read each other only inside a learned group."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class Focus(Method):
     )
 
     @classmethod
-    def build(cls, router: FocusRouter | None = None, **settings) -> "Focus":
+    def build(cls, router: FocusRouter | None = None, **settings: Any) -> Self:
         """The method with the memberships, window and sinks that `router` was made for, unless said otherwise."""
         made_for = {name: getattr(router, name) for name in ("top", "window", "n_sink")} if router is not None else {}
         return cls(router=router, **{**made_for, **settings})

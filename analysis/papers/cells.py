@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import BadSetting
 
@@ -71,5 +71,5 @@ def _cell(paper: str, fields: list[str]) -> Cell:
         raise ValueError("only the unit and the note may be empty")
     if cell.note and not all(part.startswith(tuple(f"{kind}: " for kind in KINDS)) for part in cell.note.split("; ")):
         raise ValueError(f"the note says none of {', '.join(KINDS)}")
-    number = re.fullmatch(r"-?\d+(\.\d+)?", cell.value)
-    return Cell(*fields[:4], float(cell.value), *fields[5:]) if number else cell
+    is_number = re.fullmatch(r"-?\d+(\.\d+)?", str(cell.value))
+    return replace(cell, value=float(cell.value)) if is_number else cell

@@ -158,7 +158,7 @@ def readings(beside: Beside, lookup: Lookup) -> list[Reading]:
     return [number for number in stored if number is not None]
 
 
-def state(beside: Beside, stored: Sequence[Reading], columns: Iterable[str]) -> str:
+def row_state(beside: Beside, stored: Sequence[Reading], columns: Iterable[str]) -> str:
     """One of STATES, for a row that prints these columns. It is measured where a number of ours stands beside one of
     them, and related where only other quantities are stored. A row that cannot hold, or whose text is damaged, stays
     so, whatever is measured."""
@@ -187,5 +187,6 @@ def _row(rows: object, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _entry(holder: object, name: Any) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(name)
-    in_range = isinstance(holder, Sequence) and isinstance(name, int) and name < len(holder)
-    return holder[name] if in_range else None
+    if isinstance(holder, Sequence) and isinstance(name, int) and name < len(holder):
+        return holder[name]
+    return None

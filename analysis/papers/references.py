@@ -1,6 +1,5 @@
 """BibTeX of the papers behind methods and pages, from references.bib: an entry is called like its method or paper."""
 
-import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -20,8 +19,8 @@ OF_METHOD = {  # methods whose entry has another name; "" where no paper propose
 @cache
 def entries() -> dict[str, str]:
     """Name -> BibTeX entry."""
-    found = FILE.read_text(encoding="utf-8").strip().split("\n\n")
-    return {re.match(r"@\w+\{(\w+),", entry)[1]: entry for entry in found}
+    listed = FILE.read_text(encoding="utf-8").strip().split("\n\n")
+    return {entry.partition("{")[2].partition(",")[0]: entry for entry in listed}
 
 
 def bibtex(names: Iterable[str]) -> str:

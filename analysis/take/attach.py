@@ -30,7 +30,7 @@ from ..methods.base import Method
 from ..methods.bucket_routing import BucketRouting
 from ..methods.csa import CSA
 from ..methods.focus import Focus
-from ..routers.state import RoutingSettings, RoutingState
+from ..routers.routing_state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
 from ..seam.cache import TokenMemory, layer_of
 from ..seam.hooks import Hooks

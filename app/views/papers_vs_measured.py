@@ -16,7 +16,7 @@ from analysis.papers.ours import (
     STATES,
     Reading,
     readings,
-    state as state_of,
+    row_state,
 )
 from app import cached
 from app.papers import paper_row, paper_words
@@ -43,7 +43,7 @@ def states(lookup: Lookup) -> States:
     rows = {}
     for key, reference in beside().items():
         ours = readings(reference, lookup)
-        rows[key] = state_of(reference, ours, [cell.column for cell in printed()[key]]), ours
+        rows[key] = row_state(reference, ours, [cell.column for cell in printed()[key]]), ours
     return rows
 
 

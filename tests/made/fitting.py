@@ -1,7 +1,7 @@
 """Calibrating a method on texts."""
 
 from analysis.commands.quality import FitMethod
-from analysis.studies.ready.fitted import FittedMethod, fit_method
+from analysis.studies.ready.calibration import FittedMethod, fit_method
 
 
 def fit(method: str, model, context, **settings) -> FittedMethod:

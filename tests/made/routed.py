@@ -7,7 +7,7 @@ import torch
 from analysis.corpus import sample_texts
 from analysis.routers import ROUTERS
 from analysis.routers.moments import Moments
-from analysis.routers.state import RoutingSettings, RoutingState, stack
+from analysis.routers.routing_state import RoutingSettings, RoutingState, stack
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from tests.made.evaluating import tiny_models

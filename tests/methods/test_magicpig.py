@@ -11,7 +11,7 @@ from analysis.kernels.collisions import _by_torch, collide, hash_codes
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.studies.context import Context
-from analysis.studies.ready.fitted import fitted_for
+from analysis.studies.ready.calibration import fitted_for
 from tests.made.evaluating import tiny_models
 from tests.made.fitting import fit
 from tests.made.passes import block, logits, normal_states, seen

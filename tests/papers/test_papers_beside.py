@@ -27,7 +27,7 @@ from analysis.papers.ours import (
     commands,
     reading,
     readings,
-    state,
+    row_state,
 )
 from analysis.studies import NAMED
 from app.papers import paper_words
@@ -48,7 +48,7 @@ def stored(number: Number, _: Beside | None = None) -> dict | None:
 
 def states() -> dict[tuple[str, str, str], str]:
     return {
-        key: state(row, readings(row, stored), [cell.column for cell in printed()[key]])
+        key: row_state(row, readings(row, stored), [cell.column for cell in printed()[key]])
         for key, row in beside().items()
     }
 
@@ -71,8 +71,8 @@ def test_measured_is_a_row_that_has_a_printed_quantity_of_the_same_kind():
     other |= {key for key in printed() if key[:2] in (("focus", "table 4"), ("focus", "table 8"))}
     other |= {("focus", "section 3.2", "all models and benchmarks"), ("focus", "appendix C", "token selection, k=32")}
     assert {states()[key] for key in other} <= {RELATED, NOT_MEASURED}
-    assert state(Beside(Job(), Panel("", "")), [], ["PPL"]) == NOT_MEASURED
-    assert state(Beside(Job(), Panel("", "")), [Reading(Number("x", ()), 1.0)], ["PPL"]) == RELATED
+    assert row_state(Beside(Job(), Panel("", "")), [], ["PPL"]) == NOT_MEASURED
+    assert row_state(Beside(Job(), Panel("", "")), [Reading(Number("x", ()), 1.0)], ["PPL"]) == RELATED
 
 
 def test_shares_of_all_pairs_and_of_causal_ones_stand_in_no_cell_together():

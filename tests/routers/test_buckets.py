@@ -9,7 +9,7 @@ from analysis.papers import find
 from analysis.routers import ROUTERS
 from analysis.routers.buckets import bucket_sums, buckets_for, evenness, make_buckets, members, nearest
 from analysis.routers.mlp import LEARNED
-from analysis.routers.state import RoutingState
+from analysis.routers.routing_state import RoutingState
 from tests.made.routed import made_state
 
 C, D = 12, 8

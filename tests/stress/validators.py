@@ -15,6 +15,7 @@ from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
 from analysis.runs.brought import corpus_folder
 from analysis.runs.bundle import read_bundle
+from analysis.runs.keys import asked_now
 from analysis.runs.stored import policies
 from analysis.studies import STUDIES
 from app.budgets import edits
@@ -67,7 +68,7 @@ def _arguments(dice: random.Random, store: RunStore) -> object:
 
 
 def _request(dice: random.Random, store: RunStore) -> object:
-    return store.key(Undeclared(dice.choice(("groups", hostile_text(dice))), hostile_value(dice)))
+    return asked_now(Undeclared(dice.choice(("groups", hostile_text(dice))), hostile_value(dice))).key
 
 
 def _model(dice: random.Random, store: RunStore) -> object:

@@ -21,7 +21,7 @@ from ..budgets.recipes import resolve
 from ..context import Context
 from ..groups.routers import router_facts, router_for
 from ..routing.states import calibrated_on, state_for
-from .fitted import fitted_for, learned_temperatures
+from .calibration import fitted_for, learned_temperatures
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]

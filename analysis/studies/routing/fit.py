@@ -11,9 +11,9 @@ import psutil
 import torch
 from torch import Tensor
 
-from ... import fitted as fitted_files
 from ...errors import TooLarge
 from ...files import clear
+from ...fitted import read as read_fitted, write as write_fitted
 from ...kernels.parts import now
 from ...models import Model
 from ...routers import EPS, ROUTERS
@@ -126,7 +126,7 @@ def calibrate(
                 end = f"-d{cell.min_distance}-s{cell.sinks}-{layer}-{kind}.safetensors"
                 learned[cell, layer, kind] = work and work.with_name(work.name + end)
     # Those that an earlier run of the same settings left behind are not trained again.
-    trained = {place: fitted_files.read(path, seconds=float) if path else None for place, path in learned.items()}
+    trained = {place: read_fitted(path, seconds=float) if path else None for place, path in learned.items()}
     pairs = _second_pass(context, model, prompts, fitted, {p[:2] for p, stored in trained.items() if stored is None})
     for number, ((cell, layer, kind), stored) in enumerate(trained.items()):
         context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
@@ -137,7 +137,7 @@ def calibrate(
             took, path = now() - start, learned[cell, layer, kind]
             if path is not None:
                 with storing("routers", path.parent):
-                    fitted_files.write(path, router.tensors(), seconds=took)
+                    write_fitted(path, router.tensors(), seconds=took)
         else:
             tensors, took = stored
             router.restore({name: tensor.to(model.device) for name, tensor in tensors.items()})

@@ -12,7 +12,7 @@ from ...commands.routing import RouteAt, RouteVisit
 from ...errors import BadSetting
 from ...metrics.intervals import BLOCKS, DOCUMENTS
 from ...models import Model
-from ...routers.state import RoutingState
+from ...routers.routing_state import RoutingState
 from ...seam.attention import Block
 from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range

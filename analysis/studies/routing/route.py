@@ -14,7 +14,7 @@ from ...models import Model
 from ...routers import MEANING
 from ...routers.buckets import buckets_for
 from ...routers.mlp import MOST
-from ...routers.state import FOLDER
+from ...routers.routing_state import FOLDER
 from ..context import STREAMED, Context, check_seed, protocol
 from ..text.held_out import check_range, make_folder, storing
 from .cells import RAW, SINKS, Cell

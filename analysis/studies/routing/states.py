@@ -19,7 +19,7 @@ from ...fitted import pair, put
 from ...models import Model
 from ...routers import ROUTERS
 from ...routers.buckets import buckets_for
-from ...routers.state import FOLDER, RoutingSettings, RoutingState, stack
+from ...routers.routing_state import FOLDER, RoutingSettings, RoutingState, stack
 from ..context import Context, protocol
 from ..text.held_out import storing
 from .cells import RAW, SINKS, Cell

@@ -147,15 +147,16 @@ class Noted(Focus):
     counts: list[np.ndarray] = field(default_factory=list)
 
     def token_features(self, layer: int, hidden: torch.Tensor, not_padding: torch.Tensor | None) -> torch.Tensor:
-        length = hidden.shape[1]
+        length, router = hidden.shape[1], self.router
+        assert router is not None
         if self.only not in (None, layer):
             self.pairs.append(causal_pairs(length))
-            self.counts.append(np.zeros(self.router.K if self.assigned is None else self.assigned[layer].shape[1], int))
+            self.counts.append(np.zeros(router.K if self.assigned is None else self.assigned[layer].shape[1], int))
             return torch.ones(1, length, 1, dtype=torch.bool, device=hidden.device)
         if self.assigned is None:
             groups = super().token_features(layer, hidden, not_padding)  # [1, T, K]
-            soft = self.router.soft(layer, hidden, not_padding, self.membership)
-            sizes = F.one_hot(soft[0].argmax(-1), self.router.K).sum(0)  # [K]
+            soft = router.soft(layer, hidden, not_padding, self.membership)
+            sizes = F.one_hot(soft[0].argmax(-1), router.K).sum(0)  # [K]
         else:
             groups = self.assigned[layer][None].to(hidden.device)
             sizes = groups[0].sum(0)
@@ -210,7 +211,7 @@ class Bench:
     def measure(self, arm: Arm) -> Measured:
         """The arm on every window, one window at a time; progress is told while no method is applied."""
         place = self._place(arm)
-        arrays = _load(place)
+        arrays: dict[str, Any] | None = _load(place)
         if arrays is None:
             read = []
             for index in range(len(self.ids)):

@@ -30,7 +30,7 @@ def columns(study: str) -> list[dict[str, str]]:
 
 def presented(study: str, sentence: str, panels: list[dict] | None, *notes: str) -> dict[str, Any]:
     """What is shown of a study, its notes that never change before these."""
-    shown = {"sentence": sentence, "columns": columns(study), "panels": panels}
+    shown: dict[str, Any] = {"sentence": sentence, "columns": columns(study), "panels": panels}
     shown["notes"] = [*(row["note"] for row in _of("notes.csv", study)), *notes] or None
     return {name: value for name, value in shown.items() if value is not None}
 
@@ -46,7 +46,8 @@ def series(
     name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
 ) -> Line:
     """One line of a panel."""
-    return asdict(Series(name, list(y), low and list(low), high and list(high), paper))
+    ends = (None if end is None else list(end) for end in (low, high))
+    return asdict(Series(name, list(y), *ends, paper))
 
 
 def of_rows(name: str, rows: Sequence[Row], key: str) -> Line:

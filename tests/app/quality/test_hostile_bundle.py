@@ -41,7 +41,6 @@ def imported(client, tmp_path):
         answer = poisoned(args, text)
         made.append(other.put(Undeclared("evaluate", args), answer, answer.numbers["protocol"], 1.0).id)
     other.bundle(made, tmp_path / "stranger.zip")
-    other.close()
     assert len(client.store.unbundle(tmp_path / "stranger.zip").new) == len(made)
     return client
 

@@ -191,7 +191,6 @@ def test_a_bundle_comes_in_and_is_opened(client, tmp_path):
     args = {"model": "demo", "text": key, "long_text": "windows", "router": "k4-top1"}
     run = other.put(Undeclared("groups", args), STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
     other.bundle([run.id], out)
-    other.close()
     app = opened()
     app.file_uploader[0].upload("bundle.zip", out.getvalue(), "application/zip").run()
     assert not app.exception and not app.error and app.success

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import focuscope.__main__ as command
 import run
 from app.serve import memory
+from focuscope.__main__ import main as start
 
 SCRIPT = """
 import psutil
@@ -41,8 +41,10 @@ def test_every_way_to_start_the_app_leaves_pythons_own_allocator_away(monkeypatc
     begun = []
     monkeypatch.setattr(run, "install", lambda *names: None)
     monkeypatch.setattr(run, "become", lambda *words: begun.append(os.environ["PYTHONMALLOC"]) or 0)
-    monkeypatch.setattr(command.subprocess, "call", lambda words, cwd, env: begun.append(env["PYTHONMALLOC"]) or 0)
-    assert run.main(["serve"]) == command.main([]) == 0 and begun == ["malloc"] * 2
+    monkeypatch.setattr(
+        "focuscope.__main__.subprocess.call", lambda words, cwd, env: begun.append(env["PYTHONMALLOC"]) or 0
+    )
+    assert run.main(["serve"]) == start([]) == 0 and begun == ["malloc"] * 2
     assert "ENV PYTHONMALLOC=malloc" in (run.ROOT / "Dockerfile").read_text()
     monkeypatch.setattr(memory, "SETTINGS", {})
     memory.give_back()

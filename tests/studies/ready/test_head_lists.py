@@ -9,7 +9,7 @@ from analysis.commands.heads import Ablate
 from analysis.commands.quality import ExportHeads, HeadSplit, ImportHeads
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
-from analysis.studies.ready.fitted import fitted_for
+from analysis.studies.ready.calibration import fitted_for
 from analysis.studies.ready.head_lists import export_heads, head_split, import_heads
 from tests.made.evaluating import tiny_models
 

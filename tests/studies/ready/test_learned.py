@@ -9,7 +9,7 @@ from analysis.commands.quality import FitMethod
 from analysis.errors import BadSetting, NotFitted
 from analysis.methods.focal import FocalWeights
 from analysis.studies import STUDIES
-from analysis.studies.ready.fitted import fit_method
+from analysis.studies.ready.calibration import fit_method
 from tests.made.evaluating import TEXT
 
 

@@ -12,7 +12,7 @@ from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.methods import METHODS
 from analysis.metrics.routing import bucket_recall
 from analysis.routers import ROUTERS
-from analysis.routers.state import RoutingState
+from analysis.routers.routing_state import RoutingState
 from analysis.seam.attention import apply
 from analysis.statistics import forward
 from analysis.studies import STUDIES
