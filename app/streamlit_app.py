@@ -1,57 +1,73 @@
-"""The app's entry: pages, the top bar, what every page begins and ends with. Run it with `python run.py`; it never
+"""The app's entry: the doors, the top bar, what every page begins and ends with. Run it with `python run.py`; it never
 imports torch."""
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from analysis.errors import BadModel, TooLarge
-from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
-from app.selection.menu import MENU, PAGES
+from app.selection.menu import DOORS, FIRST, MOVED
 from app.serve import sharing
-from app.ui import asking, chips, fields, foot, jobs, repeat, widgets
+from app.tour import tour_page
+from app.ui import asking, chips, door, fields, foot, jobs, repeat, widgets
 from app.ui.painted import PARTS
 
 # Pages that ask what far reading is worth open with the text in which it decides, as long as none was chosen.
-REGISTER = {"quality-vs-speed", "generate", "long-context-tests"}
+REGISTER = {"methods", "generate", "tests"}
+SIDEBAR = 200  # pixels
+NAME = PARTS / "name.svg"
 
 
-def offered() -> dict[str, list]:
-    """The pages of the menu, each at the address of its name; a shared demo has no list of runs, which are those of all
-    readers."""
-    return {
-        heading: [
-            st.Page(
-                f"views/{page.view}.py",
-                title=page.title,
-                url_path=page.view.replace("_", "-"),
-                help=page.answers,
-                default=page.address == "",
-            )
-            for page in pages
-            if page.view != "runs" or not limits().demo
-        ]
-        for heading, pages in MENU.items()
-    }
+def offered() -> list:
+    """The doors, and unseen in the menu every address of an earlier version."""
+    doors = [
+        st.Page(
+            one.view,
+            title=one.title,
+            icon=f":material/{one.icon}:",
+            # The first door has no address of its own, and no other page may have this one.
+            url_path="home" if one is FIRST else one.name,
+            help=" ".join(page.answers for page in door.pages_of(one)),
+            default=one is FIRST,
+        )
+        for one in DOORS.values()
+    ]
+    drawn = {"tour": tour_page.show}
+    earlier = [
+        st.Page(drawn.get(address, _moved), title="Focuscope", url_path=address, visibility="hidden")
+        for address in (*MOVED, "tour")
+    ]
+    return [*doors, *earlier]
 
 
-st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="auto")
+def _moved() -> None:
+    """Of an address of an earlier version: `foot.go` leaves it before anything is drawn."""
+
+
+st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state=SIDEBAR)
 st.html(PARTS / "page.css")
 if not sharing.admitted():
     st.stop()
 # Embed=true in a link: a page inside another one, without what stands around it.
 bare = bool(st.context.is_embedded)
-page = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
-about = PAGES[page.url_path]
-st.session_state["page_shown"] = page.url_path
+pages = offered()
+view = st.navigation(pages, expanded=True, position="hidden" if bare else "sidebar")
+if not bare:
+    st.logo(NAME, size="large")
+    with st.sidebar.container(key="aside"):
+        st.page_link(next(page for page in pages if page.url_path == "tour"), label="60-second tour")
+if view.url_path in MOVED:
+    foot.go(MOVED[view.url_path], st.query_params.to_dict())
 
 cached.drawn_anew()
 dropped = [*widgets.drawn_before(), *state.read(st.session_state, st.query_params)]
+about, elsewhere = door.open_page(view.url_path if view.url_path in DOORS else FIRST.name)
+dropped += elsewhere
+st.session_state["page_shown"] = about.name
 context = get_script_run_ctx()
 address = context.pages_manager.intended_page_name if context else ""
-if address and address != page.url_path:
-    dropped.append(f"There is no page at the address “{address}”: this is {page.title}, the menu has the others.")
+if address and address != view.url_path:
+    dropped.append(f"There is no page at the address “{address}”: this is {about.called}, the menu has the others.")
 if st.session_state["classroom"]:
     st.html(PARTS / "classroom.css")
 wanted = st.session_state.pop("model_wanted", None)
@@ -60,7 +76,7 @@ if wanted:
 
 with widgets.guarded():
     cached.jobs()
-    usual = cached.sample("register" if page.url_path in REGISTER else "story")
+    usual = cached.sample("register" if about.name in REGISTER else "story")
     if state.follow(st.session_state, "text", list(cached.texts()), usual):
         dropped.append("The link's text is not stored on this machine; a bundled sample is shown instead.")
     fields.write_address()
@@ -70,10 +86,8 @@ with widgets.guarded():
         widgets.dropped(sentence)
     with widgets.guarded():
         jobs.strip()
-    with widgets.guarded() as troubles:
-        page.run()
-    if any(isinstance(trouble, (BadModel, TooLarge)) for trouble in troubles):
-        st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
+    with widgets.guarded():
+        view.run()
     later = st.container()
     if not bare:
         widgets.each(repeat.rest, lambda: foot.cite(about), lambda: foot.links(about))

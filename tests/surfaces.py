@@ -17,6 +17,7 @@ from analysis.files import write_json
 from analysis.studies import describe
 from analysis.studies.registry import STORED
 from app.selection.controls import CONTROLS
+from app.selection.menu import PAGES, address
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = Path(__file__).with_suffix(".json")
@@ -28,7 +29,7 @@ def surfaces() -> dict[str, dict]:
     studies = {f"study {name}": (("study", name), STORED[name]) for name in STORED}
     verbs = {verb: ((verb, None), command) for verb, command in COMMANDS.items() if verb != "study"}
     return {
-        "pages": {path.stem.replace("_", "-"): "page" for path in sorted((ROOT / "app" / "views").glob("*.py"))},
+        "pages": {page.was: address(page.name) for page in PAGES.values()},
         "controls": {name: None if one.default is None else to_url(one.default) for name, one in CONTROLS.items()},
         "options": {
             f"{command} {name}": "required" if one.needed else one.default

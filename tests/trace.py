@@ -87,7 +87,7 @@ def slider_move() -> Trace:
         patched.setattr(cached, "jobs", lambda: client)
         patched.setattr(results, "CONTEXT", 2048)
         patched.setitem(results.STUDIES, "evaluate", evaluate)
-        page = opened("views/quality_vs_speed.py", text=cached.sample("story"), quality_read=1024)
+        page = opened("methods", text=cached.sample("story"), quality_read=1024)
         for value in (96, MOVED_TO):  # the first move is not counted: it imports what a page imports once
             page.select_slider(key=SLIDER).set_value(value)
             trace = traced(lambda: redrawn(page, SLIDER))

@@ -10,7 +10,7 @@ from app import cached
 from app.budgets import policy
 from app.budgets.budget_words import share, span
 from app.selection import state
-from app.ui import asking, jobs, plots, tables, widgets
+from app.ui import asking, foot, jobs, plots, tables, widgets
 from app.ui.spelled import size
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
@@ -40,8 +40,7 @@ def tab(run: Run, policies: dict[str, dict]) -> None:
     """Times, and memory with its quality."""
     widgets.prose(CANNOT, "more")
     widgets.each(_times, lambda: _memory(run, policies))
-    label = "What attention weighs at each context: Is it worth it?"
-    st.page_link("views/is_it_worth_it.py", label=label, icon=":material/arrow_forward:")
+    foot.link("worth", "What attention weighs at each context: Is it worth it?")
 
 
 def _times() -> None:

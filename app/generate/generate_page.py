@@ -15,8 +15,13 @@ BEGUN = "_generate_begun"
 LAST = 20
 
 
-def page() -> None:
+def show() -> None:
     """Form, button, answers, painted cache. A text that is opened is answered at once where that costs little."""
+    widgets.header(
+        "What does it still answer when it reads or keeps less?",
+        "Dense attention beside up to two methods, token by token: what each writes, how long it takes, and which keys "
+        "its KV cache still holds",
+    )
     card = asking.card(st.session_state["model"])
     asking.settle_router()
     request = generate_form.request(generate_form.form(card))

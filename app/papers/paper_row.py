@@ -7,7 +7,8 @@ from analysis.papers.ours import Beside, Job, Panel, Reading, commands, readings
 from app import cached
 from app.papers import paper_words
 from app.papers.lookup import LIVE, Lookup, request_of
-from app.ui import jobs, tables, widgets
+from app.selection.menu import page_at
+from app.ui import foot, jobs, tables, widgets
 
 FILES = {  # command -> what a button needs
     "study": "a folder of texts into models_cache/corpora",
@@ -97,8 +98,9 @@ def _measure(job: Job, panel: Panel) -> None:
 
 def _link(panel: Panel) -> None:
     """The way to the place that shows what a row or a finding is about."""
-    view = f"views/{panel.page.replace('-', '_') or 'start'}.py"
-    st.page_link(view, label=panel.label, icon=":material/arrow_forward:", query_params=panel.controls or None)
+    page = page_at(panel.page)
+    assert page, panel.page
+    foot.link(page.name, panel.label, panel.controls)
 
 
 def all_findings(lookup: Lookup) -> None:

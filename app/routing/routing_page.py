@@ -21,8 +21,13 @@ READING = "Reading the stored curves"
 USUAL = {"min_distance": None, "sinks": None, "partition": "raw keys"}
 
 
-def live() -> None:
-    """Redrawn alone: the slider redraws this page's own part and nothing else."""
+def show() -> None:
+    """What the page is about, and the rest redrawn alone: the slider redraws this page's own part and nothing else."""
+    widgets.header(
+        "Can a router find what a token would read?",
+        "Keys are sorted into buckets and a query visits a few of them: GWR Linear and Saap, with controls the papers "
+        "lack",
+    )
     fields.alone(_live)
 
 

@@ -64,7 +64,7 @@ def _buttons(run: Run) -> None:
                 "icon": ":material/open_in_new:",
                 "help": EXACT if link["exact"] else TOLD,
             }
-            label = f"Open on {PAGES[link['page']].title}"
+            label = f"Open on {PAGES[link['page']].called}"
             st.button(label, key="run_open", on_click=run_pages.go, args=(link,), **look)
         if not run.example:
             look = {"icon": ":material/keep:", "help": "A pinned run is never removed to make room."}

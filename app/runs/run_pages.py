@@ -9,17 +9,19 @@ from analysis.declaration import fields_of
 from analysis.runs import Run
 from analysis.studies.registry import STORED
 from app.selection import state
-from app.selection.menu import PAGES
+from app.selection.menu import PAGES, page_at
+from app.ui import foot
 
 # Arguments whose control has another name.
 CONTROLS = {"min_distance": "distance", "t": "softmax"}
 
 
 def link(run: Run) -> dict | None:
-    """{"page": address, "controls": name -> text} of the page that shows a run; None where no page does. `exact` says
+    """{"page": name, "controls": name -> text} of the page that shows a run; None where no page does. `exact` says
     whether it is the selection that asked for it, and not what its arguments tell."""
-    if run.marks.link is not None and run.marks.link["page"] in PAGES:
-        return run.marks.link | {"exact": True}
+    asked_from = page_at(run.marks.link["page"]) if run.marks.link is not None else None
+    if run.marks.link is not None and asked_from is not None:
+        return run.marks.link | {"page": asked_from.name, "exact": True}
     place = shows(run.verb, run.request)
     if place is None:
         return None
@@ -39,14 +41,15 @@ def link(run: Run) -> dict | None:
 
 
 def shows(verb: str, request: dict | None = None) -> tuple[str, dict[str, str]] | None:
-    """(address, control of its tab) of the page that shows the runs of a verb, or of the named study that a request of
-    `study` asks for; None where no page does."""
+    """(name, controls that it opens with) of the page that shows the runs of a verb, or of the named study that a
+    request of `study` asks for; None where no page does."""
     name = (request or {}).get("name")
     command = STORED.get(str(name)) if verb == "study" else COMMANDS.get(verb)
     if command is None or not command.page:
         return None
     address = urlsplit(command.page)
-    return address.path.strip("/"), dict(parse_qsl(address.query))
+    page = page_at(address.path.strip("/"))
+    return (page.name, dict(parse_qsl(address.query))) if page else None
 
 
 def _fits(name: str, value: object) -> bool:
@@ -59,7 +62,7 @@ def _fits(name: str, value: object) -> bool:
 def title_of(verb: str) -> str:
     """The title of the page that shows the runs of a verb, or a dash."""
     place = shows(verb)
-    return PAGES[place[0]].title if place else "–"
+    return PAGES[place[0]].called if place else "–"
 
 
 def go(wanted: dict) -> None:
@@ -79,4 +82,4 @@ def leave() -> None:
     """Open the page that `go` chose, at the start of this one."""
     page = st.session_state.pop("runs_go", None)
     if page is not None:
-        st.switch_page(f"views/{PAGES[page].view}.py")
+        foot.go(page)

@@ -18,6 +18,7 @@ from app.selection.decide import (
 )
 from app.selection.evidence import PapersPage, RunsPage, TrainingPage
 from app.selection.look import GroupsPage, HeadsPage, PairsPage, StartPage, TourPage
+from app.selection.menu import PAGES as MENU_PAGES
 from app.selection.patterns import HASH, MODEL, NAME
 from app.selection.sparsify import BudgetsPage, RoutingPage, TemperaturePage
 
@@ -27,6 +28,7 @@ class EveryPage:
     """What all pages share."""
 
     model: str = field("demo", pattern=MODEL)
+    at: str | None = field(None, options=tuple(MENU_PAGES), label="page")
     text: str | None = field(None, pattern=HASH)
     router: str | None = field(None, pattern=NAME)
     long_text: str = field("windows", options=("windows", "first"), label="long text")

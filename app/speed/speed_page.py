@@ -11,9 +11,10 @@ from analysis.commands.speed import Bench, Launch
 from analysis.runs import Price, Run
 from app import cached
 from app.selection.decide import DTYPES, SPEED_MEMBERS, SPEED_ON, SPEED_WHAT
-from app.speed import inherited, measured, speed_charts, speed_requests
+from app.speed import evidence, inherited, measured, speed_charts, speed_requests
 from app.ui import asking, fields, jobs, plots, repeat, tables, widgets
 from app.ui.spelled import size
+from app.ui.tabs import drawer
 
 LAUNCH = "Launch sparse inference"
 NO_MORE = {
@@ -39,7 +40,18 @@ COLUMNS = {
 }
 
 
-def timed() -> None:
+def show() -> None:
+    """What is timed here, and the studies beside it."""
+    widgets.header(
+        "How much time does it save here?",
+        "Focus (tables 6 and 7, appendix D): sparse inference and bare attention shapes, timed in turns with the "
+        "fastest dense path of this machine",
+    )
+    _timed()
+    drawer("speed_evidence", evidence.show)
+
+
+def _timed() -> None:
     """The answer, measured or estimated, the controls, the price, the button, and whatever was measured for exactly
     these settings."""
     answer = st.container()

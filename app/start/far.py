@@ -71,11 +71,10 @@ def token(tokens: dict, pairs: dict) -> None:
     widgets.prose(reads, "more")
     with widgets.guarded():
         _readers(tokens, place)
-    link = foot.carried(("query",))
+    controls = foot.carried(("query",))
     if sides["query"]:
-        link |= {name: str(pairs[name][sides["query"][0]]) for name in ("layer", "head")}
-    look: dict[str, Any] = {"icon": ":material/arrow_forward:", "query_params": link}
-    st.page_link("views/attention_heads.py", label="Open in Attention heads", **look)
+        controls |= {name: str(pairs[name][sides["query"][0]]) for name in ("layer", "head")}
+    foot.link("map", "Open in Heads", controls)
 
 
 def _spelled(pairs: dict, row: int, end: str) -> str:

@@ -50,20 +50,20 @@ class Story:
         return ReadsText(policy="policy", shares=list(READ_SHARES), window=None, seed=0, **common)
 
     def leads_to(self, step: str) -> tuple[str, dict]:
-        """(view, controls in its URL) of the page that goes on from a step."""
+        """(page, controls in its URL) of the page that goes on from a step."""
         (layer, head), (spread_layer, second) = self.finder, self.spreader
         match step:
             case "token":
-                return "start", {}
+                return "text", {}
             case "head":
-                return "attention_heads", {"query": self.query, "layer": layer, "head": head}
+                return "map", {"query": self.query, "layer": layer, "head": head}
             case "pair":
-                return "long_range_pairs", {"pair": state.pair_key(layer, head, self.query, self.key)}
+                return "links", {"pair": state.pair_key(layer, head, self.query, self.key)}
             case "sharpen":
                 place = {"query": self.query, "layer": spread_layer, "head": second}
-                return "softmax_temperature", place | {"softmax": self.t}
+                return "temperature", place | {"softmax": self.t}
             case _:
-                return "kv_budgets", {"budgets": "reads", "budget_reads": self.share}
+                return "budgets", {"budgets": "reads", "budget_reads": self.share}
 
 
 STORY = Story(sample=0, query=2006, key=783, finder=(5, 4), spreader=(5, 3))

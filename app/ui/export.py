@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlencode
 
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
 from app.selection import state
+from app.selection.menu import address
 from app.ui import painted, report, tables
 from app.ui.painted import part
 from app.ui.spelled import plain
@@ -40,7 +40,7 @@ def facts(title: str) -> dict[str, str]:
     versions = {name: version for run in runs for name, version in (run.protocol.get("versions") or {}).items()}
     words = {
         "title": title,
-        "page": f"/{chosen.get('page_shown', '')}{'?' * bool(controls)}{urlencode(controls)}",
+        "page": address(chosen["page_shown"], controls) if "page_shown" in chosen else "",
         "model": f"{chosen['model']}{revision}",
         "text": f"{text} ({chosen['text']})",
         "results": "; ".join(f"{run.verb} {run.id}, computed {run.created[:16]}{_protocol(run)}" for run in runs),

@@ -1,4 +1,10 @@
-"""The end of a page: the papers behind it as BibTeX, and where its finding leads. Links carry the selection."""
+"""Ways from one page to another, and the end of a page: its papers as BibTeX, where its finding leads.
+
+Links carry the selection.
+"""
+
+from collections.abc import Mapping
+from typing import NoReturn
 
 import streamlit as st
 
@@ -7,7 +13,7 @@ from analysis.limits import limits
 from analysis.papers.references import bibtex
 from app import cached
 from app.selection import state
-from app.selection.menu import Page
+from app.selection.menu import Page, place
 
 CITE = "Cite: BibTeX of the papers behind this page"
 CARRIED = ("model", "text", "router", "classroom")  # by every link
@@ -44,12 +50,23 @@ def carried(names: tuple[str, ...]) -> dict[str, str]:
 
 def links(page: Page) -> None:
     """The links at the end of a page."""
-    offered = [link for link in page.leads if link[0] != "runs" or not limits().demo]
+    offered = [lead for lead in page.leads if lead[0] != "runs" or not limits().demo]
     if not offered:
         return
     st.divider()
     with st.container(horizontal=True, vertical_alignment="center", key="onward"):
         st.markdown("**Next**", width="content")
-        for view, label, *names in offered:
-            controls = carried(tuple(names))
-            st.page_link(f"views/{view}.py", label=label, icon=":material/arrow_forward:", query_params=controls)
+        for name, label, *names in offered:
+            link(name, label, carried(tuple(names)))
+
+
+def link(name: str, label: str, controls: Mapping[str, str] | None = None, icon: str = "arrow_forward") -> None:
+    """A link to a page, by its name in the menu. `controls`: of the address, as `carried` spells them."""
+    view, query = place(name, controls)
+    st.page_link(view, label=label, icon=f":material/{icon}:", query_params=query)
+
+
+def go(name: str, controls: Mapping[str, str] | None = None) -> NoReturn:
+    """Open a page at once."""
+    view, query = place(name, controls)
+    st.switch_page(view, query_params=query)

@@ -13,20 +13,23 @@ def tabs(
     titles: Mapping[str, str],
     rooms: Mapping[str, Callable[[], None]],
     holds: Mapping[str, Collection[str]] | None = None,
-) -> None:
+) -> list[Exception]:
     """Draw the tab that the control of this name chooses, the first one where it chooses none; `titles` and `rooms`
     go by the values of the control. `holds`: controls that stand on a tab, which a link that brings one of them and
-    names no tab opens."""
+    names no tab opens. Returns what failed."""
     chosen, key = st.session_state, f"{control}_pick"
     for name, controls in (holds or {}).items():
         if chosen[control] is None and chosen[state.LINKED] & set(controls):
             state.choose(chosen, **{control: name})
     chosen[key] = titles[chosen[control] or next(iter(titles))]
     drawn_tabs = st.tabs(list(titles.values()), key=key, on_change=_switched, args=(control, titles))
+    failed: list[Exception] = []
     for name, tab in zip(titles, drawn_tabs, strict=True):
         if tab.open:
-            with tab, widgets.guarded():
+            with tab, widgets.guarded() as troubles:
                 rooms[name]()
+            failed += troubles
+    return failed
 
 
 def _switched(control: str, titles: Mapping[str, str]) -> None:

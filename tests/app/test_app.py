@@ -12,10 +12,11 @@ from analysis.commands import COMMANDS
 from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
 from app import cached
+from app.selection.menu import MOVED, page_at
 from app.ui import charts
 from app.ui.jobs import progress_words
 from app.ui.spelled import plain
-from tests.made.in_process import VIEWS, in_chip, markup, opened, part, put
+from tests.made.in_process import TITLES, at_address, go, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
 JOB = "0123456789ab"
@@ -33,13 +34,13 @@ def stored_model(client, name: str, took: float, size: int = 4936) -> None:
     client.store.put(Undeclared("model", {"model": name}), made, made.numbers["protocol"], took)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", TITLES)
 def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
     app = opened(view)
-    assert app.title[0].value == VIEWS[view][1] and not app.error and not app.warning
+    assert app.title[0].value == TITLES[view] and not app.error and not app.warning
     assert "fs-lead" in markup(app) and "badge[" in " ".join(element.value for element in app.markdown)
     assert any("Your text stays on this machine." in caption.value for caption in app.caption)
-    if view == "start":
+    if view == "text":
         assert "A note to &lt;read&gt;." in markup(app)
         app.session_state["start_distance_menu"] = {"table": True}
         columns = part(app.run(), "table")["columns"]
@@ -47,12 +48,27 @@ def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
         assert columns[0]["values"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("was", ["", *MOVED])
+def test_every_address_of_an_earlier_version_leads_to_its_place_with_its_controls(client, was):
+    app, page = at_address(was, layer=1, model="demo", classroom="yes").run(), page_at(was)
+    assert not app.exception and app.session_state["page_shown"] == page.name
+    assert (app.session_state["at"] or page.door.pages[0].name) == page.name
+    assert app.query_params["layer"] == "1" and app.query_params["classroom"] == "yes"
+
+
+def test_a_tab_of_another_door_is_said_and_one_that_is_none_too(client):
+    for at in ("links", "nowhere"):
+        app = at_address("heads", at=at).run()
+        assert plain(f"“{at}”") in " ".join(one.value for one in app.caption)
+        assert app.session_state["page_shown"] == "map" and "at" not in app.query_params
+
+
 @pytest.mark.parametrize("address, said", [("no-such-page", True), ("", False), ("tour", False)])
 def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
     monkeypatch.setattr(PagesManager, "intended_page_name", address)
     if said:
         monkeypatch.setattr(PagesManager, "intended_page_script_hash", "")
-    app = opened("views/tour.py" if address == "tour" else "start")
+    app = at_address("" if address == "no-such-page" else address).run()
     found = [caption.value for caption in app.caption if plain(f"“{address}”") in caption.value]
     assert len(found) == said and not app.error
 
@@ -60,10 +76,10 @@ def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
 @pytest.mark.parametrize(
     "view, shown",
     [
-        ("start", ["Text", "Model", "Groups"]),
-        ("views/attention_heads.py", ["Text", "Model"]),
-        ("views/is_it_worth_it.py", ["Model"]),
-        ("views/runs.py", []),
+        ("text", ["Text", "Model", "Groups"]),
+        ("map", ["Text", "Model"]),
+        ("worth", ["Model"]),
+        ("runs", []),
     ],
 )
 def test_the_bar_shows_what_a_page_uses_and_what_to_bear_in_mind_of_the_model(client, monkeypatch, view, shown):
@@ -71,7 +87,7 @@ def test_the_bar_shows_what_a_page_uses_and_what_to_bear_in_mind_of_the_model(cl
     monkeypatch.setitem(STUDIES, "model", lambda *given: Result(made(*given).numbers | {"caution": caution}))
     app = opened(view)
     labels = [block.proto.popover.label for block in app.get("popover") if "_chip_" in block.proto.id]
-    assert [label.partition(":")[0] for label in labels] == shown and not app.sidebar.children
+    assert [label.partition(":")[0] for label in labels] == shown
     assert part(app, "link")["label"] == "Copy link"
     assert (caution in markup(app.run())) == (shown[:1] == ["Text"]), "once its card is stored"
 
@@ -103,7 +119,7 @@ def test_a_clicked_token_says_who_reads_it_and_leads_to_its_heads(client):
     app = opened(text=text, query=39)
     assert part(app, "painted")["locked"] == 39 and part(app, "painted")["clickable"]
     assert "It reads “word0” 39 tokens back: 90% of the attention of head 0 in layer 0." in markup(app)
-    link = next(one.proto for one in app.get("page_link") if one.proto.label == "Open in Attention heads")
+    link = next(one.proto for one in app.get("page_link") if one.proto.label == "Open in Heads")
     assert "query=39" in link.query_string and "layer=0" in link.query_string
     app = opened(text=text, query=0)
     readers = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
@@ -133,12 +149,12 @@ def test_the_layer_is_shared_between_pages_and_a_shown_default_is_not_a_choice(c
     assert "layer" not in app.query_params
     app.pills(key="layer_pick").set_value(2).run()
     assert app.query_params["layer"] == "2"
-    app.switch_page(VIEWS["pairs"][0]).run()
+    go(app, "links")
     assert app.selectbox(key="layer").value == 2
 
 
 def test_pairs_are_filtered_by_the_controls(client):
-    app = opened("pairs", distance="16")
+    app = opened("links", distance="16")
     assert part(app, "table")["selected"] == 0 and "The same token: a copy." in markup(app)
     app.selectbox(key="kind").set_value("induction").run()
     table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
@@ -153,11 +169,11 @@ def test_pairs_are_filtered_by_the_controls(client):
 
 @pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
 def test_another_text_or_model_stands_beside_on_one_scale(client, beside, asked):
-    app = opened("start", start_beside=beside)
+    app = opened("text", start_beside=beside)
     assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("start") == 2
     one, other = figures(app)[-2:]
     assert one["layout"]["yaxis"]["range"] == other["layout"]["yaxis"]["range"]
-    app = opened("pairs", distance="16", pairs_beside=beside, layer="1")
+    app = opened("links", distance="16", pairs_beside=beside, layer="1")
     assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("pairs") == 2
     one, other = figures(app)[-2:]
     assert one["layout"]["yaxis"]["range"] == other["layout"]["yaxis"]["range"] and part(app, "table", 2)
@@ -218,7 +234,7 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     app.run()
     assert "about 2 min 10 s left" not in progress_words(status("running", fraction=0.05, seconds_left=130))
     assert "40%, about 2 min 10 s left" in app.main.get("progress")[0].proto.text and not app.sidebar.get("progress")
-    app.switch_page(VIEWS["pairs"][0]).run()
+    go(app, "links")
     assert "40%" in app.get("progress")[0].proto.text, "it stands on every page"
     app.button(key="job_cancel").click().run()
     assert "cancelled" in app.warning[0].value

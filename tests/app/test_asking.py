@@ -47,7 +47,7 @@ def test_the_map_of_heads_fills_layer_by_layer(client, monkeypatch):
         return answer(verb, args, timeout)
 
     monkeypatch.setattr(client, "compute", compute)
-    app = opened("views/attention_heads.py")
+    app = opened("map")
     assert asked == ["statistics"] and not app.exception
 
 
@@ -60,7 +60,7 @@ def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch
         return answer(verb, args, **more)
 
     monkeypatch.setattr(client, "compute", compute)
-    app = opened("pairs")
+    app = opened("links")
     assert not [args for verb, args in asked if verb == "pairs"], "it waits"
     next(button for button in app.button if button.label == "Run").click().run()
     part, whole = [args for verb, args in asked if verb == "pairs"]
@@ -70,7 +70,7 @@ def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch
 
 
 def test_what_was_cancelled_waits_for_its_run_button(client):
-    app = opened("pairs")
+    app = opened("links")
     assert client.asked.count("pairs") == 1 and not app.exception
     (run,) = client.store.list("pairs")
     client.store.discard(run.id)

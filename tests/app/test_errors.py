@@ -5,19 +5,19 @@ import pytest
 from analysis.errors import BadText
 from app import cached
 from tests.made.documents import notebook
-from tests.made.in_process import HOSTILE, VIEWS, in_chip, markup, opened, part, put
+from tests.made.in_process import HOSTILE, TITLES, go, in_chip, markup, opened, part, put
 
 
 def captions(app) -> str:
     return " ".join(caption.value.replace("\\", "") for caption in app.caption)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", TITLES)
 def test_hostile_text_is_shown_as_it_is(client, view):
     app = opened(view, text=put(client, f"{HOSTILE} " * 3, "<b>**evil**</b>.txt"), distance="16")
     assert not app.error and "<script" not in markup(app) and "<img" not in markup(app)
     assert not any("<script" in element.value for element in [*app.markdown, *app.caption])
-    shown = part(app, "contexts")["panels"][0] if view == "pairs" else part(app, "painted")
+    shown = part(app, "contexts")["panels"][0] if view == "links" else part(app, "painted")
     assert "<script>alert(1)</script>" in shown["pieces"]
     for chart in app.get("plotly_chart"):
         assert "<script" not in chart.proto.spec and "<img" not in chart.proto.spec
@@ -26,9 +26,9 @@ def test_hostile_text_is_shown_as_it_is(client, view):
 def test_a_damaged_link_loses_only_what_is_damaged_and_names_it(client):
     damaged = {"layer": "99", "group": "x", "text": "../../etc/passwd", "pair": "1", "nonsense": "1", "job": "zz"}
     app = opened("groups", **damaged, router="k64-top4")
-    assert app.title[0].value == VIEWS["groups"][1] and not app.error
+    assert app.title[0].value == TITLES["groups"] and not app.error
     assert all(name in captions(app) for name in ("99", "group", "passwd", "pair", "nonsense", "job", "k64-top4"))
-    assert set(app.query_params) <= {"text", "router"} and app.query_params["router"] == "k4-top1"
+    assert set(app.query_params) <= {"at", "text", "router"} and app.query_params["router"] == "k4-top1"
 
 
 def test_an_unknown_text_falls_back_to_the_first_sample(client):
@@ -43,13 +43,13 @@ def test_an_unknown_text_falls_back_to_the_first_sample(client):
         (ZeroDivisionError("secret detail"), "ZeroDivisionError"),
     ],
 )
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", TITLES)
 def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client, view, error, said):
-    client.refusals[view] = error
+    client.refusals[{"text": "start", "links": "pairs"}.get(view, view)] = error
     app = opened(view)
     assert len(app.error) == 1 and said in app.error[0].value
     assert "secret" not in app.error[0].value and "Traceback" not in app.error[0].value
-    assert app.title[0].value == VIEWS[view][1] and in_chip(app, "text").value
+    assert app.title[0].value == TITLES[view] and in_chip(app, "text").value
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was
     said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
     said += "Check it in the chip Text. The list there has all 2 files."
     assert said in markup(app) and {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
-    app.switch_page("views/softmax_temperature.py").run()
+    go(app, "temperature")
     assert said not in markup(app) and "mine.ipynb" in in_chip(app, "text").options
-    app.switch_page("views/start.py").run()
+    go(app, "text")
     assert said not in markup(app), "it stood on the page where the files came"
     app.text_area(key="paste_1").set_value("quite another text, to be read as well " * 5).run()
     app.button(key="read_paste").click().run()

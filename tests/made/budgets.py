@@ -226,7 +226,7 @@ def prepared(client, monkeypatch):
 
 
 def page(**link):
-    return opened("views/kv_budgets.py", **link)
+    return opened("budgets", **link)
 
 
 def key(client) -> str:

@@ -3,20 +3,22 @@
 import functools
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from streamlit import util
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest, local_script_runner
 
+from app.selection.menu import address, place
 from tests.made.results import FakeJobs
 
 PATIENCE = 250  # seconds for one run of a page; the first one may load a model
 ENTRY = str(Path(__file__).resolve().parents[2] / "app" / "streamlit_app.py")
-VIEWS = {
-    "start": ("views/start.py", "What does the model read in this text?"),
-    "groups": ("views/token_groups.py", "Which tokens did the model learn to treat alike?"),
-    "pairs": ("views/long_range_pairs.py", "Which far-apart tokens belong together?"),
+TITLES = {
+    "text": "What does the model read in this text?",
+    "groups": "Which tokens did the model learn to treat alike?",
+    "links": "Which far-apart tokens belong together?",
 }
 PLACED = getattr(util, "calc_hash", None) or util.calc_md5  # how Streamlit knows a page by its place in the URL
 HOSTILE = "<script>alert(1)</script> **bold** [link](http://x) $a$ :red[b] <img src=x> \n# head\n=1+1 "
@@ -26,21 +28,34 @@ HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
 manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.scan_component_manifests)
 
 
-def at(view: str, /, **link: object) -> AppTest:
-    """The app at one page, `views/...py`, with what a link carried, before its first run: it begins there."""
+def at(page: str, /, **link: object) -> AppTest:
+    """The app at one page, by its name in the menu, with what a link carried, before its first run: it begins there."""
+    return at_address(urlsplit(address(page)).path.strip("/"), **{"at": page, **link})
+
+
+def at_address(place: str, /, **link: object) -> AppTest:
+    """The app at a place of its URL, with what a link carried, before its first run."""
     app = AppTest.from_file(ENTRY, default_timeout=PATIENCE)
-    name = Path(view).stem
-    app._page_hash = PLACED("" if name == "start" else name.replace("_", "-"))  # AppTest itself begins at Start
+    app._page_hash = PLACED(place)  # AppTest itself begins at the first page
     for key, value in link.items():
         app.query_params[key] = str(value)
     return app
 
 
-def opened(view: str = "start", /, **link: object) -> AppTest:
-    """The app at one page, a name of VIEWS or `views/...py`, as a link opens it."""
-    app = at(VIEWS[view][0] if view in VIEWS else view, **link).run()
+def opened(page: str = "text", /, **link: object) -> AppTest:
+    """The app at one page, as a link opens it."""
+    app = at(page, **link).run()
     assert not app.exception, app.exception[0].message
     return app
+
+
+def go(app: AppTest, page: str) -> AppTest:
+    """To another page, as a link of the app leads there."""
+    view, query = place(page)
+    app.switch_page(view)
+    app.query_params.clear()
+    app.query_params.update(query)
+    return app.run()
 
 
 def redrawn(app: AppTest, *keys: str) -> None:

@@ -164,4 +164,4 @@ ANSWERS = {"evaluate": evaluate, "equal-budget": equal_budget, "time-method": ti
 def opened(**link: object):
     """Quality vs speed as a link opens it: about the story, its first 1,024 tokens."""
     usual = {"text": cached.sample("story"), "quality_read": 1024}
-    return in_process.opened("views/quality_vs_speed.py", **usual | link)
+    return in_process.opened("methods", **usual | link)

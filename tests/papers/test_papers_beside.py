@@ -33,6 +33,7 @@ from analysis.studies import NAMED
 from app.papers import paper_words
 from app.papers.lookup import LIVE
 from app.selection.controls import CONTROLS
+from app.selection.menu import page_at
 from tests.made.studies import studies, there
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,7 +177,7 @@ def test_commands_buttons_and_panels_exist(command):
         for name in ("name", "lengths", "groups", "shots", "router", "rows", "tasks", "window"):
             if job.args.get(name) is not None and args.get(name) is not None:
                 assert args[name] == job.args[name], name
-    assert (ROOT / "app/views" / f"{panel.page.replace('-', '_') or 'start'}.py").is_file()
+    assert page_at(panel.page) is not None
     for name, value in panel.controls.items():
         assert to_url(CONTROLS[name].from_address(str(value))) == str(value), name
     assert all(number.unit in ours.UNITS for number in JOBS[command].numbers)

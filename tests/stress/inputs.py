@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import AnalysisError
 from analysis.runs import RunStore
 from app.budgets.policy import read_json
-from app.selection import state
+from app.selection import menu, state
 from tests.made.in_process import at
 from tests.stress.chromium import PATIENCE, launched
 from tests.stress.hostile import CONFIG, MARKUP, POLICY, hostile_bundle, hostile_bytes, hostile_json, hostile_text
 from tests.stress.rows import Row, deal
-from tests.stress.scene import PROJECT, hold
+from tests.stress.scene import hold
 
 ARRIVAL = 120.0  # seconds until the page must have answered an input
 LIVE = {"script", "img", "iframe", "object", "embed", "link", "meta", "base", "svg"}  # tags that load or run something
 FAILED = "This part of the page failed"  # how a page speaks of an error that is none of ours
-VIEWS = sorted(path.stem for path in (PROJECT / "app" / "views").glob("*.py") if path.stem != "__init__")
-TEXTS = ("start", "token_groups", "long_range_pairs", "attention_heads")
+PAGES = sorted(menu.PAGES)
+TEXTS = ("text", "groups", "links", "map")
 RUNNING = "[data-testid='stApp'][data-test-script-state='running']"
 BUNDLED = POLICY | {"layers": 6, "heads": 8, "policy": [8] * 48 + [64]}  # fits the bundled model
 
@@ -49,12 +49,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class Way:
-    """One way in: on one of `views`, behind the button `opens`, an upload or a box with a button, by their keys; the
+    """One way in: on one of `pages`, behind the button `opens`, an upload or a box with a button, by their keys; the
     value shows as `control` in the address. `answer(store, sent)`: what the app must take, or refuse, of this input;
     None where only the worker can tell."""
 
     make: Callable[[random.Random], Sent]
-    views: tuple[str, ...]
+    pages: tuple[str, ...]
     control: str
     opens: str
     upload: str = ""
@@ -125,11 +125,11 @@ WAYS: dict[str, Way | None] = {
         answer=lambda store, sent: store.put_bytes(sent.data, "The pasted text"),
     ),
     "model names": Way(
-        _model_name, ("start",), "model", "Model: demo", box="model_name", button="load_model", answer=_named
+        _model_name, ("text",), "model", "Model: demo", box="model_name", button="load_model", answer=_named
     ),
     "policies": Way(
         lambda dice: Sent(hostile_json(dice, BUNDLED).encode("utf-8", "replace"), "policy.json"),
-        ("kv_budgets",),
+        ("budgets",),
         "budget_policy",
         "Upload",
         upload="budget_upload_",
@@ -137,7 +137,7 @@ WAYS: dict[str, Way | None] = {
     ),
     "config.json": Way(
         _config,
-        ("is_it_worth_it",),
+        ("worth",),
         "shape",
         "Use your own config.json",
         upload="config_upload_",
@@ -146,7 +146,7 @@ WAYS: dict[str, Way | None] = {
     ),
     "names of routers": Way(
         lambda dice: Sent(_line(dice).text[:16].encode()),
-        ("train_a_router",),
+        ("training",),
         "train_label",
         "",
         box="train_label",
@@ -180,8 +180,8 @@ def drawn(way: Way | None, dice: random.Random) -> AppTest:
     """The page after one input."""
     if way is None:
         names = dice.sample(sorted(state.CONTROLS), dice.randrange(1, 5))
-        return at(f"views/{dice.choice(VIEWS)}.py", **{name: _typed(dice) for name in names}).run()
-    app, sent = at(f"views/{dice.choice(way.views)}.py").run(), way.make(dice)
+        return at(dice.choice(PAGES), **{name: _typed(dice) for name in names}).run()
+    app, sent = at(dice.choice(way.pages)).run(), way.make(dice)
     if sent.name is not None:
         app.file_uploader(key=f"{way.upload}0").upload(sent.name, sent.data)
         return app.run()
@@ -249,7 +249,7 @@ def _link(tab, address: str, dice: random.Random) -> None:
     """Values in a link, one of them of a control that does not exist, so that there is always something to be said."""
     link = {name: _typed(dice)[:400] for name in dice.sample(sorted(state.CONTROLS), dice.randrange(1, 5))}
     link[f"no_control_{_typed(dice)[:20]}"] = _typed(dice)[:100]
-    tab.goto(f"{address}/{_place(dice.choice(VIEWS))}?{urlencode(link)}")
+    tab.goto(address + menu.address(dice.choice(PAGES), link))
     settle(tab)
     captions = letters(" ".join(tab.get_by_test_id("stCaptionContainer").all_inner_texts()))
     for sentence in state.read({}, link):
@@ -267,14 +267,10 @@ def _send(tab, address: str, way: Way, dice: random.Random) -> None:
         tab.locator(f"[class*='st-key-{way.box}'] :is(textarea, input)").fill(sent.text)
         tab.locator(f".st-key-{way.button} button").click()
 
-    tab.goto(f"{address}/{_place(way.views[0])}")
+    tab.goto(address + menu.address(way.pages[0]))
     settle(tab)
     tab.get_by_role("button", name=way.opens).first.click()
     arrived(tab, way.control, act, **(_judged(way.answer, sent) if way.answer else {}))
-
-
-def _place(view: str) -> str:
-    return "" if view == "start" else view.replace("_", "-")
 
 
 def _judged(answer: Callable[[RunStore, Sent], str], sent: Sent) -> dict[str, str]:

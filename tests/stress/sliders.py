@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlencode
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.methods import METHODS
+from app.selection.menu import address
 from tests.stress.chromium import launched
 from tests.stress.server import served
 
@@ -48,17 +48,18 @@ class Slider:
 def stored() -> list[Slider]:
     """The sliders whose stops are stored once each was looked at."""
     story = {"text": text_hash(sample_texts()["story"][1]), "quality_read": READ}
-    equal = f"quality-vs-speed?{urlencode(story | {'quality_equal': 5})}"
-    budget, worth = ("5%", "10%", "25%", "50%"), ("Is it worth it?", "is-it-worth-it")
+    equal = address("methods", story | {"quality_equal": 5})
+    reads = address("budgets", {"budgets": "reads"})
+    budget, worth = ("5%", "10%", "25%", "50%"), ("Is it worth it?", address("worth"))
     return [
-        Slider("Softmax temperature", "softmax-temperature", "Softmax temperature t", "temperature_query"),
-        Slider("Routing", "routing", "Buckets that each query visits", "routing_recall"),
-        Slider("KV budgets", "kv-budgets?budgets=reads", "Share of the causal pairs that is read", "budget_positions"),
+        Slider("Softmax temperature", address("temperature"), "Softmax temperature t", "temperature_query"),
+        Slider("Routing", address("routers"), "Buckets that each query visits", "routing_recall"),
+        Slider("KV budgets", reads, "Share of the causal pairs that is read", "budget_positions"),
         Slider("Quality vs speed", equal, "Same budget for all", "quality_trade", options=budget),
         Slider(*worth, "Context, tokens", "worth_shares"),
         Slider(*worth, "Keys that are read", "worth_gains"),
-        Slider("Long-range pairs", "long-range-pairs", "Smallest distance, tokens", "pairs_scatter"),
-        Slider("Train a router", "train-a-router?evidence=balance", "Sinkhorn iterations", "balance_curve"),
+        Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),
+        Slider("Train a router", address("training", {"evidence": "balance"}), "Sinkhorn iterations", "balance_curve"),
     ]
 
 
@@ -75,7 +76,7 @@ def live() -> list[Slider]:
         else:
             link |= {"quality_saves": saves, f"quality_{saves}": name, "quality_prefix": READ}
         card = f"quality_card_{name}" if saves == "reads" else f"quality_{saves}_card_{name}"
-        place = f"quality-vs-speed?{urlencode(link)}"
+        place = address("methods", link)
         found.append(Slider("Quality vs speed", place, "", CHARTS[saves], card=card, label=about["title"], new=True))
     return found
 
@@ -118,12 +119,12 @@ def _row(tab, address: str, slider: Slider) -> dict:
     return row | {"median_ms": median, "worst_ms": worst, "moves": len(took), "met": median <= target}
 
 
-def _opened(tab, address: str, slider: Slider) -> str:
+def _opened(tab, server: str, slider: Slider) -> str:
     """Open the page, until its chart is drawn; returns what the slider is called."""
     # The first page of a server loads the model too.
     from tests.made.browsing import PATIENCE as LOADED, settle
 
-    tab.goto(f"{address}/{slider.link}", timeout=LOADED)
+    tab.goto(server + slider.link, timeout=LOADED)
     drawn = tab.locator(f".st-key-{slider.chart} .main-svg").first
     drawn.or_(tab.get_by_test_id("stAlert").first).first.wait_for(timeout=LOADED)
     settle(tab)

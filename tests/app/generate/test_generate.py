@@ -21,7 +21,7 @@ PROMPT, NEW = 20, 4
 
 
 def page(**link: object) -> AppTest:
-    return opened("views/generate.py", **link)
+    return opened("generate", **link)
 
 
 def asking(text: str, **more: object) -> dict:

@@ -15,7 +15,7 @@ from tests.made.heads import SENTENCE
 from tests.made.in_process import HOSTILE, at, captions, columns, figures, markup, opened, part, select
 from tests.made.results import CONTEXT, HEADS, LAYERS
 
-VIEW = "views/attention_heads.py"
+VIEW = "map"
 
 
 def page(**link: object) -> AppTest:

@@ -13,7 +13,7 @@ from app.papers import lookup
 from tests.made.in_process import figures, markup, opened, part
 from tests.made.training import put_studies
 
-VIEW = "views/papers_vs_measured.py"
+VIEW = "papers"
 STUDIES = Path(__file__).parents[3] / "models_cache" / "demo" / "studies"
 K4 = json.loads((STUDIES / "top-k4-top1.json").read_text())
 FIRST_OF_SEVEN = [key for key in printed() if key[0] == "focus"].index(

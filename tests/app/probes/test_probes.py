@@ -20,7 +20,7 @@ from tests.made.probes import probe
 from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
 
-VIEW = "views/long_context_tests.py"
+VIEW = "tests"
 REGISTER = text_hash(sample_texts()["register"][1])
 JOB = "0123456789ab"
 

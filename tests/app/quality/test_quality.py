@@ -14,7 +14,7 @@ from app import cached
 from app.quality import cards, painted_change, verdict
 from app.quality.asked import Asked, Shown
 from tests.made import results
-from tests.made.in_process import HOSTILE, captions, columns, figures, keys, markup, opened, part
+from tests.made.in_process import HOSTILE, captions, columns, figures, go, keys, markup, opened, part
 from tests.made.quality import DESCRIBED, evaluate
 from tests.made.results import STUDIES
 
@@ -38,7 +38,7 @@ def test_the_first_page_asks_what_is_stored_as_example(client):
     for times, whole in ((1, True), (2, False)):
         text = "one two three four " * 400 * times
         key, tokens = client.store.put_text(text, "words"), len(results.tokens(text))
-        assert not opened("views/quality_vs_speed.py", text=key).error
+        assert not opened("methods", text=key).error
         wanted = json.loads(json.dumps(compared(key, tokens)).replace("k8-top1", "k4-top1"))
         assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
         assert all(client.store.find(Undeclared("evaluate", args)) for args in wanted)
@@ -214,7 +214,7 @@ def test_evidence_is_lazy_and_links_to_the_old_speed_tab_land_on_the_page(page):
         app = page(**link)
         assert app.title[0].value == "How much time does it save here?" and app.button(key="speed_launch")
         assert app.number_input(key="speed_new").value == 4 and "tab" not in app.query_params
-    app.switch_page("views/quality_vs_speed.py").run()
+    go(app, "methods")
     assert app.multiselect(key="quality_pick") and app.query_params["tab"] == "quality", "a copied link stays here"
     assert page(tab="quality", speed_new=4).multiselect and page(tab="speed").button(key="speed_launch")
 

@@ -19,7 +19,7 @@ def client(client):
 
 
 def page(**link: object):
-    return opened("views/routing.py", **link)
+    return opened("routers", **link)
 
 
 def asked(client, verb: str = "route-at") -> dict:

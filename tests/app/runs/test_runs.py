@@ -17,10 +17,10 @@ from app.runs import run_pages, run_words, two_runs
 from app.selection import state
 from app.selection.menu import PAGES
 from app.ui import jobs
-from tests.made.in_process import markup, opened as opened_page, part
+from tests.made.in_process import go, markup, opened as opened_page, part
 from tests.made.results import STUDIES
 
-RUNS = "views/runs.py"
+RUNS = "runs"
 
 
 def opened(**link):
@@ -125,7 +125,7 @@ def test_rows_are_drawn_by_what_names_them(rows, kinds):
 
 def test_a_run_tells_the_price_that_its_button_had_said(client):
     args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1", "seed": 1}
-    client.store.remember(Undeclared("groups", args), {"page": "token-groups", "controls": {}, "seconds": 3.0})
+    client.store.remember(Undeclared("groups", args), {"page": "groups", "controls": {}, "seconds": 3.0})
     run = computed(client, seed=1)
     assert "It took 2.0 s" in markup(opened(run=run.id)) and "had said 3.0 s (+50%)" in markup(opened(run=run.id))
     assert "had said" not in markup(opened(run=computed(client).id))
@@ -158,10 +158,10 @@ def test_a_run_opens_on_its_page_with_every_control(client):
     app = opened_page("groups", layer="2", group="1", content="no")
     (run,) = client.store.search(verb="groups")
     wanted = dict(app.query_params)
-    assert client.store.open(run.id).marks.link["page"] == "token-groups"
+    assert client.store.open(run.id).marks.link["page"] == "groups"
     app = opened(run=run.id, layer="1", measure="confidence", runs_find="groups")
     app.button(key="run_open").click().run()
-    assert not app.exception and app.session_state["page_shown"] == "token-groups"
+    assert not app.exception and app.session_state["page_shown"] == "groups"
     left = {name: app.session_state[name] for name in ("layer", "group", "content", "measure", "run", "runs_find")}
     assert left == {"layer": 2, "group": 1, "content": False, "measure": "share", "run": None, "runs_find": ""}
     assert all(app.query_params[name] == wanted[name] for name in ("layer", "group", "content"))
@@ -176,13 +176,13 @@ def test_every_kind_of_run_has_a_page_that_is_there():
         assert page in PAGES
         for name, value in tab.items():
             assert in_address(state.CONTROLS[name].from_address(value)) == value
-    assert run_pages.title_of("cap-sweep") == "KV budgets" and run_pages.title_of("stress") == "–"
+    assert run_pages.title_of("cap-sweep") == "Cut: Budgets per head" and run_pages.title_of("stress") == "–"
 
 
 def test_a_run_without_a_note_opens_with_what_its_arguments_name(client):
     run = computed(client, router="k8-top2")
     controls = {"model": "demo", "text": run.request["text"], "long_text": "windows", "router": "k8-top2"}
-    assert run_pages.link(run) == {"page": "token-groups", "controls": controls, "exact": False}
+    assert run_pages.link(run) == {"page": "groups", "controls": controls, "exact": False}
 
 
 def test_a_bundle_comes_in_and_is_opened(client, tmp_path):
@@ -221,11 +221,11 @@ def test_a_price_over_the_limit_offers_less(client):
 
 
 def test_a_long_job_over_the_limit_offers_less_in_its_own_controls(client):
-    app = opened_page("start")
+    app = opened_page("text")
     args = {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1}
     made = STUDIES["inspect"]({"model": "demo"}, "a b")
     client.store.put(Undeclared("train-router", args), made, {"model": "demo"}, 90_000.0)
-    app.switch_page("views/train_a_router.py").run()
+    go(app, "training")
     offered = [button for button in app.button if button.key.startswith("train_run_smaller")]
     assert offered[0].label.startswith("25 steps") and "longer than 10 min" in markup(app)
     offered[0].click().run()

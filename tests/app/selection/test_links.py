@@ -13,19 +13,14 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 from app import cached
+from app.selection.menu import PAGES
 from tests.conftest import ROOT
 from tests.made.in_process import at, redrawn
 
-VIEWS = sorted(str(path.relative_to(ROOT / "app")) for path in (ROOT / "app" / "views").glob("*.py"))
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
-MORE = {"views/runs.py": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
-TABBED = [  # views whose file, or whose room's page, has tabs
-    view
-    for view in VIEWS
-    for file in (ROOT / "app" / view, ROOT / "app" / view.partition("/")[2][:-3] / "page.py")
-    if file.exists() and "import tabs" in file.read_text(encoding="utf-8")
-]
+MORE = {"runs": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
+TABBED = ("budgets", "routers", "temperature", "tests", "training")  # pages that have tabs themselves
 KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
 KINDS |= {"number_input", "multiselect", "text_input"}
 MOST = 4  # rounds on one tab: what is moved brings out other controls
@@ -38,7 +33,8 @@ def drawn(tmp_path_factory):
     jobs, last, tabs = Jobs(store), {}, st.tabs
 
     def told(labels, **how):
-        last.update(how)
+        # Those of the door lead to other pages.
+        last.update(how if how["args"][0] != "at" else {})
         return tabs(labels, **how)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -99,19 +95,16 @@ def move(one) -> bool:
 
 
 # Walked with `--all`, because the worker computes long for them.
-LATER = {
-    f"views/{name}.py" for name in "routing long_range_pairs generate start quality_vs_speed attention_heads".split()
-}
-TABS_LATER = {f"views/{name}.py" for name in "quality_vs_speed routing".split()}  # made as the others
+LATER = {"routers", "links", "generate", "text", "methods", "map"}
 
 
 @pytest.mark.parametrize(
-    "view",
-    [pytest.param(view, marks=[pytest.mark.slow] * (view in LATER)) for view in VIEWS],
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page in LATER)) for page in PAGES],
 )
-def test_the_address_restores_every_control_for_a_stranger(drawn, view):
+def test_the_address_restores_every_control_for_a_stranger(drawn, page):
     drawn.clear()
-    app, moved, tried = at(view, **MORE.get(view, {})).run(), [], set()
+    app, moved, tried = at(page, **MORE.get(page, {})).run(), [], set()
     control, titles = drawn.get("args", ("", [""]))
     for tab in titles:
         if tab:
@@ -126,10 +119,10 @@ def test_the_address_restores_every_control_for_a_stranger(drawn, view):
             app.run()
             assert not app.exception, app.exception[0].message
         address = dict(app.query_params)
-        mine, theirs = shown(app), shown(at(view, **address).run())
+        mine, theirs = shown(app), shown(at(page, **address).run())
         assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
-    print(f"{view}: {len(moved)} moved: {', '.join(moved)}")
-    assert moved or view in ("views/start.py", "views/tour.py")
+    print(f"{page}: {len(moved)} moved: {', '.join(moved)}")
+    assert moved or page == "text"
 
 
 def turn(app, control: str, tab: str) -> dict[str, str]:
@@ -139,11 +132,9 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
     return {one.key: str(one.value) for one in widgets(app.main)}
 
 
-@pytest.mark.parametrize(
-    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view in TABS_LATER)) for view in TABBED]
-)
-def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
-    app = at(view).run()
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LATER)) for page in TABBED])
+def test_a_tab_shows_again_what_was_chosen_on_it(drawn, page):
+    app = at(page).run()
     control, titles = drawn["args"]
     tabs, walked = list(titles), []
     for place, tab in enumerate(tabs):
@@ -160,5 +151,5 @@ def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
         turn(app, control, tabs[place - 1])
         assert turn(app, control, tab) == mine
         assert dict(app.query_params) == address
-    print(f"{view}: {len(walked)} moved: {', '.join(walked)}")
+    print(f"{page}: {len(walked)} moved: {', '.join(walked)}")
     assert walked

@@ -21,7 +21,7 @@ SHAPES |= {"window": 128, "skew": False, "model": "demo", "lengths": [1024, 4096
 
 
 def page(**link: object) -> AppTest:
-    return opened("views/speed.py", **link)
+    return opened("speed", **link)
 
 
 def launching(text: str | None = None, **more: object) -> dict:

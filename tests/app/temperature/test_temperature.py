@@ -20,7 +20,7 @@ BUNDLED = ROOT / "models_cache" / "demo" / "studies"
 
 
 def page(**link: object):
-    return opened("views/softmax_temperature.py", **link)
+    return opened("temperature", **link)
 
 
 def test_the_page_opens_with_the_answer_at_the_usual_temperature(client):

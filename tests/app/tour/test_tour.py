@@ -7,9 +7,7 @@ from app import cached
 from app.selection.look import TOUR_STEPS
 from app.tour import steps
 from tests.conftest import ROOT
-from tests.made.in_process import markup, opened, part
-
-TOUR = "views/tour.py"
+from tests.made.in_process import at_address, markup, part
 
 
 @pytest.fixture
@@ -21,7 +19,7 @@ def client(client, tmp_path, monkeypatch):
 
 
 def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
-    app, said = opened(TOUR), []
+    app, said = at_address("tour").run(), []
     for place, title in enumerate(TOUR_STEPS.values()):
         assert app.title[0].value == f"{place + 1} of 5 · {title}" and not app.error
         sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
@@ -39,7 +37,7 @@ def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
 
 
 def test_a_step_has_an_address(client):
-    app = opened(TOUR, step="pair")
+    app = at_address("tour", step="pair").run()
     key, query = part(app, "contexts")["panels"]
     assert (key["pieces"][key["hit"]], query["pieces"][query["hit"]]) == ("arrow", " F")
     assert app.button(key="tour_next") and "step" in app.query_params

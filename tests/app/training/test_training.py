@@ -22,7 +22,7 @@ HERE = [path for path in BUNDLED if router_evidence.shown_here(path.stem)]
 
 
 def page(**link: object) -> AppTest:
-    return opened("views/train_a_router.py", **link)
+    return opened("training", **link)
 
 
 @pytest.mark.parametrize("tab", ["train", "collapse", "balance", "causality", "ablations"])

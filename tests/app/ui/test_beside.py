@@ -9,7 +9,7 @@ from tests.made.in_process import at, figures, markup, opened, part
 from tests.made.results import STUDIES
 from tests.made.training import ANSWERS
 
-GROUPS = "views/token_groups.py"
+GROUPS = "groups"
 
 
 @pytest.fixture

@@ -13,12 +13,11 @@ from analysis.places import CACHE
 from analysis.runs.folder import read_run
 from analysis.runs.run import command_of
 from app.selection import state
-from app.selection.menu import PAGES
+from app.selection.menu import DOORS, PAGES
 from app.ui import charts, foot, repeat
 from tests.conftest import ROOT
 from tests.made.in_process import markup, opened, part, put
 
-VIEWS = {path.stem for path in (ROOT / "app" / "views").glob("*.py")}
 WORDS = " ".join(f"word{i}" for i in range(40))
 
 
@@ -28,7 +27,7 @@ def read(command: str) -> dict:
 
 
 def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(client):
-    app = opened("pairs", text=put(client, "a text of some length " * 4), distance="8")
+    app = opened("links", text=put(client, "a text of some length " * 4), distance="8")
     assert [one.label for one in app.expander].count(repeat.TITLE) == 1 and not app.code, "written when it is opened"
     app.session_state["repeat_rest"] = True
     app.run()
@@ -42,7 +41,7 @@ def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(cl
 
 @pytest.mark.parametrize(("view", "verbs"), [("generate", ["generate"]), ("speed", ["launch", "bench"])])
 def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client, view, verbs):
-    app = opened(f"views/{view}.py")
+    app = opened(view)
     assert [one.label for one in app.expander].count(repeat.TITLE) == 1
     lines, commands = (one.value for one in app.code[-2:])
     assert [line.split()[3] for line in commands.splitlines()] == verbs
@@ -71,9 +70,10 @@ def test_a_page_ends_in_the_papers_it_rests_on(client):
 
 
 def test_every_page_leads_on_to_others_with_controls_that_there_are():
-    assert {page.view for page in PAGES.values()} == VIEWS
+    views = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app" / "views").glob("*.py")}
+    assert {door.view for door in DOORS.values()} == views
     for page in PAGES.values():
-        assert page.leads and all(view in VIEWS and view != page.view for view, *_ in page.leads)
+        assert page.leads and all(name in PAGES and name != page.name for name, *_ in page.leads)
         assert {name for _, _, *names in page.leads for name in names} <= set(state.CONTROLS)
 
 
@@ -82,7 +82,8 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     app = opened(text=text)
     arc = part(app, "painted")["arcs"][0]
     links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
-    wanted = {"model": "demo", "text": text, "router": "k4-top1", "layer": "0", "head": "0", "query": str(arc["query"])}
+    arc_link = {"layer": "0", "head": "0", "query": str(arc["query"])}
+    wanted = {"at": "map", "model": "demo", "text": text, "router": "k4-top1"} | arc_link
     assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
     assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
     assert "layer" not in app.query_params, "a link is no choice"
@@ -91,11 +92,11 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
 def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
     text = put(client, WORDS)
     for link, size, kept in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):
-        app = opened("pairs", text=text, distance=16, **link)
+        app = opened("links", text=text, distance=16, **link)
         fonts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
         assert fonts and all(letters == size for letters in fonts) and not app.error
         names = [one.proto.component_name for one in app.get("bidi_component")]
         assert ("focuscope_table" in names) == (kept is None) == ("scroll-snap-type" not in markup(app))
-        links = [parse_qs(link.proto.query_string) for link in app.get("page_link")]
+        links = [parse_qs(link.proto.query_string) for link in app.main.get("page_link")]
         assert links and all(link.get("classroom") == kept for link in links)
         assert ("classroom" in app.query_params) == (kept is not None)

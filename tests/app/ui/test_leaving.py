@@ -13,7 +13,7 @@ from analysis.runs import Result
 from app import cached
 from app.ui import export, report
 from tests.made import results
-from tests.made.in_process import HOSTILE, opened, part, put
+from tests.made.in_process import HOSTILE, go, opened, part, put
 from tests.made.results import protocol
 
 FACTS = {"title": "How far", "page": "/?layer=1", "model": "demo", "text": "mine", "made with": "Focuscope"}
@@ -61,7 +61,7 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client,
     page = report.page([kept])
     assert text in kept.facts["text"] and "background:#E58A12" in page and "1–2 times chance" in page
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
-    app.switch_page("views/token_groups.py").run()
+    go(app, "groups")
     assert app.button(key="report_remove_0").click().run() and app.session_state[report.KEPT] == []
 
 

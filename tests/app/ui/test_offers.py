@@ -83,7 +83,7 @@ def test_a_smaller_scope_runs_when_it_is_clicked(big):
 
 def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
     monkeypatch.setattr(training_requests, "price", lambda asked, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
-    app = opened("views/train_a_router.py", evidence="train", train_steps=400)
+    app = opened("training", evidence="train", train_steps=400)
     scopes = [one for one in app.button if "_smaller_" in one.key]
     assert scopes and not big.states
     scopes[0].click().run()
@@ -94,12 +94,12 @@ def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
 @pytest.mark.parametrize(
     "view, verb",
     [
-        ("views/softmax_temperature.py", "temperature"),
-        ("views/quality_vs_speed.py", "evaluate"),
-        ("views/papers_vs_measured.py", "pitfalls"),
-        ("views/generate.py", "generate"),
+        ("temperature", "temperature"),
+        ("methods", "evaluate"),
+        ("papers", "pitfalls"),
+        ("generate", "generate"),
         ("groups", "groups"),
-        ("views/attention_heads.py", "statistics"),
+        ("map", "statistics"),
     ],
 )
 def test_what_is_predicted_long_never_starts_unasked(big, view, verb):

@@ -13,9 +13,9 @@ from app import cached
 from app.selection.decide import CONTEXTS, GPUS
 from app.ui.spelled import size
 from app.worth import shape_costs, worth_charts
-from tests.made.in_process import HOSTILE, captions, columns, figures as drawn_charts, markup, opened, part
+from tests.made.in_process import HOSTILE, captions, columns, figures as drawn_charts, go, markup, opened, part
 
-VIEW = "views/is_it_worth_it.py"
+VIEW = "worth"
 LLAMA = "meta-llama/Llama-3.1-8B"
 PHASES = ("attention", "decode")
 OWN = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
@@ -107,7 +107,7 @@ def test_the_answer_may_be_no(client):
 def test_damaged_links_lose_only_what_is_damaged(client):
     app = opened(shape="0123456789ab", context="1000", sequences="many", keep="0")
     assert all(f"“{value}”" in captions(app) for value in ("1000", "many", "0"))
-    app.switch_page(VIEW).run()
+    go(app, VIEW)
     assert not app.error and "0123456789ab" in captions(app)
     assert not {"shape", "context", "sequences", "keep"} & set(app.query_params)
     text = cached.samples()[0][0]

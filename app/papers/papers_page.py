@@ -108,16 +108,18 @@ def table(rows: States) -> Key:
     return looked_at
 
 
-widgets.header(
-    "Do the papers' numbers hold here?",
-    "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, Calibrated Sparse "
-    "Attention (CSA) and GWR Linear, beside what this installation measured",
-)
-lookup = Lookup()
-rows = states(lookup)
-answer(rows)
-overview(rows)
-looked_at = table(rows)
-with widgets.guarded():
-    paper_row.show(looked_at, *rows[looked_at], lookup)
-paper_row.all_findings(lookup)
+def show() -> None:
+    """How many printed rows are measured, the rows of one paper, and all findings."""
+    widgets.header(
+        "Do the papers' numbers hold here?",
+        "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, Calibrated "
+        "Sparse Attention (CSA) and GWR Linear, beside what this installation measured",
+    )
+    lookup = Lookup()
+    rows = states(lookup)
+    answer(rows)
+    overview(rows)
+    looked_at = table(rows)
+    with widgets.guarded():
+        paper_row.show(looked_at, *rows[looked_at], lookup)
+    paper_row.all_findings(lookup)

@@ -9,18 +9,8 @@ from app.quality import evidence, prompts, reads
 from app.selection import state
 from app.selection.controls import named
 from app.selection.decide import EQUAL_SHARES, SAVES
-from app.ui import fields, widgets
+from app.ui import fields, foot, widgets
 from app.ui.tabs import drawer
-
-chosen = st.session_state
-if chosen["tab"] is None and (timed := {name for name, one in named("speed_").items() if chosen[name] != one.default}):
-    state.choose(chosen, tab="speed" if timed & chosen[state.LINKED] else "quality")
-if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the oldest name it by its controls alone
-    state.choose(chosen, tab=None)
-    st.switch_page("views/speed.py")
-if chosen["tab"] == "equal":
-    state.choose(chosen, quality_evidence=True, tab="quality")
-
 
 SUBTITLES = {  # by what the methods save
     "reads": "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
@@ -32,8 +22,24 @@ SUBTITLES = {  # by what the methods save
 }
 
 
-def live() -> None:
+def show() -> None:
+    """All of it is redrawn alone. Links from when Speed was a tab here lead there; the oldest name it by its controls
+    alone."""
+    chosen = st.session_state
+    timed = {name for name, one in named("speed_").items() if chosen[name] != one.default}
+    if chosen["tab"] is None and timed:
+        state.choose(chosen, tab="speed" if timed & chosen[state.LINKED] else "quality")
+    if chosen["tab"] == "speed":
+        state.choose(chosen, tab=None)
+        foot.go("speed")
+    if chosen["tab"] == "equal":
+        state.choose(chosen, quality_evidence=True, tab="quality")
+    fields.alone(_live)
+
+
+def _live() -> None:
     """What the page is about, what the methods save, a budget for all of them, and the studies of that family."""
+    chosen = st.session_state
     saves = chosen["quality_saves"]
     widgets.header("What does reading less cost, and what does it gain?", SUBTITLES[saves])
     with widgets.guarded():
@@ -49,6 +55,3 @@ def live() -> None:
         else:
             prompts.tab(saves, share)
     drawer("quality_evidence", evidence.show, ["equal_panel"])
-
-
-fields.alone(live)

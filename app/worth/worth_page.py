@@ -21,14 +21,19 @@ COLUMNS = {
     "decode_gain": tables.Column("gain, later tokens", "number", help=GAIN),
     "ceiling": tables.Column("free attention", "number", help="the larger gain if attention cost nothing at all"),
 }
-widgets.header(
-    "Is it worth it?",
-    "How much of a model's work is attention, and the most that reading fewer keys could gain: counted from its "
-    "config.json",
-)
 
 
-def live() -> None:
+def show() -> None:
+    """What the page is about, and all that its controls change."""
+    widgets.header(
+        "Is it worth it?",
+        "How much of a model's work is attention, and the most that reading fewer keys could gain: counted from its "
+        "config.json",
+    )
+    fields.alone(_live)
+
+
+def _live() -> None:
     """The controls and all that they count."""
     chosen, models, answer = st.session_state, worth_form.offered(), st.container()
     worth_form.whose(models)
@@ -84,6 +89,3 @@ def live() -> None:
         shape_costs.counted(run, context)
     counted = shape_costs.request(chosen["shape"], keep, chosen["counted"])
     shape_costs.card(counted, shape, {name: cells[place] for name, cells in rows.items()}, verdict)
-
-
-fields.alone(live)

@@ -49,7 +49,7 @@ def second(run: Run, tokens: dict, place: int, runs: list[Run]) -> None:
     pair_charts.lift_chart(run, f"pairs_beside_lift_{place}", None, top)
 
 
-def places(listed: dict, keys: list[str], row: int, title: str, identity: str) -> None:
+def places(tokens: dict, listed: dict, keys: list[str], row: int, title: str, identity: str) -> None:
     """The pairs as a list, and where they lie in the text; one of them is chosen in either."""
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
@@ -70,33 +70,35 @@ def places(listed: dict, keys: list[str], row: int, title: str, identity: str) -
             pair_list.take_point(points, keys)
 
 
-run, tokens = reading(
-    "Which far-apart tokens belong together?",
-    "Focus: same-group pairs over long distances, how much they attend to each other, and what chance would give",
-    Pairs,
-    "Looking for far pairs",
-    controls,
-    part={"shuffled": False},
-)
-widgets.prose(run.numbers["sentence"])
-found, kind = pair_list.listed(run, tokens), st.session_state["kind"]
-listed = pair_list.of_kind(found, kind)
-count = len(found["kind"])
-title = f"The {count} strongest pairs"
-if kind is not None:
-    title = f"{len(listed['kind'])} of the {count} strongest pairs: {kind}"
-keys = pair_list.keys_of(listed)
-row = pair_list.open_row(keys)
-if row is None:
-    st.info("No pair is left under these filters: lower the smallest distance, or release a filter.")
-else:
-    pair_list.show(tokens, listed, row)
-    places(listed, keys, row, title, run.id)
-with st.grid(2, min_column_width=420, gap="large"):
-    pair_charts.lift_chart(run, "pairs_lift", st.session_state["layer"])
-    pair_charts.mass_chart(run)
-widgets.router_badge(run.numbers["router"])
-widgets.notes(run)
-with widgets.guarded():
-    whole = {"layer": None, "head": None, "group": None}
-    other.beside("pairs_beside", run, tokens, Pairs, "Looking for far pairs", second, **whole)
+def show() -> None:
+    """The strongest far pairs under the filters, and what chance would give."""
+    run, tokens = reading(
+        "Which far-apart tokens belong together?",
+        "Focus: same-group pairs over long distances, how much they attend to each other, and what chance would give",
+        Pairs,
+        "Looking for far pairs",
+        controls,
+        part={"shuffled": False},
+    )
+    widgets.prose(run.numbers["sentence"])
+    found, kind = pair_list.listed(run, tokens), st.session_state["kind"]
+    listed = pair_list.of_kind(found, kind)
+    count = len(found["kind"])
+    title = f"The {count} strongest pairs"
+    if kind is not None:
+        title = f"{len(listed['kind'])} of the {count} strongest pairs: {kind}"
+    keys = pair_list.keys_of(listed)
+    row = pair_list.open_row(keys)
+    if row is None:
+        st.info("No pair is left under these filters: lower the smallest distance, or release a filter.")
+    else:
+        pair_list.show(tokens, listed, row)
+        places(tokens, listed, keys, row, title, run.id)
+    with st.grid(2, min_column_width=420, gap="large"):
+        pair_charts.lift_chart(run, "pairs_lift", st.session_state["layer"])
+        pair_charts.mass_chart(run)
+    widgets.router_badge(run.numbers["router"])
+    widgets.notes(run)
+    with widgets.guarded():
+        whole = {"layer": None, "head": None, "group": None}
+        other.beside("pairs_beside", run, tokens, Pairs, "Looking for far pairs", second, **whole)

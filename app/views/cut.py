@@ -1,0 +1,16 @@
+"""Cut: what reading or keeping less costs, by method, by head, by router, and in what the model writes."""
+
+from app.budgets import budgets_page
+from app.generate import generate_page
+from app.quality import quality_page
+from app.routing import routing_page
+from app.ui.door import door
+
+door(
+    {
+        "methods": quality_page.show,
+        "budgets": budgets_page.show,
+        "routers": routing_page.show,
+        "generate": generate_page.show,
+    }
+)
