@@ -2,7 +2,7 @@
 machine, and from the size of the model where nothing like it was run. The same for pages and for `--plan`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -37,8 +37,8 @@ HEADS = 48
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
 # Of a reading: what a request takes that finds it.
 SERVED = 0.1
-# Of the seconds of a reading: who took less had found it.
-QUICK = 0.3
+# Runs of each command that say how fast this machine is.
+PACED_BY = 3
 # Operations a second, until something was run here.
 WORK = {"cpu": 5e10, "cuda": 5e13}
 
@@ -74,13 +74,19 @@ class Price:
     error: float | None = None
     fixed: float = 0.0
 
-    def part(self, share: float) -> float:
-        """Seconds of that share of the work."""
-        return self.fixed + share * (self.seconds - self.fixed)
+    def part(self, share: float) -> "Price":
+        """Of that share of the work."""
+        seconds, low, high = (self.fixed + share * (end - self.fixed) for end in (self.seconds, self.low, self.high))
+        return replace(self, seconds=seconds, low=max(low, 0.0), high=high)
+
+    @property
+    def short(self) -> str:
+        """The words on a button: "~20 s"."""
+        return f"~{max(self.seconds, 1):.0f} s" if self.seconds < 90 else f"~{spell(self.seconds)}"
 
     @property
     def sentence(self) -> str:
-        """The words beside a Run button."""
+        """The words of its tooltip."""
         span = f"{spell(self.low)} to {spell(self.high)}"
         if self.n == 0:
             words = f"First time on this machine: perhaps {spell(self.seconds)} ({span})"
@@ -182,10 +188,11 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     work = request.workload(request.arguments, tokens if counts or not past else 1, shape)
     if card is None or model_prices is None:
         return predict(done, work, guess=guess or usual)
-    reading, is_read = model_prices.reading(type(request)), model_prices.is_read(request)
+    reading, is_read = model_prices.reading(type(request)), model_prices.is_read(type(request), request.arguments)
     if request.served is not None:
         # Runs that found a reading tell nothing of those that read, and the other way round.
-        done = [(took, size) for took, size in done if (took < QUICK * reading(size)) == is_read]
+        alike = [model_prices.is_read(type(request), asked) == is_read for _, _, asked in usable]
+        done = [entry for entry, same in zip(done, alike, strict=True) if same]
     needed = held(type(request), request.arguments, tokens, card.numbers, is_read)
     share = SERVED if is_read else 1.0
     return predict(done, work, needed, lambda size: share * reading(size))
@@ -197,6 +204,7 @@ class _ModelPrices:
     def __init__(self, store: Any, model: str, card: Mapping[str, Any]) -> None:
         self.store, self.model = store, model
         self.shape = Shape(card["layers"], card["heads"])
+        self.starts = [asked for _, _, asked in store.past("start", model)]
         parity = card.get("parity") or {}
         # Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its
         # size says where a card of an earlier version does not tell.
@@ -223,19 +231,18 @@ class _ModelPrices:
             seconds / self.first(command, command.workload(asked, tokens, self.shape))
             for verb, command in COMMANDS.items()
             if command.readings is not None
-            for seconds, tokens, asked in self.store.past(verb, self.model)[:3]
+            for seconds, tokens, asked in self.store.past(verb, self.model)[:PACED_BY]
+            if not self.is_read(command, asked)
         ]
-        return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
+        return median(took) if took else 1.0
 
-    def is_read(self, request: Command) -> bool:
-        """Whether Start has read the text of a request and left what it asks for."""
-        arguments = request.arguments
-        if request.served is None or any(arguments.get(name, usual) != usual for name, usual in request.served.items()):
+    def is_read(self, command: type[Command], asked: Mapping[str, Any]) -> bool:
+        """Whether Start has read the text of a request with these arguments and left what it asks for."""
+        arguments = command.defaults | asked
+        if command.served is None or any(arguments.get(name, usual) != usual for name, usual in command.served.items()):
             return False
         wanted = {name: arguments[name] for name in OF_START if name in arguments}
-        return bool(wanted.get("text")) and any(
-            wanted.items() <= (OF_START | asked).items() for _, _, asked in self.store.past("start", self.model)
-        )
+        return bool(wanted.get("text")) and any(wanted.items() <= (OF_START | start).items() for start in self.starts)
 
 
 def counted(store: Any, args: Mapping[str, Any]) -> tuple[int, int | None]:

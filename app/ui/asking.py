@@ -29,7 +29,8 @@ SHOWN = "_shown"
 STOPPED = "_stopped"
 # Numbers the Cancel buttons: a page may wait for one verb more than once.
 BARS = itertools.count()
-SKELETON = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
+# What stood here before is hidden where this stands (page.css).
+INSTEAD = '<div class="fs-block"></div>'
 
 
 def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
@@ -45,10 +46,10 @@ def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw 
     if not request.unasked or st.session_state.get(STOPPED) == request:
         _admit(request, doing, tokens, due)
     cached.store().remember(request, origin(due.price.seconds))
-    # The bar comes first: what follows the skeleton is hidden.
+    # The bar comes first: what follows may be hidden.
     place, below = st.empty(), st.empty()
     try:
-        with _waiting(f"{doing}. {due.price.sentence}."):
+        with _waiting(f"{doing}, {due.price.short}"):
             tell = bar(place, request, below, draw)
             return cached.jobs().compute(request, timeout=cached.PATIENCE, tell=tell)
     finally:
@@ -89,8 +90,7 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
     if not offers.goes(missing[0].verb):
         named = f"the {len(missing)} missing {noun}s" if len(missing) > 1 else f"the missing {noun}"
         try:
-            label = f"Compute {named}, ~{spell(price.seconds)}"
-            offers.ask_first(doing, cached.Due(price, over), missing[0], tokens, label)
+            offers.ask_first(doing, cached.Due(price, over), missing[0], tokens, f"Compute {named}")
         except offers.Waiting:
             return runs, True
     drawing.wanted = missing
@@ -165,8 +165,8 @@ def _stop(request: Command) -> None:
 
 @contextlib.contextmanager
 def _waiting(sentence: str) -> Iterator[None]:
-    """What stands on the page while the worker answers. What was said of another page, text or model is hidden behind a
-    skeleton; of the same ones it stays, in grey."""
+    """What stands on the page while the worker answers: what is awaited and its price. What was said of another page,
+    text or model is hidden; of the same ones it stays, in grey."""
     place = st.empty()
     try:
         with contextlib.ExitStack() as stack:
@@ -175,7 +175,7 @@ def _waiting(sentence: str) -> Iterator[None]:
                 stack.enter_context(place.container())
             stack.enter_context(st.spinner(sentence, show_time=True))
             if not same:
-                st.html(SKELETON)
+                st.html(INSTEAD)
             yield
     finally:
         place.empty()

@@ -42,7 +42,10 @@ def safe(text: object) -> str:
 
 
 def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object) -> dict:
-    """A figure with both axes named and the legend below the plot."""
+    """A figure with both axes named and the legend below the plot; a bar of colours tells small shares apart."""
+    for trace in data:
+        if trace.get("colorbar", {}).get("tickformat") == ".0%":
+            trace["colorbar"]["tickformat"] = ".2~%"
     shared: dict[str, Any] = {
         "height": height,
         "margin": MARGIN,

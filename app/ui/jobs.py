@@ -39,7 +39,7 @@ def run_button(
     smaller: Callable[[], list[Scope]] = list,
     type: str = "secondary",
 ) -> None:
-    """A button that submits a long job, its price beside it: `price`, or what `tokens` tokens took before.
+    """A button that submits a long job, its price on it: `price`, or what `tokens` tokens took before.
 
     `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again. `smaller`:
     what the page offers instead where that is too much. What this installation does not allow has no button.
@@ -55,23 +55,18 @@ def run_button(
     if offers.goes(key) and not (busy or due.refused):
         _submit(*submitted)
         widgets.redraw()
-    status = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
-    with st.container(horizontal=True, vertical_alignment="center"):
-        look: dict[str, Any] = {
-            "icon": ":material/play_arrow:",
-            "help": help,
-            "disabled": busy or due.refused,
-            "type": type,
-        }
-        st.button(label, key=key, on_click=_submit, args=submitted, **look)
-        widgets.prose(status, "quiet")
-    if busy:
-        return
+    look: dict[str, Any] = {"icon": ":material/play_arrow:", "disabled": busy or due.refused, "type": type}
+    look["help"] = f"{help} {due.price.sentence}." if help else f"{due.price.sentence}."
+    with offers.row():
+        st.button(f"{label}, {due.price.short}", key=key, on_click=_submit, args=submitted, **look)
+        if busy:
+            widgets.prose("Running: progress and Cancel are on top.", "quiet")
+            return
+        if due.refused or due.over or due.price.long:
+            further = offers.of_memory if due.refused else offers.of_text
+            offers.offer([*smaller(), *further(request, tokens)], due.price, key, key)
     if due.over:
         widgets.prose(f"{due.over}.", "note")
-    if due.refused or due.over or due.price.long:
-        further = offers.of_memory if due.refused else offers.of_text
-        offers.offer([*smaller(), *further(request, tokens)], due.price, key, key)
 
 
 def begin(request: Command, tokens: int) -> bool:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner_utils.exceptions import StopException
 
 from analysis.declaration.command import Command
-from analysis.runs.price import Price, spell
+from analysis.runs.price import Price
 from app import cached
 from app.cached import Due
 from app.selection import state
@@ -69,21 +70,13 @@ def _reads_the_text(request: Command) -> bool:
 
 
 def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
-    """A button for each smaller scope, with its price, which starts it; `key` begins their keys, `starts` names what
-    is started (`goes`)."""
-    if not scopes:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("Smaller:", width="content")
-        for place, scope in enumerate(scopes):
-            about = "" if scope.share is None else f", about {spell(price.part(scope.share))}"
-            look: dict[str, Any] = {
-                "type": "tertiary",
-                "icon": ":material/compress:",
-                "on_click": _take,
-                "args": (scope, starts),
-            }
-            st.button(f"{scope.words}{about}", key=f"{key}_smaller_{place}", **look)
+    """A button for each smaller scope, with its price, which runs it; `key` begins their keys, `starts` names what is
+    started (`goes`)."""
+    for place, scope in enumerate(scopes):
+        words = f"{scope.words[:1].upper()}{scope.words[1:]}"
+        about = "" if scope.share is None else f", {price.part(scope.share).short}"
+        look: dict[str, Any] = {"type": "tertiary", "icon": ":material/compress:", "on_click": _take}
+        st.button(f"{words}{about}", key=f"{key}_smaller_{place}", args=(scope, starts), **look)
 
 
 def goes(name: str) -> bool:
@@ -110,19 +103,27 @@ def refused(doing: str, request: Command, tokens: int | None, due: Due) -> None:
     smaller = of_memory(request, tokens)
     way = "" if smaller else " Choose a shorter text, a smaller model, or weights of fewer bits."
     st.html(f'<p class="fs-note">{html.escape(f"{doing}: not started. {due.over}.{way}")}</p>')
-    offer(smaller, due.price, f"memory_{request.verb}_{request.key}", request.verb)
+    with row():
+        offer(smaller, due.price, f"memory_{request.verb}_{request.key}", request.verb)
 
 
-def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label: str = "Run") -> None:
-    """Before a request that takes long or much memory: its Run button, the price and smaller scopes. Returns, with all
-    that gone, when the button was pressed, and else raises Waiting."""
+def row() -> DeltaGenerator:
+    """Where a button stands beside its smaller scopes."""
+    return st.container(horizontal=True, vertical_alignment="center", gap="small")
+
+
+def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label: str = "") -> None:
+    """Before a request that takes long or much memory: its button, with its price, and smaller scopes. Returns, with
+    all that gone, when the button was pressed, and else raises Waiting."""
     place, key = st.empty(), f"run_{request.verb}_{request.key}"
+    label, help = label or f"Run: {doing[:1].lower()}{doing[1:]}", f"{doing}. {due.price.sentence}."
     with place.container():
-        with st.container(horizontal=True, vertical_alignment="center"):
-            pressed = st.button(label, key=key, type="primary", icon=":material/play_arrow:", help=doing)
-            sentence = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
-            st.html(f'<p class="fs-quiet">{html.escape(sentence)}</p>')
-        offer(of_text(request, tokens), due.price, key, request.verb)
+        with row():
+            look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "help": help}
+            pressed = st.button(f"{label}, {due.price.short}", key=key, **look)
+            offer(of_text(request, tokens), due.price, key, request.verb)
+        if due.over:
+            st.html(f'<p class="fs-note">{html.escape(due.over)}.</p>')
     if not pressed:
         raise Waiting
     # Else it would stand above the result.

@@ -28,7 +28,7 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
 
     names = {NOTHING: "Nothing"} | offered
     look: dict[str, Any] = {"format_func": names.get, "required": True, "on_change": switched}
-    st.segmented_control("Beside it", list(names), key=pick, **look)
+    st.segmented_control("Compare", list(names), key=pick, **look)
     return chosen[control]
 
 

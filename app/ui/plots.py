@@ -10,7 +10,7 @@ from app.ui.charts import CHANCE, HERE, RANDOM, error_bars, figure, level, line
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 # An axis of changes of perplexity.
-CHANGE = {"tickformat": "+.1~%"}
+CHANGE = {"tickformat": "+.1~%", "labelalias": {"+0%": "0%"}}
 # A slider redraws without an animation.
 AT_ONCE = {"transition": {"duration": 0}}
 SHARE_OF_1 = {"tickformat": ".0%", "range": [0, 1.02]}
@@ -75,7 +75,7 @@ def against_dense(data: list[dict], x: str, tolerated: float | None = None, **la
     layout["shapes"] = [*lines, *layout.get("shapes", ())]
     layout = {"height": 400, "margin": {"l": 76, "r": 48, "t": 24, "b": 120}} | layout
     layout["yaxis"] = CHANGE | {"autorange": "reversed"} | layout.get("yaxis", {})
-    return figure(data, x, "perplexity against dense (up is better)", **layout)
+    return figure(data, x, "perplexity against dense, better upwards", **layout)
 
 
 def note(text: str, x: float, y: float = 1.0, colour: str | None = None, **place: Any) -> dict:

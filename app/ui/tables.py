@@ -32,7 +32,7 @@ class Column:
     words: str = ""
 
     def show(self, value: Any) -> str:
-        """The value as it stands in a cell; a missing one is a dash."""
+        """The value as it stands in a cell, with a minus that is no hyphen; a missing one is a dash."""
         if value is None or value == "":
             return "–"
         if isinstance(value, bool):
@@ -40,9 +40,9 @@ class Column:
         if self.kind == "whole":
             return f"{int(value):,}"
         if self.kind == "number":
-            return f"{value:,.{self.digits}f}"
+            return f"{value:,.{self.digits}f}".replace("-", "−")
         if self.kind == "share":
-            return f"{value:.{max(self.digits - 2, 1)}%}"
+            return f"{value:.{max(self.digits - 2, 1)}%}".replace("-", "−")
         return str(value)
 
     def sent(self, values: Mapping[str, Sequence], name: str) -> dict:

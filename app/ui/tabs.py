@@ -41,7 +41,7 @@ def drawer(
     control: str,
     draw: Callable[[], None],
     holds: Collection[str] = (),
-    title: str = "Evidence",
+    title: str = "Study",
     icon: str = ":material/science:",
 ) -> None:
     """What is folded away, studies of papers unless the `title` says otherwise: open where the control says so, or

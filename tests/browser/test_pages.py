@@ -73,9 +73,9 @@ def walked(app_server, visitor, paths) -> dict[str, list[dict]]:
             for tab in tabs.all_inner_texts()[1:]:
                 redrawn(page, tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click)
                 shown[f"{name}, {tab}"] = charts(page)
-            for drawer in page.get_by_test_id("stExpander").filter(has_text=re.compile("Evidence$")).all():
+            for drawer in page.get_by_test_id("stExpander").filter(has_text=re.compile("Study$")).all():
                 redrawn(page, drawer.locator("summary").click)
-                shown[f"{name}, Evidence"] = charts(page)
+                shown[f"{name}, Study"] = charts(page)
         return shown
 
 

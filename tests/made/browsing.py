@@ -1,10 +1,12 @@
 """How the tests use the real app in a browser. Waiting is for a state of the page, never for a time."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from playwright.sync_api import expect
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
+RUN = re.compile("^(play_arrow )?(Run:|Compute )")  # begins the name of a button that a page waits for
 NO_RUN = 3000  # milliseconds after which a choice has made no script run
 BEGUN = """patience => { window.begun = new Promise(done => {
   const look = new MutationObserver(() => { look.disconnect(); done(true) });
@@ -59,7 +61,7 @@ def settle(page) -> None:
     price and asks before it computes: then its Run button is pressed.
     """
     page.evaluate(QUIET, PATIENCE)
-    run = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
+    run = page.get_by_test_id("stMain").get_by_role("button", name=RUN)
     if run.count():
         redrawn(page, run.first.click)
     assert page.get_by_text("This part of the page failed").count() == 0, page.url
@@ -77,7 +79,7 @@ def redrawn(page, act: Callable[[], bool | None]) -> bool:
 
 def answered(page, answer) -> None:
     """Until an answer stands there, also on a machine so slow that the page asks first."""
-    run = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
+    run = page.get_by_test_id("stMain").get_by_role("button", name=RUN)
     expect(answer.or_(run).first).to_be_visible(timeout=PATIENCE)
     settle(page)
     expect(answer.first).to_be_visible(timeout=PATIENCE)

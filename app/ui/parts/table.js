@@ -1,5 +1,6 @@
 // A table that sorts by a click on a head and, when asked, locks a row by click or arrow keys. Cells are text nodes.
 const memory = new WeakMap()
+const LONG = 36
 
 export default function ({ parentElement, data: sent, setTriggerValue }) {
   const data = sent?.[0]
@@ -33,6 +34,7 @@ function draw(root, own) {
   frame.style.maxHeight = `${data.height}px`
   frame.classList.toggle("pick", data.pick)
   frame.setAttribute("aria-label", data.label)
+  const longest = widest(data.columns)
   const head = document.createElement("tr")
   data.columns.forEach((column, n) => {
     const th = document.createElement("th"), button = document.createElement("button")
@@ -58,6 +60,7 @@ function draw(root, own) {
       tr.onclick = () => choose(root, own, i === own.chosen && data.release ? null : i)
     }
     tr.append(...data.columns.map((column) => cell(column, i)))
+    tr.children[longest]?.classList.add("fill")
     return tr
   })
   root.querySelector("thead").replaceChildren(head)
@@ -79,6 +82,12 @@ function draw(root, own) {
     choose(root, own, next)
     root.querySelector(`tr[data-row="${next}"]`)?.scrollIntoView({ block: "nearest" })
   }
+}
+
+// The place of the column of long words, which gets the width that the others leave; -1 where no words are long.
+function widest(columns) {
+  const lengths = columns.map(({ kind, shown }) => (kind === "text" ? Math.max(0, ...shown.map((words) => words.length)) : 0))
+  return Math.max(...lengths) > LONG ? lengths.indexOf(Math.max(...lengths)) : -1
 }
 
 // Shadows at the sides where columns are out of sight.

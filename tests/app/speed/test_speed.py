@@ -33,7 +33,8 @@ def launching(text: str | None = None, **more: object) -> dict:
 def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks(client):
     app = page()
     said = markup(app)
-    assert app.button(key="speed_launch").label == "Launch sparse inference" and "First time on this machine" in said
+    launch = app.button(key="speed_launch")
+    assert launch.label.startswith("Launch sparse inference, ~") and "First time on this machine" in launch.help
     assert said.index("Estimated, not timed yet") < said.index("dense and sparse inference in turns")
     assert not tables(app) and not app.error
     (curve,) = figures(app)
@@ -190,7 +191,7 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     client.done("launch", launching(top=1, window=32, length=48))
     app = page()
     assert "With other settings than those above: groups per token 1, window 32, prompt 48" in markup(app)
-    assert tables(app) and app.button(key="speed_launch").label == "Launch sparse inference"
+    assert tables(app) and app.button(key="speed_launch").label.startswith("Launch sparse inference, ~")
     app.button(key="speed_take").click().run()
     assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (32, 48)
     assert app.button(key="speed_launch").label == "Launch sparse inference again"
