@@ -11,11 +11,13 @@ from statistics import median
 from typing import Any
 
 from analysis.commands import COMMANDS
+from analysis.commands.text import Model
 from analysis.errors import BadSetting
 from analysis.runs import Run, RunStore
 from analysis.runs.price import predicted
 
 LAST = 10
+EVERY = 10_000
 # Seconds; longer ones are jobs with a price of their own page.
 LONGEST = 300
 BOUNDS = (0.7, 1.4)
@@ -27,8 +29,8 @@ class Before:
     def __init__(self, runs: list[Run], cards: dict[str, Run]):
         self.runs, self.cards = runs, cards
 
-    def find(self, verb: str, request: dict) -> Run | None:
-        return self.cards.get(request["model"])
+    def find(self, request: Model) -> Run | None:
+        return self.cards.get(request.model)
 
     def past(self, verb: str, model: str | None = None) -> list[tuple[float, int, Any]]:
         """As `RunStore.past`."""
@@ -40,11 +42,11 @@ def ratios(stores: list[RunStore]) -> dict[tuple[str, str], list[tuple[float, fl
     """(command, model) -> (predicted, taken) of its runs, the newest first."""
     found = defaultdict(list)
     for store in stores:
-        own = (run for run in store.list() if not run.example and not run.marks.imported)
+        own = (run for run in store.list(limit=EVERY) if not run.example and not run.marks.imported)
         runs = sorted(own, key=lambda run: run.created, reverse=True)
         cards = {run.request.get("model", "demo"): run for run in runs if run.verb == "model"}
         # The card of the bundled model is an example.
-        bundled = RunStore().find("model", {"model": "demo"})
+        bundled = RunStore().find(Model(model="demo"))
         cards = ({"demo": bundled} if bundled else {}) | cards
         for place, run in enumerate(runs):
             if run.verb in COMMANDS and run.verb != "model":

@@ -15,7 +15,9 @@ from ..declaration.command import SMALLEST, Command, Shape
 from .run import Run
 
 # Past runs that count: enough for a median, few enough to follow a change of machine or load.
-RECENT = 20
+RECENT = 10
+# Runs with the same methods from which on the others do not count.
+SAME = 2
 # A run and one of so many times its size tell what more work costs.
 APART = 1.5
 # Loading and the first compilation, when nothing is known.
@@ -36,7 +38,7 @@ FIRST_GUESS = 1000
 HEADS = 48
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
 # Of a reading: what a request takes that finds it.
-SERVED = 0.1
+SERVED = 0.05
 # Runs of each command that say how fast this machine is.
 PACED_BY = 3
 # Operations a second, until something was run here.
@@ -182,7 +184,7 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     counts = any(size for _, size, _ in past)
     model_prices = None if card is None or guess is not None else _ModelPrices(store, model, card.numbers)
     shape = SMALLEST if model_prices is None else model_prices.shape
-    usable = [entry for entry in past if entry[1] or not counts]
+    usable = _alike([entry for entry in past if entry[1] or not counts], request)
     done = [(took, request.workload(asked, size if counts else 1, shape)) for took, size, asked in usable]
     tokens = request.made_tokens or tokens
     work = request.workload(request.arguments, tokens if counts or not past else 1, shape)
@@ -196,6 +198,18 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     needed = held(type(request), request.arguments, tokens, card.numbers, is_read)
     share = SERVED if is_read else 1.0
     return predict(done, work, needed, lambda size: share * reading(size))
+
+
+def _alike(past: list[tuple[float, int, dict]], request: Command) -> list[tuple[float, int, dict]]:
+    """Past runs with the same methods as a request, where there are enough: one method reads slower than another."""
+    wanted = _named(request, request.arguments)
+    same = [entry for entry in past if _named(request, entry[2]) == wanted]
+    return same if len(same) >= SAME else past
+
+
+def _named(command: Command, arguments: Mapping[str, Any]) -> list[str]:
+    lists = (arguments.get(name) or [] for name in command.repeated_by)
+    return sorted(str(entry.get("name")) for entries in lists for entry in entries if isinstance(entry, dict))
 
 
 class _ModelPrices:
