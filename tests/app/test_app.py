@@ -280,7 +280,7 @@ def test_a_link_to_an_unknown_job_loses_it(client):
 def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(client):
     app = opened("groups")
     app.get("segmented_control")[-1].set_value("UMAP").run()
-    assert app.button(key="groups_umap") and "on this machine" in markup(app) and len(figures(app)) == 2
+    assert "on this machine" in app.button(key="groups_umap").help and len(figures(app)) == 2
     args = {"model": "demo", "text": app.query_params["text"], "router": "k4-top1", "long_text": "windows", "layer": 1}
     arrays = {"umap": np.zeros((5, 2), np.float32), "positions": np.arange(5, dtype=np.int32)}
     client.store.put(Undeclared("umap", args), Result({"protocol": {}}, {}, arrays), {}, 1.0)
@@ -295,8 +295,8 @@ def test_an_expensive_request_waits_for_its_button(client):
             Undeclared("groups", args), STUDIES["groups"](args, "words"), {"tokens": 2, "model": "demo"}, 100.0
         )
     app = opened("groups")
-    assert "groups" not in client.asked and "About" in markup(app)
     offered = next(button for button in app.button if button.key.startswith("run_groups_"))
+    assert "groups" not in client.asked and offered.label.endswith(" 40 s") and "About" in offered.help
     offered.click().run()
     assert "groups" in client.asked and part(app, "painted")
     assert offered.key not in [button.key for button in app.button], "it stands above its result"

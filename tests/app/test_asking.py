@@ -39,12 +39,12 @@ def test_the_map_of_heads_fills_layer_by_layer(client, monkeypatch):
     table = {"layer": [0, 0, 1, 1], "head": [0, 1, 0, 1]}
     table |= {name: [0.5, 0.25, None, None] for name in STATISTICS}
 
-    def compute(verb, args, timeout=60, tell=None):
-        if verb == Statistics.verb:
+    def compute(request, timeout=60, tell=None):
+        if request.verb == Statistics.verb:
             tell(0.5, "reading window 1 of 2, layer 2 of 2", 1.0, table)
             tell(0.6, "reading window 2 of 2, layer 1 of 2", 1.0, table | {"mean_distance": [1.0, 2.0, None, None]})
-            asked.append(verb)
-        return answer(verb, args, timeout)
+            asked.append(request.verb)
+        return answer(request, timeout)
 
     monkeypatch.setattr(client, "compute", compute)
     app = opened("map")
@@ -55,9 +55,9 @@ def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch
     monkeypatch.setattr("app.ui.asking.LIVE", 0.0)
     asked, answer = [], client.compute
 
-    def compute(verb, args, **more):
-        asked.append((verb, args))
-        return answer(verb, args, **more)
+    def compute(request, **more):
+        asked.append((request.verb, request.spelled))
+        return answer(request, **more)
 
     monkeypatch.setattr(client, "compute", compute)
     app = opened("links")
