@@ -3,8 +3,8 @@
 
 `--server http://127.0.0.1:8501` measures an app that runs already, `--width 390 --height 844` another screen, and names
 of pages (`map budgets`) measure those alone. What is counted stands in `screens.js`: words of ours are sentences and
-captions, not quotations, nor labels of axes, chips and cells; controls take a click or a drag, without the sidebar, tabs
-and the marks of a picture.
+captions, not quotations, nor labels of axes, chips and cells; controls take a click or a drag, without the sidebar,
+tabs and the marks of a picture.
 """
 
 import argparse
