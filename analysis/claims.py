@@ -6,7 +6,7 @@ never told in two ways.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
@@ -171,6 +171,23 @@ class Claim:
         """`Focus: better than random groups (−0.0123 nats per token, 95% interval −0.0200 to −0.0050)`."""
         predicate = f"{self.comparison.relation(self.lower, self.higher)} ({self.comparison.evidence})"
         return f"{self.subject}: {predicate}" if self.subject else predicate
+
+
+def ranks(comparisons: Sequence[Comparison]) -> list[int]:
+    """The rank of each of several values that are compared with one baseline, from 1 for the lowest: those of one rank
+    are not told apart.
+
+    In their order from the lowest, a value joins the group before it unless its interval lies wholly above that of the
+    group's first. Intervals that overlap do not prove two values the same; two that do not are never one group.
+    """
+    order = sorted(range(len(comparisons)), key=lambda place: comparisons[place].value)
+    listed, rank, first = [0] * len(comparisons), 0, None
+    for place in order:
+        one = comparisons[place]
+        if first is None or (first.high is not None and one.low is not None and one.low > first.high):
+            first, rank = one, rank + 1
+        listed[place] = rank
+    return listed
 
 
 def number(value: float, unit: str) -> str:

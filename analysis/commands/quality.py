@@ -19,6 +19,7 @@ class Evaluate(OfText):
     window: int | None = window()
     seed: int = seed()
     long_text: str = long_text()
+    share: float | None = field(None, "share of the causal pairs that every method is set to read", low=0.01, high=1)
 
 
 class EqualBudget(OfText):
@@ -70,7 +71,7 @@ class Search(OfTexts):
 
     place = "quality.search:search"
     page = "/quality-vs-speed?quality_saves=memory"
-    version = 3
+    version = 4
 
     saves: str = field(
         "memory", "what the methods save: reads, memory or prefill", options=("reads", "memory", "prefill")

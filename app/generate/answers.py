@@ -4,20 +4,16 @@ import re
 
 import streamlit as st
 
-from analysis.commands.quality import Generate
 from analysis.jobs import JobStatus
 from analysis.runs import Run
 from app import cached
-from app.selection import state
 from app.speed.measured import panel, pieces
 from app.speed.speed_charts import milliseconds
-from app.ui import jobs, painted, plots, tables, widgets
+from app.ui import painted, plots, tables, widgets
 from app.ui.spelled import size
 
-# Of the session: the request that was stopped, and what it had written.
-STOPPED = "_generate_stopped"
-# Tokens of the prompt's end that stand before an answer.
-BEFORE = 60
+# Characters of the prompt's end that stand before an answer.
+BEFORE = 200
 # Words of a question's end that the text must have, else it may be chance.
 FEWEST = 3
 COLUMNS = {
@@ -28,27 +24,38 @@ COLUMNS = {
     "kv_share": tables.Column("of dense", "share"),
     "most": tables.Column("at most, reading the prompt", help=cached.glossary("KV cache at most")),
     "kept_keys": tables.Column("keys a head holds", "number", 0),
-    "apart": tables.Column("first difference", help=cached.glossary("first difference")),
+    "apart": tables.Column("first token apart", help=cached.glossary("first difference")),
 }
 
 
-def written(run: Run, tokens: dict) -> None:
-    """The answers of a stored run, the first word that differs marked, and what each took; `tokens` of the prompt."""
-    rows, identity = run.numbers["rows"], run.id + run.created
-    widgets.prose(run.numbers["sentence"])
-    texts = {row["label"]: row["text"] for row in rows}
-    widgets.prose(*judged("".join(tokens["piece"]), run.request["question"], texts))
-    widgets.source(run)
+def headline(run: Run, prompt: str) -> str:
+    """Whether the answers of a stored run are right, else where they part from dense attention's."""
+    dense, *others = run.numbers["rows"]
+    texts = {row["label"]: row["text"] for row in run.numbers["rows"]}
+    judged_answers = judged(prompt, run.request["question"], texts)
+    if judged_answers or not others:
+        return judged_answers or f"Dense attention wrote {dense['tokens']:,} tokens"
+    apart = [f"{row['label']} at token {_apart(row)}" for row in others if row["first_difference"] is not None]
+    return f"Apart from dense: {'; '.join(apart)}" if apart else "Word for word what dense attention writes"
+
+
+def written(run: Run, prompt: str) -> None:
+    """The answers of a stored run, the first word that differs marked."""
+    rows = run.numbers["rows"]
+    _panels({row["label"]: row["text"] for row in rows}, [_brief(row) for row in rows], prompt, run.id + run.created)
     widgets.notes(run)
-    _panels(texts, [_brief(row) for row in rows], "".join(tokens["piece"][-BEFORE:]), identity)
+    widgets.source(run)
+
+
+def took(run: Run) -> None:
+    """What each took and held, in numbers."""
     listed = [
         row
-        | {"first": _time(row, "ms_first"), "each": _time(row, "ms_per_token"), "apart": _apart(row)}
-        | {"cache": size(row["kv_bytes"]), "most": size(row["kv_most_bytes"])}
-        for row in rows
+        | {"first": _time(row, "ms_first"), "each": _time(row, "ms_per_token")}
+        | {"cache": size(row["kv_bytes"]), "most": size(row["kv_most_bytes"]), "apart": _apart(row)}
+        for row in run.numbers["rows"]
     ]
-    listed[0]["apart"] = "–"
-    plots.listed(COLUMNS, listed, "generate_rows", "What each took", identity, height=180)
+    plots.listed(COLUMNS, listed, "generate_rows", "What each took", run.id + run.created, height=180)
     about = run.protocol
     widgets.prose(
         f"One run each, one after the other, after a short warm-up; greedy decoding. {about.get('processor', '?')}, "
@@ -59,32 +66,18 @@ def written(run: Run, tokens: dict) -> None:
 
 @st.fragment(run_every=0.5)
 def live(job_id: str) -> None:
-    """What was written so far, drawn anew while it is written, with Stop."""
-    status = cached.jobs().watch(job_id)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        look = {"icon": ":material/stop_circle:", "on_click": _stop, "args": (status,), "disabled": status.cancelling}
-        st.button("Stop", key="generate_stop", **look)
-        st.caption(jobs.progress_words(status))
+    """What was written so far, drawn anew while it is written; it is stopped where all jobs are, on top of the page."""
     _draft(cached.jobs().curve(job_id))
 
 
-def stopped(request: Generate, job: JobStatus | None) -> bool:
-    """What was written for a request before somebody stopped it, if anything was; whether there was something."""
-    args, curve = st.session_state.get(STOPPED, (None, None))
-    if job is not None:
-        args, curve = job.args, cached.jobs().curve(job.id)
-    if args != request.spelled or not curve or not any(curve["tokens"]):
+def stopped(job: JobStatus) -> bool:
+    """What was written before somebody stopped it; whether there was something."""
+    curve = cached.jobs().curve(job.id)
+    if not curve or not any(curve["tokens"]):
         return False
     widgets.prose(f"Stopped after {sum(curve['tokens']):,} new tokens.", "note")
     _draft(curve)
     return True
-
-
-def _stop(job: JobStatus) -> None:
-    """Cancel the job, keep what it has written in sight, and let it go: there is nothing more to say of it."""
-    jobs.cancel(job.id)
-    st.session_state[STOPPED] = job.args, cached.jobs().curve(job.id)
-    state.choose(st.session_state, job=None)
 
 
 def _draft(curve: dict | None) -> None:
@@ -96,8 +89,9 @@ def _draft(curve: dict | None) -> None:
     _panels(texts, notes, "", f"draft.{sum(curve['tokens'])}")
 
 
-def _panels(texts: dict[str, str], notes: list[str], before: str, identity: str) -> None:
-    """The texts side by side, each compared with dense attention's, which stands first, `before` them."""
+def _panels(texts: dict[str, str], notes: list[str], prompt: str, identity: str) -> None:
+    """The texts side by side, each compared with dense attention's, which stands first, behind the `prompt`'s end."""
+    before = prompt[-BEFORE:]
     answers, panels = list(texts.values()), []
     for side, (label, text) in enumerate(texts.items()):
         compared = answers[0] if side else next(iter(answers[1:]), text)
@@ -117,7 +111,7 @@ def _time(row: dict, name: str) -> str | None:
 
 def _apart(row: dict) -> str:
     place = row["first_difference"]
-    return "none" if place is None else f"token {place + 1:,}"
+    return "–" if place is None else f"{place + 1:,}"
 
 
 # --- whether they are right -------------------------------------------------------------------------------------------
@@ -134,17 +128,15 @@ def stated(prompt: str, question: str) -> str | None:
     return answers.pop() if len(answers) == 1 else None
 
 
-def judged(prompt: str, question: str, texts: dict[str, str]) -> tuple[str, str]:
-    """(a sentence, its kind) about the answers, label -> text, dense attention first."""
+def judged(prompt: str, question: str, texts: dict[str, str]) -> str:
+    """Which answers (label -> text, dense attention first) say what the text says; nothing where that is not one."""
     answer = stated(prompt, question)
     if answer is None:
-        return "Nobody checks these answers: dense attention can be wrong, too.", "quiet"
+        return ""
     right = {label: " ".join(text.split()).startswith(answer) for label, text in texts.items()}
-    sentence = f"The text says “{answer}”."
-    for name, way in (("Right", True), ("Wrong", False)):
-        labels = [label for label, good in right.items() if good == way]
-        sentence += f" {name}: {'; '.join(labels)}." if labels else ""
-    if next(iter(right.values())):
-        return sentence, "more"
-    way_on = "Where dense attention is wrong, too, nothing is told about the others: ask another question."
-    return f"{sentence} {way_on}", "note"
+    dense, *others = right
+    if not right[dense]:
+        return f"Dense is wrong, too: the text says “{answer}”. Ask another question"
+    wrong = [label for label in others if not right[label]]
+    told = f"{' and '.join(wrong)} wrong" if wrong else "and so is what reads less" if others else ""
+    return f"Dense is right: “{answer}”; {told}" if told else f"Dense is right: “{answer}”"

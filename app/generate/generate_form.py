@@ -5,11 +5,13 @@ import streamlit as st
 from analysis.commands.quality import Generate
 from app import cached
 from app.quality.asked import Asked
-from app.quality.cards import Picker, cards
+from app.quality.picker import Picker
 from app.selection import state
 from app.ui import asking, fields, widgets
 
 MOST_NEW, MOST_METHODS = 256, 2
+# New tokens of an answer beside another page.
+SHORT_ANSWER = 16
 # (beginning of a sample's title, question behind it): those that the bundled model answers right.
 EXAMPLES = tuple(
     ("The Register", f"Who is the master of the {ship}? The master of the {ship} is")
@@ -36,23 +38,24 @@ def form(card: dict) -> list[Asked]:
     state.follow(chosen, "generate_question", [chosen["generate_question"] or usual], usual)
     described = cached.catalogue()
     by_family = lambda name: (FAMILIES.index(described[name]["saves"]), described[name]["title"])  # noqa: E731
-    picker = Picker("generate", tuple(sorted(set(described) - {"dense"}, key=by_family)), MOST_METHODS)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"max_chars": 300, "placeholder": "empty: the text goes on"}
-        help = "Stands behind the text. Where the model has a chat template, both stand inside it."
-        st.text_input("Question behind the text", key="generate_question", help=help, **look)
-        _examples()
     router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": ""})
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        names = picker.choose(described, 330)
-        with st.popover("Settings", icon=":material/tune:", key="generate_settings", disabled=not names):
-            choices = cards(picker, described, names, router, context)
-        fields.number("New tokens", "generate_new", 2, MOST_NEW, width=130)
-        fields.number("Text, tokens", "generate_prompt", 2, context, placeholder="all that fit", width=140)
-    with st.container(horizontal=True, gap="small"):
+    ordered = {name: described[name] for name in sorted(set(described) - {"dense"}, key=by_family)}
+    picker = Picker("generate", ordered, MOST_METHODS, router=router)
+    look = {"max_chars": 300, "placeholder": "empty: the text goes on"}
+    help = "Stands behind the text. Where the model has a chat template, both stand inside it."
+    st.text_input("Question behind the text", key="generate_question", help=help, **look)
+    _examples()
+    choices = picker.chosen()
+    picker.choose(choices)
+    with st.popover("Settings", icon=":material/tune:", key="generate_settings"):
+        fields.number("New tokens", "generate_new", 2, MOST_NEW)
+        fields.number("Text, tokens", "generate_prompt", 2, context, placeholder="all that fit")
         look = {"disabled": not chosen["generate_question"], "help": KNOWN}
         st.toggle("Question seen before keys are dropped", key="generate_known", **look)
         st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
+        for choice in choices:
+            st.markdown(f"**{choice.title}**")
+            picker.settings(choice, context)
     return choices
 
 
@@ -69,6 +72,15 @@ def request(choices: list[Asked]) -> Generate:
 def example() -> Generate:
     """What the bundled answer was asked."""
     return Generate(model="demo", text=cached.sample("register"), question=EXAMPLES[0][1], **FIRST)
+
+
+def about(text: str, methods: list[dict]) -> Generate | None:
+    """The question that is known for a text, to these methods; None where there is none."""
+    question = st.session_state["generate_question"] or (EXAMPLES[0][1] if text == cached.sample("register") else None)
+    if not question:
+        return None
+    sizes = FIRST | {"methods": methods, "new_tokens": SHORT_ANSWER}
+    return Generate(model=st.session_state["model"], text=text, question=question, **sizes)
 
 
 def tokens(asked: Generate) -> int:

@@ -1,13 +1,17 @@
-"""The page Generate: the form, the answers as they are written, and what their KV caches hold."""
+"""The page Generate: the answers as they are written, what their KV caches hold, and the form beside them."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.commands.quality import Generate
 from analysis.jobs import JobStatus
 from analysis.runs import Run
 from app import cached
 from app.generate import answers, generate_form, kv_cache
+from app.quality.asked import Asked
 from app.ui import asking, jobs, repeat, take, widgets
+from app.ui.screen import answer, picture_and_card
+from app.ui.tabs import drawer
 
 # Of the session: the models and texts for which the page began by itself.
 BEGUN = "_generate_begun"
@@ -16,53 +20,83 @@ LAST = 20
 
 
 def show() -> None:
-    """Form, button, answers, painted cache. A text that is opened is answered at once where that costs little."""
-    widgets.header(
-        "What does it still answer when it reads or keeps less?",
-        "Dense attention beside up to two methods, token by token: what each writes, how long it takes, and which keys "
-        "its KV cache still holds",
-    )
+    """Answers and painted cache, with the form beside them. A text that is opened is answered at once where that costs
+    little."""
     card = asking.card(st.session_state["model"])
     asking.settle_router()
-    request = generate_form.request(generate_form.form(card))
-    stored = cached.store().find(request)
-    again = stored is not None and not stored.example
-    jobs.run_button(
-        "Generate again" if again else "Generate",
-        request,
-        "generate_run",
-        tokens=generate_form.tokens(request),
-        instead_of=stored.id if again else None,
-        type="secondary" if stored else "primary",
-    )
-    with widgets.guarded():
-        job = jobs.current()
-        mine = job if job is not None and (job.verb, job.args) == (request.verb, request.spelled) else None
+    top = st.container()
+    picture, beside = picture_and_card("generate")
+    with beside:
+        request = generate_form.request(generate_form.form(card))
+        stored = cached.store().find(request)
+        again = stored is not None and not stored.example
+        jobs.run_button(
+            "Generate again" if again else "Generate",
+            request,
+            "generate_run",
+            tokens=generate_form.tokens(request),
+            instead_of=stored.id if again else None,
+            type="secondary" if stored else "primary",
+        )
+    job = jobs.current()
+    mine = job if job is not None and (job.verb, job.args) == (request.verb, request.spelled) else None
+    run, note = (stored, "") if stored else _meanwhile(request)
+    with picture, widgets.guarded():
         if mine and mine.state in jobs.WAITING:
-            st.session_state.pop(answers.STOPPED, None)
+            run = None
             answers.live(mine.id)
-        elif stored is not None:
-            _shown(stored, offers=True)
-        elif answers.stopped(request, mine):
-            pass
-        elif _begins(request, job):
+        elif stored is None and mine and answers.stopped(mine):
+            run = None
+        elif stored is None and _begins(request, job):
             widgets.redraw()
-        else:
-            _meanwhile(request)
+        elif run is not None:
+            widgets.prose(note or [], "note")
+            _shown(run)
+    with top:
+        prompt = "" if run is None else "".join(cached.columns(run, "tokens")["piece"])
+        told = "What is still answered with less?" if run is None else widgets.plain(answers.headline(run, prompt))
+        scope = None if run is None else f"{run.numbers['prompt_tokens']:,} tokens read, then written on word by word."
+        answer(told, scope=scope)
+    if run is not None:
+        _details(run, beside if run is stored else None)
     repeat.drawer(request.but(text="TEXT").command_line())
 
 
-def _shown(run: Run, offers: bool = False) -> None:
-    """The answers and the painted cache; with `offers`, the methods to take along."""
+def _shown(run: Run) -> None:
     tokens = cached.columns(run, "tokens")
-    answers.written(run, tokens)
-    if offers:
-        specs = [spec for spec in run.request["methods"] if spec["name"] != "dense"]
-        rows = run.numbers["rows"][1:]  # after dense attention
-        take.offer({row["label"]: (run, spec) for row, spec in zip(rows, specs, strict=True)}, "generate")
-    st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
+    answers.written(run, "".join(tokens["piece"]))
     with widgets.guarded():
         kv_cache.shown(run, tokens)
+
+
+def _details(run: Run, card: DeltaGenerator | None) -> None:
+    """What is folded, and in the card the methods to take along."""
+    if card is not None:
+        specs = [spec for spec in run.request["methods"] if spec["name"] != "dense"]
+        rows = run.numbers["rows"][1:]  # after dense attention
+        with card:
+            take.offer({row["label"]: (run, spec) for row, spec in zip(rows, specs, strict=True)}, "generate")
+    look = {"title": "What the marked token read, and could not", "icon": ":material/visibility:"}
+    drawer("generate_reads", lambda: kv_cache.reads(run, cached.columns(run, "tokens")), **look)
+    look = {"title": "What each took", "icon": ":material/timer:"}
+    drawer("generate_took", lambda: answers.took(run), **look)
+
+
+def same_question(choice: Asked) -> None:
+    """For another page: its text's question answered dense and by a method, where that is stored, else the button."""
+    chosen = st.session_state
+    request = generate_form.about(chosen["text"], [choice.spec])
+    if request is None:
+        return
+    st.subheader("The same question", anchor=False)
+    run = cached.store().find(request)
+    if run is None:
+        label, tokens = "Ask both", generate_form.tokens(request)
+        jobs.run_button(label, request, "generate_same", tokens=tokens, help=request.question)
+        return
+    prompt = "".join(cached.columns(run, "tokens")["piece"])
+    widgets.prose(f"{answers.headline(run, prompt)}.")
+    answers.written(run, prompt)
 
 
 def _begins(request: Generate, job: JobStatus | None) -> bool:
@@ -74,17 +108,14 @@ def _begins(request: Generate, job: JobStatus | None) -> bool:
     return jobs.begin(request, generate_form.tokens(request))
 
 
-def _meanwhile(request: Generate) -> None:
-    """What can be shown until the present choices are answered: the last answers for this text, else the example."""
+def _meanwhile(request: Generate) -> tuple[Run | None, str]:
+    """What can be shown until the present choices are answered, and what is said of it: the last answers for this text,
+    else the example."""
     store, about = cached.store(), (request.model, request.text)
     similar = (run for run in store.list(request.verb, LAST) if (run.request["model"], run.request["text"]) == about)
     earlier = next(filter(store.answers, similar), None)
-    run = earlier or store.find(generate_form.example())
-    if run is None:
-        return
-    sentence = "The answers below were written with other settings; the button above writes them anew."
-    if not earlier:
-        title = dict(cached.samples())[run.request["text"]]
-        sentence = f"Example meanwhile: the bundled model reads “{title}”. The button above asks about your text."
-    widgets.prose(sentence, "note")
-    _shown(run)
+    if earlier:
+        return earlier, "Written with other settings: Generate writes them anew."
+    run = store.find(generate_form.example())
+    title = dict(cached.samples())[run.request["text"]] if run else ""
+    return run, f"Example meanwhile: the bundled model reads “{title}”."

@@ -61,43 +61,65 @@ class Place:
 
 def shown(run: Run, prompt: dict) -> None:
     """The painted text of one answer with its controls; `prompt`: its tokens."""
-    numbers, side, place = run.numbers, *_controls(run)
-    row, answer = numbers["rows"][side], rows_of(cached.columns(run, "answers"), side=side)
-    step = _step(len(answer["piece"]))
-    tokens = _joined(prompt, answer)
-    size, first = len(tokens["piece"]), len(prompt["piece"])
-    # The token that was read when the new one was made.
-    query = first + step - 1
-    shares, passed = held(numbers, cached.array(run, "kept")[side], query, place)
+    side, place = _controls(run)
+    look = _look(run, prompt, side, place)
+    numbers, size, first = run.numbers, len(look.tokens["piece"]), len(prompt["piece"])
+    shares, passed = held(numbers, cached.array(run, "kept")[side], look.query, place)
     classes, palette = paint(shares, passed, place, size)
-    reads = _reads(run, side, step, place) if numbers["traced"] else None
     heads = 1 if place.single else numbers["kv_heads"] * (1 if place.layer is not None else numbers["layers"])
     painted.painted(
-        tokens,
+        look.tokens,
         classes,
         palette,
         key="generate_text",
-        identity=f"{run.id}{run.created}.{side}.{step}.{place}",
+        identity=f"{run.id}{run.created}.{side}.{look.step}.{place}",
         place=f"{run.id}.{side}",
         tips=[("KV cache", _tips(shares, passed, heads, size))],
         legend=_legend(place, numbers["heads"] // numbers["kv_heads"]),
         hint="Click a new token (they stand at the end) to see what it read.",
-        arcs=_arcs(tokens, first + step, reads, row) if reads else [],
-        locked=first + step,
-        on_token=lambda: _clicked(first, len(answer["piece"])),
+        arcs=_arcs(look.tokens, look.query + 1, look.reads, numbers["rows"][side]) if look.reads else [],
+        locked=look.query + 1,
+        on_token=lambda: _clicked(first, size - first),
     )
-    if reads is None:
+
+
+def reads(run: Run, prompt: dict) -> None:
+    """What the marked new token read, and what it could not."""
+    side, place = st.session_state["generate_side"], Place(*_chosen_place(run))
+    look, row = _look(run, prompt, side, place), run.numbers["rows"][side]
+    if look.reads is None:
         widgets.prose("The prompt is too long here to keep what each token read.", "note")
         return
-    name, (title, _, _) = painted.visible(tokens["piece"][first + step]), GONE[row["saves"]]
+    name, (title, _, _) = painted.visible(look.tokens["piece"][look.query + 1]), GONE[row["saves"]]
     with st.grid(2, min_column_width=420, gap="large"):
         for kind, heading in (("read", f"What “{name}” read"), ("gone", title)):
             with st.container():
                 st.markdown(f"**{widgets.plain(heading)}**")
                 if kind == "gone":
-                    widgets.prose(_missing(run, reads["lost"], row, step), "quiet")
-                if keys := reads[kind]:
-                    _keys(tokens, first + step, keys, f"generate_{kind}", f"{run.id}.{side}.{step}.{keys}")
+                    widgets.prose(_missing(run, look.reads["lost"], row, look.step), "quiet")
+                if keys := look.reads[kind]:
+                    _keys(look.tokens, look.query + 1, keys, f"generate_{kind}", f"{run.id}.{side}.{look.step}.{keys}")
+
+
+@dataclass(frozen=True)
+class Look:
+    """One new token of one answer: the `tokens` of prompt and answer, its `step` in the answer, the place of the token
+    that was read when it was made, and what that `reads`."""
+
+    tokens: dict
+    step: int
+    query: int
+    reads: dict | None
+
+
+def _look(run: Run, prompt: dict, side: int, place: Place) -> Look:
+    """The new token that was clicked, the last one where none was."""
+    answer = rows_of(cached.columns(run, "answers"), side=side)
+    count = len(answer["piece"])
+    widgets.settled("generate_at", [None, *range(1, count + 1)], None)
+    step = (st.session_state["generate_at"] or count) - 1
+    read = _reads(run, side, step, place) if run.numbers["traced"] else None
+    return Look(_joined(prompt, answer), step, len(prompt["piece"]) + step - 1, read)
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------
@@ -134,16 +156,9 @@ def _one_of(axis: str, count: int) -> int | None:
     return now
 
 
-def _step(count: int) -> int:
-    """Which new token is looked at, from 0; the last one unless chosen."""
-    widgets.settled("generate_at", [None, *range(1, count + 1)], None)
-    now = st.session_state["generate_at"] or count
-    if count == 1:
-        return 0
-    st.session_state["generate_at_pick"] = now
-    look = {"key": "generate_at_pick", "on_change": fields.keep_pick, "args": ("generate_at",)}
-    st.slider("New token", 1, count, **look)
-    return now - 1
+def _chosen_place(run: Run) -> tuple[int | None, int | None]:
+    layer = st.session_state["generate_layer"]
+    return layer, None if layer is None else st.session_state["generate_head"]
 
 
 def _clicked(first: int, count: int) -> None:

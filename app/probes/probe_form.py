@@ -6,8 +6,7 @@ import streamlit as st
 
 from analysis.commands.probes import Probe
 from app import cached
-from app.quality import cards
-from app.quality.asked import Asked
+from app.quality.asked import Asked, parse, read
 from app.selection import state
 from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_TASKS, PROBE_WAYS
 from app.ui import asking, widgets
@@ -145,5 +144,5 @@ def _asked(name: str, about: dict, offered: list[str]) -> Asked:
     defaults = {field: described["default"] for field, described in fields.items()}
     router = st.session_state["router"] if about["needs"] == "router" else None
     # What was refused is said on the page on quality.
-    changed, _ = cards.read(fields, cards.parse(word, offered).get(name, {}), defaults)
+    changed, _ = read(fields, parse(word).get(name, {}), defaults)
     return Asked(name, about, router, defaults, changed, offered.index(name))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import cached
-from app.quality.asked import Shown
+from app.quality.steps import Step
 from app.selection import state
 from app.ui import painted, tables, widgets
 
@@ -51,33 +51,63 @@ def by_change(changes: Losses) -> tuple[list[int], list[dict]]:
     return paint, palette
 
 
-def text(results: Sequence[Shown], tokens: dict) -> None:
-    """The painted text of one method with its worst tokens; a row, or a click in the text, locks a token."""
-    by_name = {result.asked.name: result for result in results}
-    widgets.settled("quality_paint", list(by_name), next(iter(by_name)))
-    st.subheader("What it changes, token by token", anchor=False, help=cached.glossary("change of loss"))
-    titles = {name: result.title for name, result in by_name.items()}
-    label = "Painted: this method against dense"
-    look = {"format_func": titles.get, "required": True}
-    st.segmented_control(label, list(by_name), key="quality_paint", **look)
-    result = by_name[st.session_state["quality_paint"]]
-    table, size = cached.columns(result.run, "losses"), len(tokens["piece"])
-    change, loss = placed(table["position"], size, table["difference"], table["loss"])
-    widgets.settled("quality_token", [None, *range(size)], None)
-    locked = st.session_state["quality_token"]
-    _worst(result, tokens, change, loss, locked)
+def text(step: Step) -> None:
+    """The painted text of one method; a click in it marks a token."""
+    tokens, change, loss = _of_text(step)
+    widgets.settled("quality_token", [None, *range(len(loss))], None)
     show(
         tokens,
         change,
         loss,
-        f"{result.title} gave it",
+        f"{step.asked.title} gave it",
         key="quality_text",
-        identity=result.run.id + result.run.created,
-        place=f"{st.session_state['text']}.{result.run.numbers['window']}",
+        identity=step.run.id + step.run.created,
+        place=f"{st.session_state['text']}.{step.run.numbers['window']}",
         hint="Hover to see a token, click to mark it; a second click or Esc releases it.",
-        locked=locked,
+        locked=st.session_state["quality_token"],
         on_token=lambda: state.choose(st.session_state, quality_token=painted.clicked("quality_text", "token")),
     )
+
+
+def worst(step: Step) -> None:
+    """The tokens that lose most; a row marks its token in the text."""
+    tokens, change, loss = _of_text(step)
+    lost = sorted([(-apart, token) for token, apart in enumerate(change) if apart is not None and apart > 0])
+    listed, locked = [token for _, token in lost[:WORST]], st.session_state["quality_token"]
+    if not listed:
+        widgets.prose(f"No token is less likely under {step.asked.title} than under dense.", "more")
+        return
+    values = {
+        "position": listed,
+        "context": [_context(tokens, token) for token in listed],
+        "dense": [math.exp(change[token] - loss[token]) for token in listed],
+        "method": [math.exp(-loss[token]) for token in listed],
+        "factor": [math.exp(change[token]) for token in listed],
+        "dense_words": chances([loss[token] for token in listed], [change[token] for token in listed]),
+        "method_words": chances([loss[token] for token in listed]),
+    }
+    tables.table(
+        COLUMNS,
+        values,
+        key="quality_worst",
+        identity=step.run.id + step.run.created,
+        label="The tokens that lose most; choose one to mark it",
+        selected=listed.index(locked) if locked in listed else None,
+        on_row=lambda: state.choose(st.session_state, quality_token=painted.picked("quality_worst", listed)),
+        release=True,
+        height=250,
+    )
+    predicted = [token for token, value in enumerate(loss) if value is not None]
+    columns = {"token": tokens["piece"], "loss": loss, "change against dense": change}
+    all_tokens = {name: [column[token] for token in predicted] for name, column in columns.items()}
+    widgets.numbers({"position": predicted} | all_tokens, "losses", "quality_losses")
+
+
+def _of_text(step: Step) -> tuple[dict, Losses, Losses]:
+    """The tokens of the text that a run scored, the change of each one's loss, and its loss."""
+    tokens, table = cached.columns(step.run, "tokens"), cached.columns(step.run, "losses")
+    change, loss = placed(table["position"], len(tokens["piece"]), table["difference"], table["loss"])
+    return tokens, change, loss
 
 
 def placed(positions: Sequence[int], size: int, *values: Sequence[float]) -> list[list[float | None]]:
@@ -110,40 +140,6 @@ def chances(losses: Losses, changes: Losses | None = None) -> list[str | None]:
         share = None if loss is None else math.exp((change or 0.0) - loss)
         words.append(None if share is None else f"{share:.1%}" if share >= 0.001 else "under 0.1%")
     return words
-
-
-def _worst(result: Shown, tokens: dict, change: Losses, loss: Losses, locked: int | None) -> None:
-    lost = sorted([(-apart, token) for token, apart in enumerate(change) if apart is not None and apart > 0])
-    worst = [token for _, token in lost[:WORST]]
-    if not worst:
-        widgets.prose(f"No token is less likely under {result.title} than under dense.", "more")
-        return
-    values = {
-        "position": worst,
-        "context": [_context(tokens, token) for token in worst],
-        "dense": [math.exp(change[token] - loss[token]) for token in worst],
-        "method": [math.exp(-loss[token]) for token in worst],
-        "factor": [math.exp(change[token]) for token in worst],
-        "dense_words": chances([loss[token] for token in worst], [change[token] for token in worst]),
-        "method_words": chances([loss[token] for token in worst]),
-    }
-    tables.table(
-        COLUMNS,
-        values,
-        key="quality_worst",
-        identity=result.run.id + result.run.created,
-        label="The tokens that lose most; choose one to go there",
-        selected=worst.index(locked) if locked in worst else None,
-        on_row=lambda: state.choose(st.session_state, quality_token=painted.picked("quality_worst", worst)),
-        release=True,
-        height=250,
-    )
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.caption(f"The {len(worst)} tokens that lose most. Click one, or use the arrow keys, to see its place below.")
-        predicted = [token for token, value in enumerate(loss) if value is not None]
-        columns = {"token": tokens["piece"], "loss": loss, "change against dense": change}
-        listed = {name: [column[token] for token in predicted] for name, column in columns.items()}
-        widgets.numbers({"position": predicted} | listed, "losses", "quality_losses")
 
 
 def _context(tokens: dict, token: int) -> str:

@@ -1,30 +1,48 @@
-"""Quality vs speed: what does reading less cost on this text, and what does it gain on this machine?"""
+"""The door Cut, what methods lose: the answer, the curves with the card beside them, and what stands beneath."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from analysis.commands.quality import FitMethod
+from analysis.corpus import sample_texts, text_hash
 from app import cached
-from app.quality import evidence, prompts, reads
+from app.quality import ahead, curves, details, evidence, painted_change, search, steps, timing
+from app.quality.asked import Asked, counted
+from app.quality.picker import Picker
+from app.quality.steps import Found, Step, Subject
 from app.selection import state
 from app.selection.controls import named
-from app.selection.decide import EQUAL_SHARES, SAVES
-from app.ui import fields, foot, widgets
+from app.selection.decide import MAY_LOSE, SAVES
+from app.speed import inherited
+from app.ui import asking, fields, foot, jobs, repeat, take, widgets
+from app.ui.screen import answer, picture_and_card
 from app.ui.tabs import drawer
 
-SUBTITLES = {  # by what the methods save
-    "reads": "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
-    "speed against the fastest dense path here",
-    "memory": "Rules that drop keys once a prompt is read, such as SnapKV and Ada-KV: quality of what follows on this "
-    "text; the KV cache that is held",
-    "prefill": "Methods that read some blocks of a prompt, such as XAttention and FlexPrefill: quality of what follows "
-    "on this text; time of the prompt",
+# Tokens read of a long text when nothing was chosen; a text of so many is read whole then.
+FIRST, SHORT = 1024, 2048
+SIZES = tuple(1 << power for power in range(7, 18))
+# Tokens that are scored after a prompt, stretches of the text.
+AFTER, CUTS = 256, 4
+# The share, in per cent, that the page opens at where nothing of a text is stored.
+USUAL = 50
+# What methods save -> those that the page opens with where nothing of a text is stored; the second chooses nothing,
+# or is the rule that most others are compared with.
+OPENS = {
+    "reads": ("sparq", "streaming_llm"),
+    "memory": ("tova", "snapkv"),
+    "prefill": ("xattention", "vertical_slash"),
 }
+VERBS = {"reads": "Read", "memory": "Keep", "prefill": "Read"}
+FITTED = ("magicpig", "routing_transformer", "focal_learned")
 
 
-def show() -> None:
-    """All of it is redrawn alone. Links from when Speed was a tab here lead there; the oldest name it by its controls
-    alone."""
+def show(beneath: Callable[[Asked], None]) -> None:
+    """The whole page, which is redrawn alone; `beneath` draws what another room shows of the method in front. Links
+    from when Speed was a tab here lead there; the oldest name it by its controls alone."""
     chosen = st.session_state
     timed = {name for name, one in named("speed_").items() if chosen[name] != one.default}
     if chosen["tab"] is None and timed:
@@ -34,24 +52,217 @@ def show() -> None:
         foot.go("speed")
     if chosen["tab"] == "equal":
         state.choose(chosen, quality_evidence=True, tab="quality")
-    fields.alone(_live)
+    fields.alone(_live, beneath)
 
 
-def _live() -> None:
-    """What the page is about, what the methods save, a budget for all of them, and the studies of that family."""
-    chosen = st.session_state
-    saves = chosen["quality_saves"]
-    widgets.header("What does reading less cost, and what does it gain?", SUBTITLES[saves])
+def _live(beneath: Callable[[Asked], None]) -> None:
     with widgets.guarded():
-        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-            look: dict[str, Any] = {"format_func": SAVES.get, "required": True}
-            st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
-            look = {"format_func": "{}%".format, "help": cached.glossary("equal reads")}
-            st.segmented_control("Same budget for all", EQUAL_SHARES, key="quality_equal", **look)
-        percent = chosen["quality_equal"]
-        share = None if percent is None else percent / 100
-        if saves == "reads":
-            reads.tab(share)
-        else:
-            prompts.tab(saves, share)
+        _screen(beneath)
     drawer("quality_evidence", evidence.show, ["equal_panel"])
+
+
+def _screen(beneath: Callable[[Asked], None]) -> None:
+    """The first screen, and what stands beneath it."""
+    card, tokens = asking.card(st.session_state["model"]), asking.inspected()["tokens"]
+    asking.settle_router()
+    top = st.container()
+    saves = _controls()
+    picture, beside = picture_and_card("quality")
+    with beside:
+        methods = st.container()
+        with st.popover("What is read", icon=":material/tune:", key="quality_what"):
+            subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
+    picker, opens_at = _picker(card, subject)
+    choices = picker.chosen()
+    with methods:
+        picker.choose(choices)
+    percent = st.session_state["quality_equal"] or opens_at
+    with picture:
+        if not choices:
+            st.info("Choose a method to compare with dense attention.")
+            return
+        found, lead = _curves(subject, choices, picker.usual, percent)
+    step = lead.at(percent) if lead else None
+    with top:
+        _answer(step, lead, subject)
+    if step is None or lead is None:
+        return
+    searched = search.request(subject, choices, tokens)
+    with beside:
+        _beside(step, lead.choice, picker, subject, card)
+        if searched[0] is not None:
+            search.button(searched[0])
+        take.offer({step.row["label"]: (step.run, step.asked.spec)}, f"quality_{saves}")
+    with st.container(key="quality_lost"):
+        lost, question = st.columns([2, 1], gap="medium")
+    with lost:
+        details.text(step)
+    with question, widgets.guarded():
+        beneath(step.asked)
+    _drawers([one for one in (each.at(percent) for each in found) if one], step, searched)
+    repeat.drawer(_command(subject, choices, percent))
+
+
+def _curves(
+    subject: Subject, choices: Sequence[Asked], usual: Sequence[str], percent: int
+) -> tuple[list[Found], Found | None]:
+    """The picture; returns what is drawn of the methods, and the one in front."""
+    found, unfitted, waits = steps.found(subject, choices, percent)
+    lead, requests = _lead(found, usual, percent), ahead.wanted(subject, found, percent)
+    if lead is not None:
+        going = not waits and ahead.unasked(subject, requests)
+        launched = inherited.launches() if any(choice.router for choice in choices) else []
+        look: dict[str, Any] = {"launched": launched, "waits": "computing" if going else "not computed"}
+        curves.draw(subject, found, lead.choice.name, percent, moved=_moved, **look)
+    for choice in unfitted:
+        widgets.prose(f"{choice.title} was never fitted to this model, so it has no curve.", "quiet")
+        if choice.name in FITTED:
+            request = FitMethod(model=st.session_state["model"], method=choice.name)
+            jobs.run_button("Fit", request, f"quality_fit_{choice.name}")
+    if not waits:
+        ahead.steps(subject, requests)
+    return found, lead
+
+
+def _controls() -> str:
+    """What is saved, and the most that may be lost."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
+        st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
+        look = {"format_func": "limit +{}%".format, "width": 130, "label_visibility": "collapsed"}
+        st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
+    return st.session_state["quality_saves"]
+
+
+def _picker(card: dict, subject: Subject) -> tuple[Picker, int]:
+    """The methods that are offered, and the share at which the page opens: those of the best that is stored for this
+    text, with one to beat."""
+    chosen, described = st.session_state, cached.saving(subject.saves)
+    control = "quality" if subject.saves == "reads" else f"quality_{subject.saves}"
+    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
+    usual = tuple(name for name in OPENS[subject.saves] if name in described)
+    picker = Picker(control, described, len(described), usual, router if subject.saves == "reads" else {"name": ""})
+    if chosen[control] is not None and chosen["quality_equal"] is not None:
+        return picker, chosen["quality_equal"]
+    names = picker.offered if chosen[control] is None else [name for name in picker.words() if name in picker.offered]
+    best = steps.best(subject, [picker.asked(name)[0] for name in names], chosen["quality_lose"] / 100)
+    if best is None:
+        return replace(picker, usual=usual or tuple(picker.offered[:2])), USUAL
+    beside = [name for name in reversed(usual) if name != best[0].name]
+    return replace(picker, usual=(best[0].name, *beside[:1])), best[1]
+
+
+def _lead(found: Sequence[Found], usual: Sequence[str], percent: int) -> Found | None:
+    """The method in front: the one that was chosen, else the first of those that the page opens with, which has a
+    number."""
+    by_name = {one.choice.name: one for one in found}
+    widgets.settled("quality_paint", [None, *by_name], None)
+    if st.session_state["quality_paint"] in by_name:
+        return by_name[st.session_state["quality_paint"]]
+    order = [by_name[name] for name in (*usual, *by_name) if name in by_name]
+    return next((one for one in order if one.at(percent)), order[0] if order else None)
+
+
+def _moved(lead: str, percent: int | None) -> None:
+    values: dict[str, object] = {"quality_paint": lead} | ({} if percent is None else {"quality_equal": percent})
+    state.choose(st.session_state, **values)
+
+
+def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
+    """What the method in front loses at the chosen share."""
+    if step is None:
+        named = lead.choice.title if lead else "No chosen method"
+        answer(f"{named} has no number at this share yet", scope=subject.where)
+        return
+    share = f"{round(100 * step.share) if step.percent is None else step.percent}%"
+    cut = f"{VERBS[subject.saves]} {share} with {widgets.plain(step.asked.title)}"
+    dense = step.row["perplexity"] / (1 + step.change.value)
+    hint = f"Perplexity against dense attention, which has {dense:.2f}; in brackets its 95% interval."
+    answer(f"{cut}: {step.change.bracketed}", hint, scope=subject.where)
+
+
+def _beside(step: Step, choice: Asked, picker: Picker, subject: Subject, card: dict) -> None:
+    """In the card: settings of the method in front, whether its quality holds, and what is known of its speed."""
+    limit, high = st.session_state["quality_lose"] / 100, step.change.high
+    holds = "Quality does not hold."
+    if step.change.value <= limit:
+        holds = "Quality holds." if high is None or high <= limit else "Quality holds in the mean."
+    with st.popover(f"Settings of {choice.title}", icon=":material/tune:", key="quality_settings"):
+        picker.settings(choice, subject.size)
+    timed = timing.measured(step.asked, subject.size, inherited.launches() if choice.router else [])
+    widgets.prose(f"{holds} {timing.verdict(step.asked, timed)}", "more")
+    if not timed:
+        timing.button(step.asked, card, subject.size)
+
+
+def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:
+    """What is folded: all numbers, by position, the tokens that lose most; the search; the heads of DuoAttention."""
+
+    def everything() -> None:
+        parts = [partial(details.numbers, shown), partial(details.positions, shown)]
+        widgets.each(*parts, *([partial(painted_change.worst, step)] if "bins" in step.row else []))
+
+    look: dict[str, Any] = {"title": "All numbers, by position, token by token", "icon": ":material/table:"}
+    drawer("quality_numbers", everything, **look)
+    look = {"title": "Search for a setting", "icon": ":material/search:"}
+    drawer("quality_searching", partial(search.result, *searched), **look)
+    if step.asked.name == evidence.DUO:
+        look = {"title": "Which heads does DuoAttention let keep every key?", "icon": ":material/call_split:"}
+        drawer("quality_split", partial(evidence.split, step.asked), **look)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def _windows(saves: str, tokens: int, longest: int) -> Subject:
+    """What a pass over a text scores; `longest` tokens are read at once. In the URL `1024` is the first window of 1,024
+    tokens, `1024w` all of them, `all` the fewest windows of equal length."""
+    chosen, fits = st.session_state, [size for size in SIZES if size <= min(tokens, longest)]
+    spelled = {f"{size}": f"the first {size:,} tokens" for size in fits}
+    spelled["all"] = f"the whole text, {tokens:,} tokens"
+    spelled |= {f"{size}w": f"the whole text in windows of {size:,}" for size in fits if 2 * size <= tokens}
+    default = f"{FIRST}" if SHORT < tokens and FIRST in fits else "all"
+    if chosen["quality_read"] in {f"{size}{kind}" for size in SIZES for kind in ("", "w")} - set(spelled):
+        state.choose(chosen, quality_read=default)  # it was right for another text
+    widgets.settled("quality_read", list(spelled), default)
+    help = cached.glossary("window (context)")
+    st.selectbox("Read", list(spelled), format_func=spelled.get, key="quality_read", help=help)
+    choice = chosen["quality_read"]
+    window = None if choice == "all" else int(choice.rstrip("w"))
+    long_text = "windows" if choice == "all" or choice.endswith("w") else "first"
+    size = min(window, tokens) if window else tokens // -(-tokens // longest)
+    read = size if long_text == "first" else tokens
+    about = {"model": chosen["model"], "text": chosen["text"], "window": window, "long_text": long_text}
+    where = f"Perplexity on this text: {read:,} of {tokens:,} tokens"
+    return Subject(
+        saves, about, size, read, where + (f" in {counted(read // size, 'window')}." if read > size else ".")
+    )
+
+
+def _prompts(saves: str, tokens: int, longest: int) -> Subject:
+    """What follows prompts of a text."""
+    chosen, most = st.session_state, min(tokens, longest) - AFTER
+    fits = [length for length in SIZES if length <= most] or [max(8, most)]
+    # Enough for an interval.
+    twice = [length for length in fits if length <= FIRST and 2 * (length + AFTER) <= tokens]
+    if chosen["quality_prefix"] not in (None, *fits):
+        state.choose(chosen, quality_prefix=None)  # it was right for another text
+    now = chosen["quality_prefix"] or (twice[-1] if twice else fits[0])
+    help = f"What follows is scored: {AFTER} tokens, in up to {CUTS} stretches of the text."
+    prefix = fields.pick(
+        st.selectbox, "Prompt", fits, "quality_prefix", now, help=help, format_func="{:,} tokens".format
+    )
+    about = {"model": chosen["model"], "texts": [chosen["text"]], "prefix": prefix, "continuation": AFTER, "cuts": CUTS}
+    where = f"Perplexity of the {AFTER} tokens after prompts of {prefix:,}, in up to {CUTS} stretches of this text."
+    return Subject(saves, about, prefix, min(tokens, 2 * CUTS * (prefix + AFTER)), where)
+
+
+def _command(subject: Subject, choices: Sequence[Asked], percent: int) -> str:
+    """The command line that gives the same numbers."""
+    free = [choice for choice in choices if not choice.fixed]
+    specs = [choice.free().spec for choice in free] or [choice.spec for choice in choices]
+    asked = subject.request(choices[0], percent).but(methods=specs, share=percent / 100 if free else None)
+    if subject.saves != "reads":
+        return asked.but(texts=["TEXT"]).command_line()
+    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
+    return asked.but(text=names.get(st.session_state["text"], "TEXT")).command_line()

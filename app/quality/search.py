@@ -1,4 +1,4 @@
-"""Search for a setting: the smallest budget that loses less than a given share, over the chosen methods."""
+"""Search for a setting: the smallest budget that loses less than the limit, over the chosen methods."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,12 @@ import streamlit as st
 
 from analysis.commands.quality import Search
 from app import cached
-from app.quality import quality_charts
 from app.quality.asked import Asked
-from app.selection.decide import MAY_LOSE
+from app.quality.curves import AXES
+from app.quality.steps import Subject
 from app.ui import jobs, plots, widgets
+from app.ui.charts import line, safe
+from app.ui.plots import against_dense
 
 # Stretches of text, half choose and half report; tokens of each that are scored.
 CUTS, AFTER = 32, 128
@@ -17,52 +19,64 @@ CUTS, AFTER = 32, 128
 STEPS, PASSES = 7, 2.5
 # Further passes of a method that saves reads for each setting: its shares are looked for first.
 SETTLING = 2
-# Tokens of a stretch; stretches that a text should give, and those that it must.
+# Tokens of a stretch, of methods that save reads; stretches that a text should give, and those that it must.
 FIRST, ENOUGH, FEWEST = 1024, 8, 4
-# Tokens of a stretch before those that are scored anyway, of methods that save reads.
+# Such a stretch is not halved below it.
 LEAST = 64
 # Setting -> so many of it in a prompt: else all tie.
 LEAST_OF = {"memory": ("window", 8), "prefill": ("block", 4)}
-WHAT = {
-    "reads": "share of the causal pairs that is read",
-    "memory": "KV cache held, share of dense",
-    "prefill": "share of the prompt's blocks that is read",
-}
 
 
-def section(saves: str, choices: Sequence[Asked], prefix: int, tokens: int, context: int) -> None:
-    """The control, the button with its price, and what was found, for the page's prompts of `prefix` tokens. Methods
-    that save reads have none: their stretches have 1,024 tokens, fewer where the text has few `tokens` or the model
-    reads few at once."""
-    if saves == "reads":
-        choices = [choice for choice in choices if choice.about["budget"] and not choice.about["ceiling"]]
-    if not choices:
-        return
-    prefix = prefix or fitting(min(FIRST, context - AFTER), tokens)
-    st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
-    if lacking := _lacking(saves, choices, prefix, tokens):
-        widgets.prose(lacking, "quiet")
-        return
-    look = {"format_func": "less than {}%".format, "required": True}
-    st.segmented_control("Perplexity may rise by", MAY_LOSE, key="quality_lose", **look)
-    request = _request(saves, choices, prefix)
-    passes = PASSES + SETTLING * (saves == "reads")
-    work = int(len(choices) * STEPS * passes + CUTS) * (prefix + AFTER)
-    jobs.run_button("Search for a setting", request, "quality_search", work)
-    run = cached.store().find(request)
+def request(subject: Subject, choices: Sequence[Asked], tokens: int) -> tuple[Search | None, str]:
+    """The search for the prompts that the page shows, of a text of so many `tokens`; None where it or the prompt is too
+    short, and then why. Methods that save reads have no prompt: their stretches have up to 1,024 tokens."""
+    able = [choice.free() for choice in choices if not choice.free().fixed and not choice.about["ceiling"]]
+    if not able:
+        return None, "A search needs a method whose share can be chosen: choose one."
+    prefix = subject.size if subject.saves != "reads" else fitting(min(FIRST, subject.size), tokens)
+    lacking = _lacking(subject.saves, able, prefix, tokens)
+    if lacking:
+        return None, lacking
+    about = {"model": st.session_state["model"], "texts": [st.session_state["text"]], "saves": subject.saves}
+    lose, methods = st.session_state["quality_lose"] / 100, [choice.spec for choice in able]
+    sizes = {"prefix": prefix, "continuation": AFTER, "cuts": CUTS}
+    return cached.request(Search, **about, **sizes, methods=methods, lose=lose, seed=0), ""
+
+
+def button(asked: Search) -> None:
+    """Starts a search that is not stored, at its price."""
+    if cached.store().find(asked) is None:
+        passes = PASSES + SETTLING * (asked.saves == "reads")
+        work = int(len(asked.methods or ()) * STEPS * passes + CUTS) * (asked.prefix + AFTER)
+        jobs.run_button("Search for me", asked, "quality_search", work)
+
+
+def result(asked: Search | None, lacking: str) -> None:
+    """What a search found and what it tried, or why there is none."""
+    run = cached.store().find(asked) if asked else None
     if run is None:
-        widgets.prose(
-            f"Every chosen method is tried at {STEPS} settings on stretches of {prefix + AFTER:,} tokens. Half of the "
-            "text chooses, the other half judges the winner. It goes on where it was stopped.",
-            "more",
-        )
+        half = f"Each method is tried at {STEPS} shares. Half of the text chooses, the other half judges the winner."
+        widgets.prose(lacking or half, "quiet")
         return
-    numbers = run.numbers
-    widgets.prose(numbers["sentence"])
+    widgets.prose(run.numbers["sentence"])
+    widgets.notes(run)
+    rows, data = run.numbers["rows"], []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        part = sorted((row for row in rows if row["method"] == method), key=lambda row: row["budget"])
+        about = cached.catalogue()[method]
+        colour = Asked(method, about, None, {}, {}, list(cached.saving(about["saves"])).index(method) - 1).colour
+        x, y = [row["budget"] for row in part], [row["difference"] for row in part]
+        labels = [f"{safe(row['label'])}, {row['stretches']} stretches" for row in part]
+        hover = "%{text}<br>%{x:.0%}: %{y:+.1%}"
+        symbols = ["circle" if row["left"] else "circle-open" for row in part]
+        trace = line(safe(about["title"]), x, y, colour, "solid", "circle", hover, 1.5, text=labels)
+        data.append(trace | {"marker": trace["marker"] | {"symbol": symbols}})
+    figure = against_dense(
+        data, AXES[run.numbers["saves"]][0], run.numbers["lose"], xaxis={"tickformat": ".0%", "rangemode": "tozero"}
+    )
+    plots.draw(figure, rows, "What was tried, on the half that chooses", "quality_searched", "quality against speed")
+    st.caption("Hollow: dropped early. Dotted: the limit.")
     widgets.source(run)
-    figure = quality_charts.searched(numbers["rows"], numbers["frontier"], numbers["lose"], WHAT[saves])
-    plots.draw(figure, numbers["rows"], "What was tried", "quality_searched", "quality against speed")
-    st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
 
 
 def _lacking(saves: str, choices: Sequence[Asked], prefix: int, tokens: int) -> str:
@@ -75,10 +89,10 @@ def _lacking(saves: str, choices: Sequence[Asked], prefix: int, tokens: int) -> 
     why = f" But {differ}." if shortest else ""
     stretch = max(prefix, shortest) + AFTER
     if tokens < FEWEST * stretch:
-        other = ", or a shorter prompt above" if prefix > shortest > 0 else ""
+        other = ", or a shorter prompt" if prefix > shortest > 0 else ""
         needs = f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens"
         return f"{needs}: choose a longer text{other}.{why}"
-    return f"A search needs prompts of {shortest:,} tokens: choose a longer one above.{why}" * (prefix < shortest)
+    return f"A search needs prompts of {shortest:,} tokens: choose a longer one.{why}" * (prefix < shortest)
 
 
 def fitting(prefix: int, tokens: int) -> int:
@@ -86,10 +100,3 @@ def fitting(prefix: int, tokens: int) -> int:
     while prefix > LEAST and tokens < ENOUGH * (prefix + AFTER):
         prefix //= 2
     return prefix
-
-
-def _request(saves: str, choices: Sequence[Asked], prefix: int) -> Search:
-    chosen = st.session_state
-    about = {"model": chosen["model"], "texts": [chosen["text"]], "methods": [choice.spec for choice in choices]}
-    lose = chosen["quality_lose"] / 100
-    return Search(**about, saves=saves, prefix=prefix, lose=lose, continuation=AFTER, cuts=CUTS, seed=0)

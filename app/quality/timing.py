@@ -1,57 +1,80 @@
-"""Speed beside quality: what was measured with a method's settings, and the button that measures it."""
+"""Speed beside quality: what was measured with a method's settings, the verdict, and the button that measures it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
 from analysis.commands.speed import Launch, TimeMethod
 from analysis.runs import Run
 from app import cached
-from app.quality.asked import PHASES, Asked, Phase, Timed
+from app.quality.asked import Asked
 from app.speed import speed_requests
-from app.ui import jobs, widgets
+from app.ui import jobs
 
+# Of a timing, in words.
+PHASES = {"prefill": "the prompt", "per_token": "later tokens"}
 # The settings that `launch` times.
 LAUNCHED = {"top", "window", "n_sink"}
 # Tokens written after the prompt; rounds of dense and sparse in turns.
 NEW, ROUNDS = 32, 5
 
 
-def phases(numbers: dict, context: int) -> tuple[Phase, ...]:
-    """The phases that a run of `launch` or `time-method` timed, of a model that reads `context` tokens at once: what
-    was estimated beyond them is left out."""
-    listed = []
-    for name, title in PHASES.items():
-        speed, since = numbers["speedup"].get(name), numbers["crossover"].get(name)
-        if speed:
-            ends = speed["median"], speed["low"], speed["high"]
-            listed.append(Phase(title, numbers["length"], *ends, since if since and since <= context else None))
-    return tuple(listed)
+@dataclass(frozen=True)
+class Phase:
+    """What a timing says of one phase against dense: the speed-up at `length` tokens with the range of its rounds."""
+
+    name: str
+    length: int
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """The phase in words: rounds on both sides of 1 show no difference."""
+        if self.low <= 1 <= self.high:
+            return f"{self.name}: undecided ({self.low:.2f} to {self.high:.2f} times dense)"
+        return f"{self.name} {self.median:.2f} times dense speed"
 
 
-def measured(choice: Asked, size: int, context: int, launched: Sequence[Run]) -> Timed | None:
-    """The stored speed-up with these settings, whose quality is that of windows of `size` tokens. Of attention where
-    `launch` can time the method (of the prompt nearest in length, of those `launched`), else of the phase that its own
-    kernels make fastest. The model reads `context` tokens."""
+def measured(choice: Asked, size: int, launched: Sequence[Run]) -> tuple[Phase, ...]:
+    """The phases that were timed with these settings, of the prompt nearest to `size` tokens in length; of those
+    `launched` where `launch` can time the method."""
     if not can_launch(choice):
-        return timed_method(choice, context, size)
+        run = cached.store().find(time_request(choice))
+        return phases(run.numbers) if run else ()
     timings = []
     for run in launched:
         given = {name: value for name, value in run.request.items() if name in LAUNCHED and value is not None}
-        speed = run.numbers["speedup"].get("attention")
-        if speed and choice.settings == choice.defaults | given:
-            attention = Phase("attention", run.numbers["length"], speed["median"], speed["low"], speed["high"])
-            timings.append(Timed(attention, phases(run.numbers, context), size))
-    return min(timings, key=lambda timed: abs(timed.best.length - size), default=None)
+        if choice.settings == choice.defaults | given:
+            timings.append(run.numbers)
+    nearest = min(timings, key=lambda numbers: abs(numbers["length"] - size), default=None)
+    return phases(nearest) if nearest else ()
 
 
-def timed_method(choice: Asked, context: int, size: int | None = None) -> Timed | None:
-    """The same by `time-method`; without a `size` of the prompt alone, for methods that decide at its end."""
-    run = cached.store().find(time_request(choice))
-    timed = phases(run.numbers, context) if run else ()
-    wanted = [phase for phase in timed if size or phase.name == PHASES["prefill"]]
-    best = max(wanted, key=lambda phase: phase.median, default=None)
-    return Timed(best, timed, size or best.length) if best else None
+def phases(numbers: dict) -> tuple[Phase, ...]:
+    """What a run of `launch` or `time-method` timed of the whole model."""
+    timed = [(title, numbers["speedup"].get(name)) for name, title in PHASES.items()]
+    ends = [(title, times["median"], times["low"], times["high"]) for title, times in timed if times]
+    return tuple(Phase(title, numbers["length"], *times) for title, *times in ends)
+
+
+def cell(choice: Asked, timed: Sequence[Phase]) -> str:
+    """The best phase as a row shows it, or why there is none."""
+    if timed:
+        return f"{max(phase.median for phase in timed):.2f}×"
+    if choice.about["ceiling"]:
+        return "ceiling"
+    return "not timed" if choice.about["kernels"] else "no kernel"
+
+
+def verdict(choice: Asked, timed: Sequence[Phase]) -> str:
+    """What is known of a method's speed here, after what was said of its quality."""
+    if choice.about["ceiling"]:
+        return "It scores every pair to choose: a bound for other methods, no saving."
+    if timed:
+        return f"At {timed[0].length:,} tokens: {'; '.join(map(str, timed))}."
+    return "Speed unknown." if choice.about["kernels"] else "No kernel here: it saves no time yet."
 
 
 def time_request(choice: Asked) -> TimeMethod:
@@ -74,21 +97,12 @@ def launch_request(choice: Asked, size: int, context: int) -> Launch:
     return cached.request(Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
 
 
-def buttons(choices: Sequence[Asked], card: dict, size: int) -> None:
-    """Turns a hollow mark into a solid one: dense and sparse inference timed with these settings, as a job; and who
-    has no kernel that could be timed."""
-    for choice in choices:
-        label, key = f"Measure the speed of {choice.title} here", f"quality_launch_{choice.name}"
-        if can_launch(choice):
-            request = launch_request(choice, size, card["max_positions"])
-            if cached.store().find(request) is None:
-                price = speed_requests.launch_price(request, card, request.length)
-                jobs.run_button(label, request, key, price=price)
-        elif choice.about.get("kernels") and cached.store().find(time_request(choice)) is None:
-            jobs.run_button(label, time_request(choice), key, tokens=size)
-    without = [choice.title for choice in choices if choice.about.get("kernels") == []]
-    if without:
-        widgets.prose(
-            f"There is no kernel here for {', '.join(without)}. A masked pass measures quality and saves no time.",
-            "quiet",
-        )
+def button(choice: Asked, card: dict, size: int) -> None:
+    """Times dense and sparse inference with these settings, as a job, where a kernel could be timed and was not yet."""
+    if can_launch(choice):
+        request = launch_request(choice, size, card["max_positions"])
+        if cached.store().find(request) is None:
+            price = speed_requests.launch_price(request, card, request.length)
+            jobs.run_button("Time it", request, f"quality_launch_{choice.name}", price=price)
+    elif choice.about["kernels"] and cached.store().find(time_request(choice)) is None:
+        jobs.run_button("Time it", time_request(choice), f"quality_launch_{choice.name}", tokens=size)

@@ -24,14 +24,14 @@ GPUS = {  # those of the worker, by their name there
     "MI300X": "AMD Instinct MI300X, 192 GB",
 }
 COUNTED = {"all": "all weights", "ffn": "feed-forward only"}
-# Per cent of the causal pairs that every method reads.
-EQUAL_SHARES = (5, 10, 25, 50)
+# Per cent of the causal pairs, the cache or the blocks that every method reads or keeps.
+EQUAL_SHARES = (5, 10, 25, 50, 75, 90)
 # Per cent of perplexity that a setting may lose.
 MAY_LOSE = (1, 2, 5, 10)
 SAVES = {  # what a method saves -> how it is called
-    "reads": "reads of each query",
-    "memory": "memory of the KV cache",
-    "prefill": "time of the prompt",
+    "reads": "reads",
+    "memory": "memory",
+    "prefill": "prompt",
 }
 SPEED_ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
 SPEED_WHAT = {
@@ -99,8 +99,10 @@ class QualityPage:
     quality_equal: int | None = field(None, options=tuple(EQUAL_SHARES), label="budget of all methods")
     equal_panel: str | None = field(None, pattern="[A-Za-z0-9][A-Za-z0-9 ,._-]{0,79}", label="text and context")
     quality_read: str | None = field(None, pattern="all|[0-9]{2,7}w?", label="choice of what is read")
-    quality_paint: str | None = field(None, pattern="[a-z_]{1,40}", label="painted method")
+    quality_paint: str | None = field(None, pattern="[a-z_]{1,40}", label="method in front")
     quality_token: int | None = field(None, high=9_999_999, label="marked token")
+    quality_numbers: bool = field(False)
+    quality_searching: bool = field(False)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class GeneratePage:
     generate_at: int | None = field(None, high=9_999, label="new token")
     generate_layer: int | None = field(None, high=9_999, label="layer")
     generate_head: int | None = field(None, high=9_999, label="head")
+    generate_reads: bool = field(False)
+    generate_took: bool = field(False)
 
 
 @dataclass(frozen=True)

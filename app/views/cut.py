@@ -1,5 +1,7 @@
 """Cut: what reading or keeping less costs, by method, by head, by router, and in what the model writes."""
 
+from functools import partial
+
 from app.budgets import budgets_page
 from app.generate import generate_page
 from app.quality import quality_page
@@ -8,7 +10,7 @@ from app.ui.door import door
 
 door(
     {
-        "methods": quality_page.show,
+        "methods": partial(quality_page.show, generate_page.same_question),
         "budgets": budgets_page.show,
         "routers": routing_page.show,
         "generate": generate_page.show,

@@ -147,33 +147,9 @@ def test_sliders_over_stored_numbers_redraw_text_and_chart_within_their_limit(ap
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_a_moved_method_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
-    page.goto(f"{app_server}/quality-vs-speed?quality_read=1024")
-    answered(page, page.get_by_text(re.compile("^On 1,024 tokens of this text, ")))
-    thumb = page.locator(".st-key-quality_card_streaming_llm").get_by_role("slider", name="Window, tokens")
-    row = page.get_by_role("region", name="Methods and their numbers").locator("tr", has_text="StreamingLLM")
-    before = row.inner_text()
-
-    def move(key: str, width: int) -> float:
-        return moved(page, thumb, key, (ROWS, f"StreamingLLM, window {width}"), charts=["quality_trade"])
-
-    new = [move("ArrowLeft", width) for width in (64, 32, 16)]
-    assert row.inner_text() != before
-    stored = [move("ArrowRight", width) for width in (32, 64)] + [move("ArrowLeft", width) for width in (32, 16)]
-    assert statistics.median(stored) <= STORED and statistics.median(new) <= PASS
-    numbers = row.inner_text()
-    expect(page).to_have_url(re.compile("streaming_llm~window-16"))
-    page.goto(page.url)
-    expect(row).to_contain_text("StreamingLLM, window 16", timeout=PATIENCE)
-    assert row.inner_text() == numbers
-    expect(thumb).to_have_attribute("aria-valuetext", "16")
-
-
-@pytest.mark.slow
 def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_server, page):
-    page.goto(f"{app_server}/quality-vs-speed?quality=streaming_llm~window-8")
-    worst = page.get_by_role("region", name="The tokens that lose most; choose one to go there").locator("tbody tr")
+    page.goto(f"{app_server}/quality-vs-speed?quality=streaming_llm~window-8&quality_numbers=yes")
+    worst = page.get_by_role("region", name="The tokens that lose most; choose one to mark it").locator("tbody tr")
     answered(page, worst)
     expect(worst).to_have_count(20)
     worst.nth(1).click()

@@ -35,8 +35,9 @@ SHOWN = f"""([wanted, charts, patience]) => {{ window.shown = new Promise((done,
     const all = {ALL}
     const there = ([where, words]) => all(document, where).some(
         (part) => part.getClientRects().length > 0 && part.textContent.includes(words))
-    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${{chart}} .main-svg`)].map(
-        (picture) => picture.querySelector(".mlayer *") ? picture.outerHTML : "").join("")
+    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${{chart}}`)].flatMap(
+        (box) => all(box, ".main-svg, .curves svg")).map(
+        (picture) => picture.querySelector(".mlayer *, .handle") ? picture.outerHTML : "").join("")
     const before = charts.map(drawing)
     const anew = (chart, at) => !["", before[at]].includes(drawing(chart))
     const look = () => began !== null && wanted.every(there) && charts.every(anew)

@@ -47,19 +47,36 @@ DESCRIBED = {
         competing=["fraction"],
     ),
     "quick": method("Quick", field("keys", 8, low=1, high=1 << 20), kernels=["token"], budget="keys"),
-    "snapkv": method("SnapKV", field("ratio", 0.5, low=0.0, high=0.99), saves="memory", kernels=["prompt", "token"]),
-    "xattention": method("XAttention", field("block", 128, low=8, high=512), saves="prefill", kernels=["prompt"]),
+    "snapkv": method(
+        "SnapKV",
+        field("ratio", 0.5, low=0.0, high=0.99),
+        field("window", 16, low=1, high=1024),
+        saves="memory",
+        kernels=["prompt", "token"],
+        competing=["ratio"],
+    ),
+    "xattention": method(
+        "XAttention",
+        field("block", 128, low=8, high=512),
+        field("threshold", 0.9, low=0.0, high=1.0),
+        saves="prefill",
+        kernels=["prompt"],
+        competing=["threshold"],
+    ),
     "later": method("Later", field("budget_per_head", 0.5, price="refit", low=0.0, high=1.0)),
 }
 
 
 def evaluate(args: dict, text: str) -> Result:
-    """Every method loses 32% over its window and reads in proportion to it; the token after the third loses most."""
+    """Every method loses 32% over its window and reads in proportion to it; the token after the third loses most. One
+    that is set to a share gets as much of 512 keys, Quick no fewer than 64."""
     (asked,) = args["methods"]
     about = DESCRIBED[asked["name"]]
     made_for = DEFAULTS if about["needs"] == "router" else {}
     defaults = {one["name"]: made_for.get(one["name"], one["default"]) for one in about["fields"]}
     settings = defaults | asked["settings"]
+    if args.get("share") and about["budget"]:
+        settings[about["budget"]] = max(64 if asked["name"] == "quick" else 1, round(512 * args["share"]))
     if settings.get("top", 1) > results.GROUPS:
         raise BadSetting(f"top is {settings['top']} and the router has 4 groups: choose at most 4.")
     table = results.tokens(text)
@@ -112,23 +129,6 @@ def evaluate(args: dict, text: str) -> Result:
     return Result(numbers, {"tokens": table, "losses": losses})
 
 
-def equal_budget(args: dict, text: str) -> Result:
-    """Every method reads a share of 512 keys with as much in its field; a smaller field than 64 cannot be."""
-    (asked,) = args["methods"]
-    field = DESCRIBED[asked["name"]]["budget"]
-    value = max(64, round(512 * args["share"]))
-    spec = asked | {"settings": asked["settings"] | {field: value}}
-    reached = value == round(512 * args["share"])
-    row = {"method": asked["name"], "field": field, "value": value, "attended": float(value), "reached": reached}
-    notes = (
-        [] if reached else [f"{asked['name']} reads 64 keys of a query at the least, not {512 * args['share']:.1f}."]
-    )
-    size = args["window"] or min(results.CONTEXT, len(results.tokens(text)))
-    numbers = {"target": 512 * args["share"], "window": size, "rows": [row], "methods": [spec]}
-    numbers |= {"notes": ["The first tokens.", *notes], "protocol": results.protocol("equal-budget", args, 48)}
-    return Result(numbers, {"rows": pd.DataFrame([row])})
-
-
 def time_method(args: dict, text: str) -> Result:
     """Prompts have no kernel, tokens after them are faster from 700 tokens on."""
     numbers = {"kernels": {"prompt": None, "token": "gathered"}, "why": {"prompt": "None.", "token": "Gathers."}}
@@ -158,7 +158,7 @@ def continuation(args: dict, text: str | None) -> Result:
     return Result(numbers | {"protocol": {"verb": "continuation", "model": args["model"], "tokens": 4 * 64}})
 
 
-ANSWERS = {"evaluate": evaluate, "equal-budget": equal_budget, "time-method": time_method, "continuation": continuation}
+ANSWERS = {"evaluate": evaluate, "time-method": time_method, "continuation": continuation}
 
 
 def opened(**link: object):

@@ -5,6 +5,7 @@ What `study sliders` times, and nothing of the app is faked: a page is opened, i
 
 import os
 import platform
+import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -23,23 +24,20 @@ STORED, NEW = 300, 800  # milliseconds: targets
 READ = 1024  # tokens that a method reads, or whose prompt it compresses
 PATIENCE = 30_000  # milliseconds for one move
 VIEW = {"width": 1400, "height": 1000}
-CHARTS = {"reads": "quality_trade", "memory": "quality_memory_chart", "prefill": "quality_prefill_chart"}
 
 
 @dataclass(frozen=True)
 class Slider:
     """A control of a `page` and the chart that answers it.
 
-    `link`: address of the page; `name`: of the slider, or of the group of buttons whose `options` are its stops; empty:
-    the first slider inside `card`. `chart`: its key. `label`: the method that it belongs to. `new`: every stop is asked
-    for the first time, else each was seen before.
+    `link`: address of the page; `name`: of the slider; empty: the first slider inside `card`. `chart`: its key.
+    `label`: the method that it belongs to. `new`: every stop is asked for the first time, else each was seen before.
     """
 
     page: str
     link: str
     name: str
     chart: str
-    options: tuple[str, ...] = ()
     card: str = ""
     label: str = ""
     new: bool = False
@@ -47,15 +45,11 @@ class Slider:
 
 def stored() -> list[Slider]:
     """The sliders whose stops are stored once each was looked at."""
-    story = {"text": text_hash(sample_texts()["story"][1]), "quality_read": READ}
-    equal = address("methods", story | {"quality_equal": 5})
-    reads = address("budgets", {"budgets": "reads"})
-    budget, worth = ("5%", "10%", "25%", "50%"), ("Is it worth it?", address("worth"))
+    reads, worth = address("budgets", {"budgets": "reads"}), ("Is it worth it?", address("worth"))
     return [
         Slider("Softmax temperature", address("temperature"), "Softmax temperature t", "temperature_query"),
         Slider("Routing", address("routers"), "Buckets that each query visits", "routing_recall"),
         Slider("KV budgets", reads, "Share of the causal pairs that is read", "budget_positions"),
-        Slider("Quality vs speed", equal, "Same budget for all", "quality_trade", options=budget),
         Slider(*worth, "Context, tokens", "worth_shares"),
         Slider(*worth, "Keys that are read", "worth_gains"),
         Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),
@@ -77,7 +71,8 @@ def live() -> list[Slider]:
             link |= {"quality_saves": saves, f"quality_{saves}": name, "quality_prefix": READ}
         card = f"quality_card_{name}" if saves == "reads" else f"quality_{saves}_card_{name}"
         place = address("methods", link)
-        found.append(Slider("Quality vs speed", place, "", CHARTS[saves], card=card, label=about["title"], new=True))
+        look = {"card": card, "label": about["title"], "new": True}
+        found.append(Slider("Quality vs speed", place, "", f"quality_curves_{saves}", **look))
     return found
 
 
@@ -125,12 +120,12 @@ def _opened(tab, server: str, slider: Slider) -> str:
     from tests.made.browsing import PATIENCE as LOADED, settle
 
     tab.goto(server + slider.link, timeout=LOADED)
-    drawn = tab.locator(f".st-key-{slider.chart} .main-svg").first
+    drawn = tab.locator(f".st-key-{slider.chart} :is(.main-svg, .curves svg)").first
     drawn.or_(tab.get_by_test_id("stAlert").first).first.wait_for(timeout=LOADED)
     settle(tab)
     drawn.wait_for(timeout=1000)
-    if slider.options:
-        return slider.name
+    if slider.card:
+        tab.get_by_role("button", name=re.compile("^Settings of")).click()
     name = _thumb(tab, slider).get_attribute("aria-label")
     return f"{slider.label}: {name}" if slider.label else name
 
@@ -147,11 +142,6 @@ def _times(tab, slider: Slider) -> list[float]:
     def go(moves: Iterable[tuple]) -> list[float]:
         return [moved(tab, thumb, key, charts=[slider.chart], patience=PATIENCE) for thumb, key in moves]
 
-    if slider.options:
-        buttons = [tab.get_by_role("radio", name=option, exact=True) for option in slider.options]
-        ring = [(button, "Enter") for button in (buttons * MOVES)[1:]]
-        go(ring[: len(buttons)])
-        return go(ring[len(buttons) : len(buttons) + MOVES])
     thumb = _thumb(tab, slider)
     left, right = _room(thumb)
     forth, back = ("ArrowRight", "ArrowLeft") if right >= left else ("ArrowLeft", "ArrowRight")

@@ -19,7 +19,7 @@ from analysis.runs.keys import asked_now
 from analysis.runs.stored import policies
 from analysis.studies import STUDIES
 from app.budgets import edits
-from app.quality import cards
+from app.quality import asked
 from app.selection import state
 from tests.stress.hostile import (
     CONFIG,
@@ -127,7 +127,7 @@ def _words(dice: random.Random, store: RunStore) -> object:
     # What the page drops, with a sentence.
     with contextlib.suppress(ValueError):
         edits.parse(hostile_text(dice))
-    return cards.parse(hostile_text(dice), ["focus", "csa"])
+    return asked.parse(hostile_text(dice), ["focus", "csa"])
 
 
 JUDGES: dict[str, Callable[[random.Random, RunStore], object]] = {

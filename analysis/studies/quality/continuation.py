@@ -17,10 +17,9 @@ from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..text.compared import Difference, columns
 from .equal_budget import nearest
+from .evaluate import MISSED
 from .following import KERNEL, NOTHING, Followed, Stretches, Turn, follow, stretches
 
-# Of a budget: a method farther from it is named in the notes.
-MISSED = 0.1
 # Methods and ratios.
 MAX_METHODS = 64
 # Of `at_step`.

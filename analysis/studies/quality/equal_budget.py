@@ -16,6 +16,7 @@ from ...statistics import forward
 from ..context import STREAMED, Context, protocol
 from ..ready.candidates import Candidate, Named, candidates
 from ..text.compared import ReadShares, columns
+from ..text.held_out import ids_hash
 from ..text.scoring import whole_windows
 
 # Of CSA's policy, unless one is given.
@@ -96,8 +97,10 @@ def equal_budget(request: EqualBudget, *, context: Context) -> EqualBudgets:
 
 def ladder(context: Context, lm: Model, spec: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
     """A method as `evaluate` takes one, at the values of its field that come near to each of `shares` of the causal
-    pairs of one window. Errors: BadSetting."""
+    pairs of one window; what was tried is kept for the next shares. Errors: BadSetting."""
+    belongs = (lm.name, lm.revision, spec, ids_hash(window))
     budget = Budget(context, lm, spec, [window])
+    budget.tried = context.once(f"reads of {budget.name}", belongs, lambda: budget.tried)
     values = [budget.nearest(share * (len(window) + 1) / 2, REACHED) for share in shares]
     return [at_budget(spec, value) for value in dict.fromkeys(values)]
 

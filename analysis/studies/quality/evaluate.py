@@ -7,15 +7,20 @@ import pandas as pd
 
 from ...answer import Worded, doc, record
 from ...commands.quality import Evaluate
+from ...methods import METHODS
 from ...metrics.paired import perplexity_change, perplexity_of
 from ...metrics.quality import bits_per_byte, position_changes, records
+from ...models import Model
 from ...seam.calls import MASKED
 from ..context import Context, Reading, protocol
 from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
 from ..text.compared import ReadShares, columns
 from ..text.scoring import Scored, score, whole_windows
 from ..text.text import token_table
+from .equal_budget import ladder
 
+# Of a share that was asked for: a method farther from it is named in the notes.
+MISSED = 0.1
 SUMMARY = ["label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "reads_kv", "kv_read"]
 BIN = ["bin", "first", "last", "n", "perplexity", "difference", "low", "high"]
 
@@ -68,12 +73,14 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     """Quality of methods, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
-    are taken; `first` takes one, a shorter one of a shorter text. Errors: BadSetting, BadText, NotFitted, all before a
-    pass.
+    are taken; `first` takes one, a shorter one of a shorter text. `share`: every method is set so that it reads this
+    share of the causal pairs of the first window. Errors: BadSetting, BadText, NotFitted, all before a pass.
     """
     lm = context.model(request.model)
     chosen = candidates(context, lm, request.methods)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
+    if request.share is not None:
+        chosen = _at_share(context, lm, request.methods or [], reading.windows[0], request.share)
     methods = {candidate.label: candidate.method for candidate in chosen}
     dense, by_label = score(context, lm, request.text, reading, methods)
     scored = [by_label[candidate.label] for candidate in chosen]
@@ -96,13 +103,30 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
         window=size,
         heads_sharing=lm.num_heads // lm.num_kv_heads,
         sentence=" ".join(map(_sentence, rows)),
-        notes=[*reading.notes, *looked_ahead(chosen), *flattered],
+        notes=[*reading.notes, *looked_ahead(chosen), *flattered, *_missed(rows, request.share)],
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         tokens=token_table(reading),
         losses=pd.concat(losses, ignore_index=True),
         position_bins=pd.concat(bins, ignore_index=True),
         protocol=protocol("evaluate", lm, request.text, len(reading.tokens), **about, unit=rows[0].difference_unit),
     )
+
+
+def _at_share(context: Context, lm: Model, specs: list[dict], window: np.ndarray, share: float) -> list[Candidate]:
+    """The methods, each set so that it reads the `share` of the causal pairs of a window, as near as it comes."""
+    settled = []
+    for spec in specs:
+        settled += [spec] if METHODS[spec["name"]].dense else ladder(context, lm, spec, window, [share])
+    return candidates(context, lm, settled)
+
+
+def _missed(rows: list[MethodQuality], share: float | None) -> list[str]:
+    """A note about each method that comes nowhere near the share that was asked for."""
+    far = [row for row in rows if share and row.method != "dense" and abs(row.reads_causal / share - 1) > MISSED]
+    return [
+        f"{row.label} reads {row.reads_causal:.0%}: none of its settings comes nearer to {share:.0%} here."
+        for row in far
+    ]
 
 
 def _row(candidate: Candidate, scored: Scored, bins: pd.DataFrame, dense: Scored, count: int) -> MethodQuality:

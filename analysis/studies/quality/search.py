@@ -10,6 +10,7 @@ from ...answer import Answer, Worded, doc, record
 from ...claims import signed
 from ...commands.quality import Search
 from ...errors import BadText
+from ...methods import METHODS
 from ...metrics.paired import perplexity_change
 from ..context import STREAMED, Context, protocol
 from ..ready.candidates import Setting
@@ -25,12 +26,6 @@ FEWEST = 3
 # Tokens before the cut, or as many as fit.
 PROMPT = 1024
 SUMMARY = "label budget difference stretches left".split()
-# What is saved -> what a method does, and of what its budget is a share.
-BUDGET_OF = {
-    "reads": ("reads", "of the causal pairs"),
-    "memory": ("keeps", "of the KV cache"),
-    "prefill": ("reads", "of the prompt's blocks"),
-}
 Read = Callable[[Sequence[tuple[Arm, Sequence[int]]], float, float], None]
 
 
@@ -46,7 +41,7 @@ class Tried(Setting):
 
 @record
 class Winner(Difference, Setting):
-    """The winner, measured on the half of the text that did not choose it."""
+    """The winner or the nearest miss, measured on the half of the text that did not choose it."""
 
     budget: float = doc("share of what is saved that it keeps or reads")
     upper: float | None = doc("one-sided 95% limit of the loss")
@@ -60,6 +55,7 @@ class Searched(Worded):
     rows: list[Tried] = doc("one per setting")
     frontier: list[str] = doc("labels of the rows that no other beats in budget and loss, the cheapest first")
     chosen: Winner | None = doc("the winner; null where no setting loses little enough")
+    nearest: Winner | None = doc("the setting that loses least, where none loses little enough")
     tied: list[str] = doc("labels of settings that read and lost exactly the same as it, or as the nearest")
     lose: float = doc("share of perplexity that may be lost")
     saves: str = doc("what is saved: reads, memory or prefill")
@@ -73,8 +69,9 @@ def search(request: Search, *, context: Context) -> Searched:
     Of the stretches of the texts (hashes), a prompt of `prefix` tokens and the `continuation` after it, half choose and
     half report: whole texts where there are several, else the halves of one. All settings read two stretches; the
     better half goes on to twice as many, until three are left or all of the choosing half is read. Better is a smaller
-    budget among those that lose less than `lose`, and a smaller loss among the others. The winner alone is judged on
-    the reporting half: it holds where the one-sided 95% limit of its loss stays below `lose`.
+    budget among those that lose less than `lose`, and a smaller loss among the others. The winner alone, or the nearest
+    where nothing passes, is judged on the reporting half: it holds where the one-sided 95% limit of its loss stays
+    below `lose`.
 
     Of methods that save memory or prefill the continuation is scored, and the budget is the share of the KV cache that
     is held, or of the prompt's blocks that is read; of those that save reads all tokens of a stretch are scored, and
@@ -92,7 +89,7 @@ def search(request: Search, *, context: Context) -> Searched:
     tried, dense = arms(context, lm, request, texts, choosing[0]), arm(context, lm, {"name": "dense"})
     left = halving(tried, dense, choosing, request.lose, reader)
     able = [setting for setting in left if setting.change(dense) <= request.lose]
-    best = min(able, key=lambda setting: setting.budget) if able else None
+    best = min(able, key=lambda setting: setting.budget) if able else min(tried, key=lambda arm: arm.change(dense))
     rows = [
         Tried(
             **setting.candidate.setting,
@@ -103,20 +100,24 @@ def search(request: Search, *, context: Context) -> Searched:
         )
         for setting in tried
     ]
-    tied = ties(best or min(tried, key=lambda setting: setting.change(dense)), tried)
-    chosen = _judged(best, reader, reporting) if best else None
-    notes = [f"{len(choosing)} stretches chose, {len(reporting)} others report."]
+    tied, judged = ties(best, tried), _judged(best, reader, reporting)
+    count = len({setting.candidate.name for setting in tried})
+    notes = [
+        f"{len(tried)} settings of {count} methods were tried on {len(choosing)} stretches; {len(reporting)} others "
+        "report."
+    ]
     for title in dict.fromkeys(setting.candidate.method.title for setting in tried if setting.candidate.method.ceiling):
         notes.append(f"{title} looks at every key to choose: what it reads is a bound for other methods, not a saving.")
     kernel = STREAMED if request.saves == "reads" else KERNEL
     return Searched(
         rows=rows,
         frontier=frontier(rows),
-        chosen=chosen,
+        chosen=judged if able else None,
+        nearest=None if able else judged,
         tied=tied,
         lose=request.lose,
         saves=request.saves,
-        sentence=_sentence(chosen, rows, tied, request),
+        sentence=_sentence(judged, bool(able), tied, request.lose),
         notes=notes,
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         protocol=protocol("search", lm, texts.about["texts"][0], texts.windows.size, **texts.about, kernel=kernel),
@@ -209,19 +210,14 @@ def _judged(best: Arm, reader: ArmReader, places: list[int]) -> Winner:
     )
 
 
-def _sentence(chosen: Winner | None, rows: list[Tried], tied: list[str], request: Search) -> str:
-    verb, of_what = BUDGET_OF[request.saves]
-    best = chosen or min(rows, key=lambda row: row.difference)
-    label = f"a tie of {' and '.join([best.label, *tied])} (the same to the last digit)" if tied else best.label
-    if chosen is None:
-        return (
-            f"No setting loses less than {request.lose:.0%}: the nearest, {label}, {verb} {best.budget:.0%} {of_what} "
-            f"and changes perplexity by {signed(best.difference, '.1%')}."
-        )
-    verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen.holds]
-    upper = "" if chosen.upper is None else f", at most {signed(chosen.upper, '.1%')} (one-sided 95%)"
-    return (
-        f"{label[0].upper()}{label[1:]} {verb} {chosen.budget:.0%} {of_what}. On text that did not choose it, it "
-        f"changes perplexity by {signed(chosen.difference, '.1%')}{upper}: “less than {request.lose:.0%}” {verdict} "
-        f"({chosen.units} {chosen.unit})."
-    )
+def _sentence(judged: Winner, passed: bool, tied: list[str], lose: float) -> str:
+    """What was found on text that did not choose it; ties are named."""
+    title, limit = METHODS[judged.method].title, f"(limit {lose:.0%})"
+    if tied:
+        title = f"a tie of {' and '.join([judged.label, *tied])}"
+    setting, change = f"{title} at {judged.budget:.0%}", f"{signed(judged.difference, '.1%')} on unseen text"
+    if not passed:
+        return f"Nothing passed. Nearest: {setting}, {change} {limit}."
+    verdict = {True: "Passed", False: "Not sure", None: "Too little text to judge"}[judged.holds]
+    upper = "" if judged.upper is None else f", at most {signed(judged.upper, '.1%')}"
+    return f"{verdict}: {setting}, {change}{upper} {limit}."

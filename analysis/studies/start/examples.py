@@ -9,9 +9,8 @@ from typing import Any
 from ...answer import Answer, doc, record
 from ...commands import COMMANDS
 from ...commands.routing import RouteAt
-from ...corpus import sample_texts, tokenize
+from ...corpus import sample_texts
 from ...files import remove
-from ...methods import METHODS
 from ...models import CACHE
 from ...probes.tasks import TASKS
 from ...runs import RunStore
@@ -26,13 +25,9 @@ from ..routing.states import stored_curves
 FOLDER = CACHE / "demo" / "examples"
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
-# Methods on the page that compares them when nothing was chosen, dense among them.
-AT_FIRST = 4
-# Tokens of a prompt whose continuation is scored, the first that a text has twice.
-PROMPTS = (1024, 512, 256)
-# What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
-# are compared, of a text of at most `short` tokens and of a longer one; `followed` beside them, where methods that save
-# memory or prefill are; `worth` of a page that reads no text, for each
+# What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; where methods are compared,
+# those of `cut` by what they save, at `shares`, with `reading`, or of methods that save memory or prefill `followed`
+# beside them; `worth` of a page that reads no text, for each
 # of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
 # `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
@@ -46,25 +41,16 @@ def requests(text: str) -> dict[str, dict]:
     return {verb: common | extra for verb, extra in ASKED["pages"].items()}
 
 
-def compared(text: str, tokens: int) -> list[dict]:
-    """Arguments of the first requests of the page that compares methods, on a text of so many tokens: the first four,
-    one by one."""
-    reading = ASKED["reading"]["short" if tokens <= ASKED["short"] else "long"]
-    specs = []
-    for name in list(METHODS)[:AT_FIRST]:
-        router = {"router": ROUTER} if METHODS[name].needs == "router" else {}
-        specs.append({"name": name, "settings": {}, **router})
-    return [{"model": "demo", "text": text, "methods": [spec], **reading} for spec in specs]
-
-
-def followed(text: str, tokens: int) -> list[Request]:
-    """The first requests of that page for methods that save memory, and that save prefill time: the first three of
-    each, one by one."""
-    size = next(prompt for prompt in PROMPTS if 2 * (prompt + ASKED["followed"]["continuation"]) <= tokens)
-    common = {"model": "demo", "texts": [text], "prefix": size} | ASKED["followed"]
-    families = [[name for name, method in METHODS.items() if method.saves == saves] for saves in ("memory", "prefill")]
-    names = [name for family in families for name in family[: AT_FIRST - 1]]
-    return [("continuation", common | {"methods": [{"name": name, "settings": {}}]}) for name in names]
+def cut(text: str) -> list[Request]:
+    """The first requests of the page that compares methods, about the text that it opens with: the methods of each kind
+    with which it opens, one by one at every share."""
+    listed: list[Request] = []
+    for saves, names in ASKED["cut"].items():
+        verb, about = ("evaluate", {"text": text}) if saves == "reads" else ("continuation", {"texts": [text]})
+        about |= {"model": "demo"} | ASKED["reading" if saves == "reads" else "followed"]
+        specs = [[{"name": name, "settings": {}}] for name in names]
+        listed += [(verb, about | {"methods": spec, "share": share}) for spec in specs for share in ASKED["shares"]]
+    return listed
 
 
 def opened(text: str) -> list[Request]:
@@ -119,18 +105,15 @@ def generated(text: str) -> list[Request]:
 
 def wanted(context: Context) -> list[Request]:
     """All requests whose answers are stored; the samples are kept in the context."""
-    lm = context.model("demo")
     # Hashes of the samples.
     keys: dict[str, str] = {}
     listed: list[Request] = [("model", {"model": "demo"}), ("names", {"model": "demo"})]
     listed += [("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]]
     for name, (title, text) in sample_texts().items():
         key = keys[name] = context.add_text(title, text)
-        total = tokenize(lm.tokenizer, text, lm.max_positions).total
-        listed += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key, total))]
-        listed += followed(key, total)
+        listed += requests(key).items()
     first, register = next(iter(keys.values())), keys["register"]
-    listed += [*budgeted(first), *opened(first), *probed(register), *generated(register)]
+    listed += [*budgeted(first), *opened(first), *cut(register), *probed(register), *generated(register)]
     return listed + routed(context, first)
 
 

@@ -1,15 +1,13 @@
 """A bundle somebody else made may hold any numbers; what there is to choose, and its words, stay the worker's."""
 
 import copy
-import json
 
 import pytest
 
 from analysis.declaration.undeclared import Undeclared
 from analysis.runs import Result, RunStore
-from analysis.studies.start.examples import ASKED, compared
 from app import cached
-from tests.made.in_process import columns, markup
+from tests.made.in_process import markup, part
 from tests.made.quality import DESCRIBED, evaluate, opened
 
 EVIL = '<img src="x" onerror="alert(1)"> **evil** [link](http://evil.example)'
@@ -35,9 +33,9 @@ def imported(client, tmp_path):
     (key, _), *_ = cached.samples()
     text = client.store.text(key)[1]
     other.put_text(text, "The story")
-    made = []
-    asked = compared(key, ASKED["short"] + 1)  # the first 1,024 tokens, as `opened` reads
-    for args in json.loads(json.dumps(asked).replace("k8-top1", "k4-top1")):
+    made, reading = [], {"model": "demo", "text": key, "window": 1024, "long_text": "first", "seed": 0, "share": 0.25}
+    for spec in ({"name": "focus", "settings": {}, "router": "k4-top1"}, {"name": "streaming_llm", "settings": {}}):
+        args = reading | {"methods": [spec]}
         answer = poisoned(args, text)
         made.append(other.put(Undeclared("evaluate", args), answer, answer.numbers["protocol"], 1.0).id)
     other.bundle(made, tmp_path / "stranger.zip")
@@ -46,17 +44,16 @@ def imported(client, tmp_path):
 
 
 def test_an_imported_bundle_changes_no_control_and_no_title(imported):
-    app = opened()
+    app = opened(quality="focus~~streaming_llm", quality_equal=25, quality_paint="focus", quality_numbers="yes")
     assert not app.error and "evaluate" not in imported.asked, "the stranger's numbers are shown"
     assert app.multiselect(key="quality_pick").options == [
         about["title"] for name, about in DESCRIBED.items() if name != "dense" and about["saves"] == "reads"
     ]
     assert app.slider(key="quality.focus.top").min == 1 and app.slider(key="quality.focus.top").max == 4
-    assert 128 in [int(option) for option in app.select_slider(key="quality.streaming_llm.window").options[:8]]
-    assert columns(app)["method"] == ["Dense", "Focus", "StreamingLLM", "Oracle top-k"]
-    shown = [markup(app), *(one.value for kind in ("markdown", "caption") for one in getattr(app, kind))]
+    assert [method["title"] for method in part(app, "curves")["methods"]] == ["Focus", "StreamingLLM"]
+    told = [one.value for kind in ("title", "markdown", "caption") for one in getattr(app, kind)]
     helps = [one.help or "" for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)]
-    assert not any("evil" in words for words in [*shown, *helps])
+    assert not any("evil" in words for words in [markup(app), *told, *helps])
 
 
 def test_words_of_the_catalogue_are_escaped_where_they_are_markup(imported, monkeypatch):
@@ -64,7 +61,7 @@ def test_words_of_the_catalogue_are_escaped_where_they_are_markup(imported, monk
     monkeypatch.setitem(DESCRIBED["streaming_llm"], "title", "<b>Bold</b>")
     monkeypatch.setitem(field, "help", "what <i>it</i> [does](http://x)")
     monkeypatch.setitem(field, "name", "breadth")
-    app = opened(quality="streaming_llm")
-    assert "&lt;b&gt;Bold&lt;/b&gt;" in markup(app) and "<b>Bold</b>" not in markup(app)
+    app = opened(quality="streaming_llm", quality_equal=25)
+    assert r"\<b\>Bold" in app.title[0].value and "<b>Bold</b>" not in markup(app) + app.title[0].value
     (help,) = [one.help for one in app.select_slider if one.key == "quality.streaming_llm.breadth"]
     assert "<i>" not in help and r"\[does\]" in help

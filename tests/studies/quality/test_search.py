@@ -64,9 +64,18 @@ def test_the_winner_is_judged_on_the_half_that_did_not_choose_it(searched, monke
     assert chosen["label"] == min(able, key=lambda row: row["budget"])["label"]
     assert chosen["holds"] == (chosen["upper"] <= 0.5) and chosen["difference"] != rows[0]["difference"]
     assert {row["stretches"] for row in rows} == {2, 4, 8} and chosen["units"] == 8
-    assert "did not choose it" in result.numbers["sentence"] and len(result.tables["rows"]) == 7
+    assert "on unseen text" in result.numbers["sentence"] and len(result.tables["rows"]) == 7
+    assert result.numbers["nearest"] is None and "7 settings of 1 methods" in result.numbers["notes"][0]
     monkeypatch.setattr(reading, "follow", lambda *_: pytest.fail("what was read is not read again"))
     assert searched().numbers["rows"] == rows
+
+
+def test_the_nearest_miss_is_judged_on_the_other_half_too(searched, monkeypatch):
+    judged = searched().numbers["chosen"]
+    monkeypatch.setattr(Arm, "change", lambda arm, dense: 1.0 + abs(arm.budget - judged["budget"]))
+    numbers = searched().numbers
+    assert numbers["chosen"] is None and numbers["nearest"] == judged
+    assert numbers["sentence"].startswith(f"Nothing passed. Nearest: SnapKV at {judged['budget']:.0%}, ")
 
 
 def test_methods_that_read_and_lose_the_same_tie(searched):

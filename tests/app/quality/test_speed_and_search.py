@@ -1,0 +1,175 @@
+"""What stands beside the curves: the speed that was timed, the search, the stored studies."""
+
+import pandas as pd
+import pytest
+
+from analysis.declaration.undeclared import Undeclared
+from analysis.runs import Result
+from analysis.runs.stored import StoredStudy
+from analysis.studies.stored.panels import columns as study_columns
+from app import cached
+from app.quality import search, timing
+from app.quality.asked import Asked
+from app.quality.timing import PHASES
+from app.ui import asking
+from lab.equal.entries import ENTRIES
+from lab.equal.equal_table import means, panels
+from tests.made import results
+from tests.made.in_process import columns, figures, keys, markup, part, put, redrawn
+from tests.made.quality import DESCRIBED, field, method
+from tests.made.results import STUDIES
+
+PROTOCOL = {"verb": "head-split", "model": "demo", "tokens": 64}
+
+
+def test_a_timed_method_says_its_speed_and_one_without_a_kernel_that_it_has_none(client, page):
+    link = {"quality": "focus~~quick~~streaming_llm~~oracle_topk", "quality_equal": 25}
+    app = page(**link, quality_paint="quick")
+    speeds = {one["name"]: one["points"][0]["speed"] for one in part(app, "curves")["methods"]}
+    assert speeds == {
+        "focus": "not timed",
+        "quick": "not timed",
+        "streaming_llm": "no kernel",
+        "oracle_topk": "ceiling",
+    }
+    app.button(key="quality_launch_quick").click().run()
+    about, sizes = {"model": "demo", "text": cached.sample("story")}, {"length": None, "new_tokens": 16, "repeats": 3}
+    spec = {"name": "quick", "settings": {"keys": 128}}
+    assert client.job.verb == "time-method" and client.job.args == about | sizes | {"method": spec}
+    client.done("time-method", client.job.args)
+    app = page(**link, quality_paint="quick")
+    assert "At 1,008 tokens: later tokens 1.50 times dense speed." in markup(app)
+    assert "quality_launch_quick" not in keys(app)
+    app = page(**link, quality_paint="focus")
+    app.button(key="quality_launch_focus").click().run()
+    timed = {"router": "k4-top1", "top": 1, "window": 128, "n_sink": 0, "new_tokens": 32, "length": 1024, "repeats": 5}
+    assert client.job.verb == "launch" and client.job.args == about | timed
+    client.done("launch", client.job.args)
+    assert "the prompt 0.80 times dense" in markup(page(**link, quality_paint="focus"))
+
+
+@pytest.mark.parametrize(
+    "ends, told", [((1.12, 0.74, 1.76), "undecided (0.74 to 1.76"), ((1.8, 1.6, 2.0), "the prompt 1.80 times dense")]
+)
+def test_rounds_on_both_sides_of_one_decide_nothing(ends, told):
+    numbers = {"speedup": {"prefill": dict(zip(("median", "low", "high"), ends, strict=True))}, "length": 1024}
+    asked = Asked("focus", {"title": "Focus", "kernels": ["prompt"], "ceiling": False}, None, {}, {}, 0)
+    assert told in timing.verdict(asked, timing.phases(numbers)) and set(PHASES) == {"prefill", "per_token"}
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_is_a_job_about_the_page_s_prompts_and_its_chart_names_methods(client, page):
+    link = {"quality_saves": "memory", "quality_memory": "snapkv", "quality_lose": 2, "quality_prefix": 128}
+    app = page(**link)
+    app.button(key="quality_search").click()
+    redrawn(app, "quality_search")
+    assert app.get("progress") and app.query_params["job"], "a part of the page submitted it: it stands on top at once"
+    asked = {"model": "demo", "texts": [cached.sample("story")], "saves": "memory", "prefix": 128, "lose": 0.02}
+    asked |= {"methods": [{"name": "snapkv", "settings": {}}], "continuation": 128, "cuts": 32, "seed": 0}
+    assert (client.job.verb, client.job.args) == ("search", asked)
+    rows = [
+        {"method": "snapkv", "label": f"<b>{at}</b>", "budget": at / 4, "difference": 3 - at}
+        | {"stretches": 2 * at, "left": at > 2}
+        for at in (1, 2, 3)
+    ]
+    numbers = {
+        "rows": rows,
+        "lose": 0.02,
+        "saves": "memory",
+        "sentence": "Nothing passed. Nearest: <b>",
+        "chosen": None,
+    }
+    numbers |= {
+        "chosen": None,
+        "notes": ["3 settings."],
+        "protocol": {"verb": "search", "model": "demo", "tokens": 100},
+    }
+    client.store.put(Undeclared("search", asked), Result(numbers), numbers["protocol"], 60.0)
+    app = page(**link, quality_searching="yes")
+    assert "Nothing passed. Nearest: &lt;b&gt;" in markup(app) and "quality_search" not in keys(app)
+    (trace,) = figures(app)[-1]["data"]
+    assert trace["name"] == "SnapKV" and (trace["x"], trace["y"]) == ([0.25, 0.5, 0.75], [2, 1, 0])
+    assert trace["marker"]["symbol"] == ["circle-open", "circle-open", "circle"]
+
+
+def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_every_key(client, page):
+    text = put(client, "a text of some length " * 400)
+    app = page(text=text, quality="streaming_llm~n_sink-2~~oracle_topk")
+    app.button(key="quality_search").click().run()
+    asked = [{"name": "streaming_llm", "settings": {"n_sink": 2}}]
+    assert (client.job.verb, client.job.args["saves"], client.job.args["methods"]) == ("search", "reads", asked)
+    assert "quality_search" not in keys(page(text=text, quality="oracle_topk"))
+
+
+@pytest.mark.parametrize("prefix, window, there", [(512, 64, True), (256, 64, False), (256, 32, True)])
+def test_a_search_needs_a_prompt_of_eight_windows(client, page, monkeypatch, prefix, window, there):
+    ratio, last = field("ratio", 0.5, low=0.0, high=0.99), field("window", window, low=1, high=1024)
+    monkeypatch.setitem(DESCRIBED, "snapkv", method("SnapKV", ratio, last, saves="memory", competing=["ratio"]))
+    text = put(client, "a text of some length " * 600)
+    app = page(text=text, quality_saves="memory", quality_prefix=prefix, quality_searching="yes")
+    assert ("quality_search" in keys(app)) == there and not app.error
+    assert ("fewer than 8 windows" in markup(app)) != there
+
+
+def test_stretches_are_as_long_as_a_text_has_eight_times_and_four_are_needed(page):
+    assert [search.fitting(1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [64, 128, 1024, 1024]
+    app = page(quality_saves="prefill", quality_searching="yes")
+    assert "A search needs 4 stretches of 640 tokens and this text has" in markup(app)
+    assert "quality_search" not in keys(app) and not app.error
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client, page, monkeypatch):
+    def split(args: dict, text: str) -> Result:
+        assert (args["ratio"], args["text"]) == (0.25, cached.sample("story"))
+        rows = {"layer": [1, 0], "head": [0, 1], "rise": [0.2, -0.1], "far": [0.3, 0.6]}
+        heads = pd.DataFrame(rows | {"whole": [False, True], "missed": [True, False]})
+        numbers = {"sentence": "It lets 1 of 2 keep every key.", "notes": ["Of first order."], "protocol": PROTOCOL}
+        return Result(numbers, {"heads": heads})
+
+    duo = method("DuoAttention", field("ratio", 0.5, low=0.0, high=0.99), saves="memory", competing=["ratio"])
+    monkeypatch.setitem(DESCRIBED, "duo_attention", duo)
+    monkeypatch.setitem(STUDIES, "head-split", split)
+    chosen = {"quality_saves": "memory", "quality_memory": "snapkv~~duo_attention~ratio-0.25"}
+    chosen |= {"quality_paint": "duo_attention"}
+    assert not page(**chosen).error and "head-split" not in client.asked, "the drawer is closed"
+    app = page(**chosen, quality_split="yes")
+    assert not app.error and "It lets 1 of 2 keep every key." in markup(app) and "Of first order." in markup(app)
+    shown, way = columns(app), ["sinks and a window", "every key"]
+    assert shown["loss without it"] == ["0.2000", "-0.1000"]
+    assert shown["keeps"] == way and shown["would keep by loss"] == way[::-1]
+
+
+def stored_table() -> dict:
+    rows = [
+        {"domain": "novels", "context": 1024, "share": share, "target": 512 * share, "method": entry.method}
+        | {"label": entry.label, "field": entry.field, "value": 1, "reached": share > 0.1 or at > 3, "kv_read": share}
+        | {"difference": at / 100, "difference_low": None, "difference_high": None, "attended": 512 * share}
+        | {"reads_causal": share, "perplexity": 20.0}
+        for at, entry in enumerate(ENTRIES)
+        for share in (0.5, 0.25, 0.1, 0.05)
+    ]
+    told = {"sentence": "At 5%.", "notes": ["A note."], "columns": study_columns("equal-budget")}
+    return told | {"rows": rows, "panels": panels(rows), "means": means(rows)}
+
+
+def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
+    app = page(tab="equal")
+    assert app.query_params["quality_evidence"] == "yes", "a link from when this was a tab"
+    assert "not measured on this machine yet for the model" in app.info[0].value
+    study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
+    monkeypatch.setattr(asking, "study", lambda model, name: (StoredStudy.of(study), ""))
+    app = page(quality_evidence="yes")
+    *_, quality = figures(app)
+    app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()
+    assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
+    *_, fetched = figures(app)
+    assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
+    assert [trace["name"] for trace in quality["data"]] == [entry.label for entry in ENTRIES]
+    looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
+    assert len(looks) == len(ENTRIES), "no two methods look alike"
+    assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]

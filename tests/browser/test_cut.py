@@ -1,0 +1,82 @@
+"""The door Cut in a real browser, on what comes with the program: dots dragged and moved by keys, a row chosen, a step
+that is stored within its limit, at a desk by day and on a telephone by night."""
+
+import re
+import statistics
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import script
+from tests.made.browsing import PATIENCE, answered, moved, settle
+
+pytestmark = pytest.mark.browser
+# Seconds to a drawn step that is stored, and to its answer above the picture.
+STEP, ANSWER = 0.25, 3.0
+MEMORY = "cut?quality_saves=memory"
+SCREENS = {"desk": (1440, 900, "light"), "telephone": (390, 844, "dark")}
+FRAMES = script("step")
+
+
+def dot(page, method: str):
+    """The slider on the curve of a method."""
+    return page.get_by_role("slider", name=re.compile(f"^{method}:"))
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_dot_is_dragged_moved_by_keys_and_chosen_in_its_row(app_server, page, screen, tmp_path):
+    width, height, scheme = SCREENS[screen]
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{app_server}/{MEMORY}")
+    title = page.get_by_role("heading", level=1)
+    answered(page, title.filter(has_text="Keep 50% with SnapKV"))
+    dot(page, "SnapKV").focus()
+    page.keyboard.press("ArrowRight")
+    expect(title).to_contain_text("Keep 75% with SnapKV", timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("quality_equal=75"))
+    settle(page)
+    box, svg = dot(page, "TOVA").bounding_box(), page.locator(".curves svg").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 4)
+    page.mouse.down()
+    page.mouse.move(svg["x"] + 0.5 * svg["width"], box["y"], steps=4)
+    page.mouse.up()
+    expect(title).to_contain_text(re.compile("Keep (25|50)% with TOVA"), timeout=PATIENCE)
+    settle(page)
+    page.locator(".curves").get_by_role("button", name="SnapKV").click()
+    expect(title).to_contain_text(re.compile("Keep (25|50)% with SnapKV"), timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("quality_paint=snapkv"))
+    settle(page)
+    before, url = title.inner_text(), page.url
+    page.goto(url)
+    expect(title).to_have_text(before, timeout=PATIENCE)
+    settle(page)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    page.screenshot(path=tmp_path / f"{screen}.png")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_stored_step_is_drawn_within_its_limit(app_server, page):
+    page.goto(f"{app_server}/{MEMORY}")
+    answered(page, page.get_by_role("heading", level=1).filter(has_text="Keep 50% with SnapKV"))
+    moves = [page.evaluate(FRAMES, key) for key in ["ArrowRight", "ArrowLeft"] * 4 if not settle(page)]
+    drawn, told = (statistics.median(times) for times in zip(*moves, strict=True))
+    assert drawn <= STEP and told <= ANSWER
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_moved_setting_is_a_mark_of_its_own_and_the_link_restores_it(app_server, page):
+    page.goto(f"{app_server}/cut?quality_read=1024&quality=streaming_llm&quality_equal=25")
+    title = page.get_by_role("heading", level=1)
+    answered(page, title.filter(has_text="Read 25% with StreamingLLM"))
+    page.get_by_role("button", name="Settings of StreamingLLM").click()
+    thumb = page.locator(".st-key-quality_card_streaming_llm").get_by_role("slider", name="Window, tokens")
+    before = title.inner_text()
+    moved(page, thumb, "ArrowLeft", charts=["quality_curves_reads"])
+    assert title.inner_text() != before
+    expect(page).to_have_url(re.compile("streaming_llm~window-64"))
+    numbers = title.inner_text()
+    page.goto(page.url)
+    expect(title).to_have_text(numbers, timeout=PATIENCE)
