@@ -15,7 +15,7 @@
     && !one.closest("button, a, label, [role=tab], [data-testid=stTab]"))
   const hints = shown("button[aria-label=Help]")
   const acts = "button, a[href], input, textarea, select, summary, [role=slider], [role=combobox]"
-  const skipped = "[role=tablist], [data-testid=stTooltipIcon], .modebar, .js-plotly-plot, .painted .text, [role=row], [role=grid]"
+  const skipped = "[role=tablist], [data-testid=stTooltipIcon], .modebar, .js-plotly-plot, .curves, .painted .text, [role=row], [role=grid]"
   // A control is counted once, by its outermost part; options of one choice are one each.
   const inside = one => { for (let up = one.parentNode; up; up = up.parentNode || up.host)
     if (up.matches?.(acts) || up.matches?.("[data-testid=stSelectbox] [role=combobox]")) return true
@@ -27,7 +27,7 @@
     .map(one => one.closest(boxes) || one))]
   const exports = controls.filter(one => /^(⋯|CSV|PNG|SVG|PDF|Keep|For a paper|Numbers as a table|Add to report)$/.test(
     one.innerText.replace(/[a-z_]+\n/, "").trim()))
-  const pictures = shown(".js-plotly-plot, .painted, .contexts, .table, [data-testid=stDataFrame]")
+  const pictures = shown(".js-plotly-plot, .curves, .painted, .contexts, .table, [data-testid=stDataFrame]")
   const answer = shown("h1")[0], body = document.querySelector(".stMainBlockContainer > *, .stMainBlockContainer")
   return {
     height: Math.round(main.scrollHeight), words: sum(said.filter(above)), lead: answer ? words(answer) : 0,

@@ -1,5 +1,7 @@
 """What the page Generate asks for: a question, methods, sizes; and the request that they make."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.quality import Generate
@@ -44,7 +46,6 @@ def form(card: dict) -> list[Asked]:
     look = {"max_chars": 300, "placeholder": "empty: the text goes on"}
     help = "Stands behind the text. Where the model has a chat template, both stand inside it."
     st.text_input("Question behind the text", key="generate_question", help=help, **look)
-    _examples()
     choices = picker.chosen()
     picker.choose(choices)
     with st.popover("Settings", icon=":material/tune:", key="generate_settings"):
@@ -53,8 +54,8 @@ def form(card: dict) -> list[Asked]:
         look = {"disabled": not chosen["generate_question"], "help": KNOWN}
         st.toggle("Question seen before keys are dropped", key="generate_known", **look)
         st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
+        _examples()
         for choice in choices:
-            st.markdown(f"**{choice.title}**")
             picker.settings(choice, context)
     return choices
 
@@ -91,12 +92,12 @@ def tokens(asked: Generate) -> int:
 
 
 def _examples() -> None:
+    """Questions that the bundled model answers right."""
     titles = dict(cached.samples())
-    with st.popover("Examples", icon=":material/auto_stories:", key="generate_examples"):
-        for place, (begin, question) in enumerate(EXAMPLES):
-            key = next(key for key, title in titles.items() if title.startswith(begin))
-            look = {"on_click": _take, "args": (key, question), "type": "tertiary"}
-            st.button(widgets.plain(f"{titles[key]}: {question}"), key=f"generate_example_{place}", **look)
+    for place, (begin, question) in enumerate(EXAMPLES):
+        key = next(key for key, title in titles.items() if title.startswith(begin))
+        look: dict[str, Any] = {"on_click": _take, "args": (key, question), "type": "tertiary"}
+        st.button(widgets.plain(question), key=f"generate_example_{place}", **look)
 
 
 def _take(key: str, question: str) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.declaration.command import Command
 from analysis.errors import AnalysisError
 from analysis.limits import limits
-from analysis.runs.price import LIVE, spell, together
+from analysis.runs.price import LIVE, together
 from app import cached
 from app.quality.steps import Found, Subject
 from app.selection.decide import EQUAL_SHARES
@@ -43,7 +43,7 @@ def steps(subject: Subject, requests: list[Command]) -> None:
         _go_on(requests)
     elif requests and limits().allows(requests[0].verb):
         price = together([cached.due(request, subject.tokens).price for request in requests])
-        label = f"Compute the {len(requests)} missing steps, ~{spell(price.seconds)}"
+        label = f"Compute the {len(requests)} missing steps, {price.short}"
         look = {"on_click": st.session_state[WANTED].add, "args": (_about(subject),), "help": price.sentence}
         st.button(label, key="quality_ahead", icon=":material/play_arrow:", **look)
 

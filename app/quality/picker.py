@@ -110,6 +110,7 @@ class Picker:
     def settings(self, choice: Asked, tokens: int) -> None:
         """What a method is, and its controls; `tokens` are read at once."""
         with st.container(key=f"{self.control}_card_{choice.name}"):
+            st.markdown(f"**{widgets.plain(choice.title)}**")
             st.markdown(choice.about["doc"])
             st.caption(widgets.plain(choice.about["paper"]))
             for field in self.fields(choice.name).values():

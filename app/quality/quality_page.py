@@ -70,7 +70,8 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     picture, beside = picture_and_card("quality")
     with beside:
         methods = st.container()
-        with st.popover("What is read", icon=":material/tune:", key="quality_what"):
+        with st.popover("Settings", icon=":material/tune:", key="quality_settings"):
+            settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
     picker, opens_at = _picker(card, subject)
     choices = picker.chosen()
@@ -88,13 +89,14 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     if step is None or lead is None:
         return
     searched = search.request(subject, choices, tokens)
+    with settings:
+        picker.settings(lead.choice, subject.size)
     with beside:
-        _beside(step, lead.choice, picker, subject, card)
+        _beside(step, lead.choice, subject, card)
         if searched[0] is not None:
             search.button(searched[0])
         take.offer({step.row["label"]: (step.run, step.asked.spec)}, f"quality_{saves}")
-    with st.container(key="quality_lost"):
-        lost, question = st.columns([2, 1], gap="medium")
+    lost, question = st.columns([2, 1], gap="medium")
     with lost:
         details.text(step)
     with question, widgets.guarded():
@@ -181,14 +183,12 @@ def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
     answer(f"{cut}: {step.change.bracketed}", hint, scope=subject.where)
 
 
-def _beside(step: Step, choice: Asked, picker: Picker, subject: Subject, card: dict) -> None:
-    """In the card: settings of the method in front, whether its quality holds, and what is known of its speed."""
+def _beside(step: Step, choice: Asked, subject: Subject, card: dict) -> None:
+    """In the card: whether the quality of the method in front holds, and what is known of its speed."""
     limit, high = st.session_state["quality_lose"] / 100, step.change.high
     holds = "Quality does not hold."
     if step.change.value <= limit:
         holds = "Quality holds." if high is None or high <= limit else "Quality holds in the mean."
-    with st.popover(f"Settings of {choice.title}", icon=":material/tune:", key="quality_settings"):
-        picker.settings(choice, subject.size)
     timed = timing.measured(step.asked, subject.size, inherited.launches() if choice.router else [])
     widgets.prose(f"{holds} {timing.verdict(step.asked, timed)}", "more")
     if not timed:

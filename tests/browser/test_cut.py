@@ -71,7 +71,7 @@ def test_a_moved_setting_is_a_mark_of_its_own_and_the_link_restores_it(app_serve
     page.goto(f"{app_server}/cut?quality_read=1024&quality=streaming_llm&quality_equal=25")
     title = page.get_by_role("heading", level=1)
     answered(page, title.filter(has_text="Read 25% with StreamingLLM"))
-    page.get_by_role("button", name="Settings of StreamingLLM").click()
+    page.get_by_role("button", name="Settings").click()
     thumb = page.locator(".st-key-quality_card_streaming_llm").get_by_role("slider", name="Window, tokens")
     before = title.inner_text()
     moved(page, thumb, "ArrowLeft", charts=["quality_curves_reads"])

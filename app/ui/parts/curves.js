@@ -50,7 +50,7 @@ function scales(own, width, height) {
 
 function draw(root, own) {
   const svg = root.querySelector("svg")
-  const width = Math.max(280, root.clientWidth), height = width < 520 ? 300 : 380
+  const width = Math.max(280, root.clientWidth), height = width < 520 ? 300 : 350
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`)
   svg.setAttribute("height", height)
   const focused = root.getRootNode().activeElement?.dataset?.method

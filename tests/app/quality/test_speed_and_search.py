@@ -140,7 +140,7 @@ def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client
     app = page(**chosen, quality_split="yes")
     assert not app.error and "It lets 1 of 2 keep every key." in markup(app) and "Of first order." in markup(app)
     shown, way = columns(app), ["sinks and a window", "every key"]
-    assert shown["loss without it"] == ["0.2000", "-0.1000"]
+    assert shown["loss without it"] == ["0.2000", "−0.1000"]
     assert shown["keeps"] == way and shown["would keep by loss"] == way[::-1]
 
 
