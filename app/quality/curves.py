@@ -99,7 +99,7 @@ def _method(one: Found, subject: Subject, launched: Sequence[Run]) -> dict:
         "fixed": one.choice.fixed,
         "points": [_point(step, subject, launched) for step in one.reached],
         "missing": [stop / 100 for stop in one.missing],
-        "least": _least(one),
+        "least": one.least,
     }
 
 
@@ -117,12 +117,6 @@ def _point(step: Step, subject: Subject, launched: Sequence[Run]) -> dict:
         "speed": timing.cell(step.asked, timing.measured(step.asked, subject.size, launched)),
         "held": step.held,
     }
-
-
-def _least(one: Found) -> str:
-    """Why a method has no mark at a share."""
-    missed = [step.share for step in one.steps if not step.reached]
-    return f"reaches {min(missed):.0%} at the least" if missed else "not computed"
 
 
 def _numbers(step: Step) -> dict:

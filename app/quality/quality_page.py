@@ -173,8 +173,8 @@ def _moved(lead: str, percent: int | None) -> None:
 def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
     """What the method in front loses at the chosen share."""
     if step is None:
-        named = lead.choice.title if lead else "No chosen method"
-        answer(f"{named} has no number at this share yet", scope=subject.where)
+        told = f"{lead.choice.title}: {lead.least}" if lead else "No chosen method has a number yet"
+        answer(widgets.plain(told), scope=subject.where)
         return
     share = f"{round(100 * step.share) if step.percent is None else step.percent}%"
     cut = f"{VERBS[subject.saves]} {share} with {widgets.plain(step.asked.title)}"

@@ -116,6 +116,12 @@ class Found:
         return next((step for step in self.steps if step.reached and step.percent in (None, percent)), None)
 
     @property
+    def least(self) -> str:
+        """Why it has no mark at a share."""
+        missed = [step.share for step in self.steps if not step.reached]
+        return f"reaches {min(missed):.0%} at the least" if missed else "not computed"
+
+    @property
     def reached(self) -> tuple[Step, ...]:
         """The steps that are drawn."""
         return tuple(step for step in self.steps if step.reached)
