@@ -28,6 +28,21 @@ class Temperature(OfText):
     long_text: str = long_text()
 
 
+class QueriesKeys(OfText):
+    """Queries and keys of a window in float16, from which a browser computes attention at any temperature."""
+
+    place = "temperature.live:queries_keys"
+    page = "/softmax-temperature"
+    readings = 0.4
+    served = {"part": 0}
+    looks = True
+
+    layer: int | None = field(None, "number of the layer (default: all layers)")
+    queries: int = field(32, "queries that stand for all of them, spread over the window", low=1, high=4096)
+    part: int = part()
+    long_text: str = long_text()
+
+
 class TemperatureCurve(OfText):
     """Perplexity of a text at softmax temperatures, for all layers or one at a time."""
 

@@ -127,7 +127,7 @@ class TemperaturePage:
 
     temperature_tab: str | None = field(None, options=tuple(TEMPERATURE_TABS))
     temperature_evidence: bool = field(False)
-    softmax: float = field(0.4, options=tuple(SOFTMAX), label="softmax temperature")
+    softmax: float = field(0.4, low=0.1, high=2.0, label="softmax temperature")
     sharpness: str = field("effective_support", options=tuple(SHARPNESS), label="measure of sharpness")
     trained_with: str = field("temperatures", options=tuple(FOCAL_STUDIES), label="study")
     by_layer: str | None = field(None, pattern="[0-9.]{1,6}(~[0-9.]{1,6}){0,255}", label="temperatures of the layers")

@@ -9,7 +9,7 @@ import torch
 
 from analysis.commands.heads import Head
 from analysis.commands.quality import Evaluate
-from analysis.commands.temperature import Temperature, TemperatureCurve
+from analysis.commands.temperature import QueriesKeys, Temperature, TemperatureCurve
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import load_model
@@ -89,6 +89,25 @@ def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
     assert set(answer.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in answer.numbers["notes"][-1]
     assert ask(Head, layer=1).numbers["layer"] == 1
     context.kept.clear()
+
+
+def test_queries_and_keys_in_float16_give_the_attention_and_what_rounding_moves(ask, tables):
+    answer = ask(QueriesKeys, queries=8)
+    numbers, query, key = answer.numbers, answer.arrays["query"], answer.arrays["key"]
+    assert query.dtype == key.dtype == np.float16 and query.shape[:3] == (3, 4, 64) and numbers["length"] == 64
+    assert numbers["layers"] == [0, 1, 2] and numbers["places"][0] == 0 and numbers["places"][-1] == 63
+    scores = query[1, 2].astype(float) @ key[1, 2 * key.shape[1] // 4].astype(float).T * numbers["scaling"][1]
+    weights = np.exp(np.where(np.tri(64, dtype=bool), scores, -np.inf))
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(weights, tables[1, 2], atol=5e-3)
+    moved = np.abs(weights - tables[1, 2])[numbers["places"]].max()
+    assert moved <= numbers["rounding"]["1"] + 1e-6 <= numbers["rounding"]["0.1"] + 1e-6 < 0.05
+    entropy = -np.where(tables > 0, tables * np.log(np.maximum(tables, 1e-300)), 0).sum(-1)
+    assert numbers["support"]["1"] == pytest.approx(np.exp(entropy)[..., numbers["places"]].mean(), rel=1e-4)
+    alone = ask(QueriesKeys, layer=2)
+    np.testing.assert_array_equal(alone.arrays["query"][0], query[2])
+    with pytest.raises(BadSetting, match="Layers run from 0 to 2"):
+        ask(QueriesKeys, layer=3)
 
 
 @pytest.mark.parametrize("t", [[0.0], [-1.0], [], [1e9], [0.5 + i / 100 for i in range(40)]])
