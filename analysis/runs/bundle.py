@@ -1,6 +1,7 @@
 """A bundle: one zip file that holds runs and the texts they read, to be opened on another machine.
 
-    bundle.json                   format, schema, the ids of the runs and texts inside, the pages that made the runs
+    bundle.json                   format, schema, the ids of the runs and texts inside, the pages that made the runs, the
+                                  names and notes of heads of their models
     runs/<id>/manifest.json       and the other files of each run, as they lie in the store
     texts/<hash>.json             name and content
 
@@ -27,7 +28,7 @@ from ..declaration.canonical import parsed
 from ..declaration.command import SCHEMA
 from ..errors import AnalysisError, BadSetting
 from ..files import change, clear, draft, is_free, read_json, write_json
-from . import retention
+from . import head_notes, retention
 from .folder import MANIFEST, MAX_MANIFEST, read_run
 from .keys import is_id
 from .proof import prove
@@ -80,6 +81,7 @@ def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -
         "runs": ids,
         "texts": list(texts),
         "links": {run.id: run.marks.link for run in runs if run.marks.link},
+        "heads": head_notes.of_runs(store.root, runs),
     }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         _add(file, TITLE, json.dumps(about, indent=1).encode())
@@ -162,7 +164,9 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
     for run in new:
         write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
     before = {key for key, *_ in store.texts()}
+    notes = head_notes.merged(store.root, about["heads"])
     journal = {"runs": [run.id for run in new], "texts": sorted(texts.keys() - before)}
+    journal["heads"] = {name: head_notes.notes_in(store.root, name) for name in notes}
     write_json(place / JOURNAL, journal)
     try:
         for run in new:
@@ -170,6 +174,7 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
         for key, path in texts.items():
             name, text = _text(path, key)
             store.put_text(text, name)
+        head_notes.replace(store.root, notes)
     except (OSError, AnalysisError):
         # On a full disk.
         _undo(store, journal)
@@ -189,7 +194,9 @@ def take_back(store: Any) -> None:
             _undo(store, journal)
 
 
-def _undo(store: Any, journal: dict[str, list[str]]) -> None:
+def _undo(store: Any, journal: dict[str, Any]) -> None:
+    # A journal of an earlier version names no notes.
+    head_notes.replace(store.root, journal.get("heads", {}))
     for run_id in journal["runs"]:
         store.delete(run_id)
     for key in journal["texts"]:
@@ -260,6 +267,7 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         runs, texts, links = about["runs"], about["texts"], about.get("links", {})
         named = set(runs), set(texts)
         valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
+        heads = head_notes.checked(about.get("heads", {}))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"its {TITLE} cannot be read") from error
     if version != FORMAT or schema != SCHEMA:
@@ -275,7 +283,7 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         raise _refusal(f"its {TITLE} names other runs or texts than it holds")
     if not 0 < len(runs) <= MOST_RUNS or len(texts) > MOST_TEXTS:
         raise _refusal(f"it holds {len(runs):,} runs and {len(texts):,} texts, and {MOST_RUNS} are the limit of each")
-    return about | {"links": links}
+    return about | {"links": links, "heads": heads}
 
 
 def _unpack(file: zipfile.ZipFile, entries: Entries, place: Path) -> None:

@@ -1,0 +1,95 @@
+"""Names and notes of heads: kept per model and revision, within bounds, carried by bundles of that model's runs."""
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.runs import RunStore
+from analysis.runs.head_notes import LONGEST, file_name, note_head, notes_of
+from tests.made.stored_runs import PROTOCOL, result
+
+MODEL, REVISION = "owner/model@bfloat16", "abc123"
+
+
+@pytest.fixture
+def here(tmp_path):
+    return RunStore(tmp_path / "here")
+
+
+@pytest.fixture
+def there(tmp_path):
+    return RunStore(tmp_path / "there")
+
+
+def run_of(store, model=MODEL):
+    return store.put("groups", {"model": model, "seed": 0}, result(), PROTOCOL | {"revision": REVISION}, 1.0)
+
+
+def packed(store, run) -> bytes:
+    out = io.BytesIO()
+    store.bundle([run.id], out)
+    return out.getvalue()
+
+
+def test_a_head_is_named_and_noted_for_its_model_at_its_revision(here):
+    note_head(here.root, MODEL, REVISION, "4.4", name="names  again ")
+    note_head(here.root, MODEL, REVISION, "4.4", note="copies\nsurnames")
+    assert notes_of(here.root, "owner/model", REVISION) == {"4.4": {"name": "names again", "note": "copies surnames"}}
+    assert notes_of(here.root, MODEL, "other") == notes_of(here.root, "demo", REVISION) == {}
+    with pytest.raises(BadSetting, match="at most 40 characters"):
+        note_head(here.root, MODEL, REVISION, "4.4", name="x" * (LONGEST["name"] + 1))
+    note_head(here.root, MODEL, REVISION, "4.4", name="", note=" ")
+    assert notes_of(here.root, MODEL, REVISION) == {}
+
+
+def test_a_bundle_carries_the_notes_of_its_models_and_what_is_written_here_stays(here, there):
+    note_head(here.root, MODEL, REVISION, "4.4", name="brought", note="brought too")
+    note_head(here.root, MODEL, REVISION, "1.0", note="brought")
+    note_head(here.root, "demo", REVISION, "0.0", name="of a model that has no run in it")
+    data = packed(here, run_of(here))
+    note_head(there.root, MODEL, REVISION, "4.4", name="written here")
+    there.unbundle(io.BytesIO(data))
+    held = {"4.4": {"name": "written here", "note": "brought too"}, "1.0": {"note": "brought"}}
+    assert notes_of(there.root, MODEL, REVISION) == held and notes_of(there.root, "demo", REVISION) == {}
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        [],
+        {"../x": {}},
+        {"..": {}},
+        {"a": {"4": {"name": "x"}}},
+        {"a": {"4.4": {"name": "x" * 99}}},
+        {"a": {"4.4": {"b": "c"}}},
+    ],
+)
+def test_notes_that_no_store_writes_are_refused_with_their_bundle(here, there, heads):
+    with zipfile.ZipFile(io.BytesIO(packed(here, run_of(here)))) as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    entries["bundle.json"] = json.dumps(json.loads(entries["bundle.json"]) | {"heads": heads}).encode()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, content in entries.items():
+            file.writestr(name, content)
+    with pytest.raises(BadSetting, match="cannot be read"):
+        there.unbundle(out)
+    assert not there.list() and not (there.root / "heads").exists()
+
+
+def test_an_import_that_was_killed_leaves_the_notes_as_they_were(here, there, monkeypatch):
+    note_head(here.root, MODEL, REVISION, "4.4", name="brought")
+    note_head(there.root, MODEL, REVISION, "4.4", note="before")
+    data = packed(here, run_of(here))
+    # The process ends when all is moved and the journal is still there.
+    monkeypatch.setattr("analysis.runs.bundle.clear", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("analysis.files.clear", lambda path: None)
+    with pytest.raises(KeyboardInterrupt):
+        there.unbundle(io.BytesIO(data))
+    monkeypatch.undo()
+    again = RunStore(there.root)
+    assert notes_of(again.root, MODEL, REVISION) == {"4.4": {"note": "before"}} and not again.list()
+    assert file_name(MODEL, REVISION) == "owner--model-abc123"
