@@ -1,7 +1,7 @@
 """A bundle: one zip file that holds runs and the texts they read, to be opened on another machine.
 
-    bundle.json                   format, schema, the ids of the runs and texts inside, the pages that made the runs, the
-                                  names and notes of heads of their models
+    bundle.json                   format, schema, the ids of the runs and texts inside, the pages that made the runs,
+                                  the names and notes of heads of their models
     runs/<id>/manifest.json       and the other files of each run, as they lie in the store
     texts/<hash>.json             name and content
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.heads.head_statistics import STATISTICS, Names, Statistic, cells_of, letters
 from app.ui.charts import HERE, distance, figure
-from app.ui.head_map import BOTH_WAYS, CHOSEN, SCALE, head_map
+from app.ui.head_map import CHOSEN, SCALE, head_map
 from app.ui.plots import Look, curve
 
 # A statistic whose values are this many times apart gets a log colour.
@@ -81,18 +81,6 @@ def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, i
     look = {"margin": {"l": 60, "r": 12, "t": 30, "b": 54}, "dragmode": False, "clickmode": "event+select"}
     titles = (axis.title for axis in axes)
     return figure([points], *titles, height=400, xaxis=axes[0].axis, yaxis=axes[1].axis, **look)
-
-
-def losses(table: dict, chosen: tuple[int, int]) -> dict:
-    """Layer x head map of the estimated rise of the loss, red above 0 and blue below, the chosen head framed."""
-    look = {"colorscale": BOTH_WAYS, "reversescale": True, "zmid": 0, "colorbar": _bar("nats per token")}
-    tips = [
-        f"estimate {value:+.4f}" + ("" if exact is None else f"<br>measured {exact:+.4f}")
-        for value, exact in zip(table["estimate"], table["loss_change"], strict=True)
-    ]
-    points = {"text": tips, "hovertemplate": "layer %{y}, head %{x}<br>%{text} nats per token<extra></extra>"}
-    estimates = dict(zip(cells_of(table), table["estimate"], strict=True))
-    return head_map(table, estimates, look, points, [chosen], height=26)
 
 
 def _bar(title: str) -> dict:
@@ -172,10 +160,9 @@ def spread(values: dict, about: Statistic) -> dict:
     return figure(data, "queries, lowest first", about.title, xaxis={"ticksuffix": "%"}, yaxis=about.axis)
 
 
-def distances(table: dict, name: str, top: float) -> dict:
-    """Attention by distance of one head beside reading all alike; `top`: the largest share of any panel beside it."""
+def distances(table: dict, name: str) -> dict:
+    """Attention by distance of one head beside reading all alike."""
     drawn = distance(table)
     drawn["data"][0]["name"] = name
-    drawn["layout"]["yaxis"] |= {"range": [0, 1.08 * top]}
-    drawn["layout"]["height"] = 330
+    drawn["layout"]["height"] = 260
     return drawn

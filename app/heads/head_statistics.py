@@ -53,6 +53,12 @@ STATISTICS = {
     "induction": Statistic("Induction score", "share", 2, "induction score"),
 }
 
+TASKS = {  # statistic -> what its first head does
+    "far_peaks": "Reads farthest",
+    "induction": "Copies what came next",
+    "entropy": "Sharpest",
+}
+
 LETTERS = {  # of a name of a head, on the map
     "previous token": "P",
     "duplicate token": "D",
@@ -82,5 +88,5 @@ def letters(names: Iterable[str]) -> str:
 
 
 def spelled(layer: int, head: int) -> str:
-    """A head in words."""
-    return f"layer {layer}, head {head}"
+    """A head, as it is called everywhere."""
+    return f"{layer}.{head}"

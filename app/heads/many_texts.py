@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.commands.heads import HeadTexts
 from analysis.runs import Run
 from app import cached
-from app.heads import head_charts, one_head
+from app.heads import head_charts, scope
 from app.heads.head_statistics import STATISTICS
 from app.ui import asking, fields, plots, tables, widgets
 from app.ui.reading import rows_of
@@ -35,7 +35,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
     run = asking.ask(request, "Reading the texts with every head", _tokens_of(corpus))
     widgets.prose(run.numbers["sentence"], "more")
     cell = {"layer": layer, "head": head}
-    _spread(run, one_head.ask(layer, head, *one_head.place(tokens)), cell)
+    _spread(run, scope.ask(layer, head, *scope.place(tokens)), cell)
     _examples(run, cell)
     st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
     found = dict(rows_of(cached.columns(run, "tokens"), **cell))

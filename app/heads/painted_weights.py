@@ -39,10 +39,11 @@ def show(
     legend: str,
     tips: Sequence[tuple[str, Sequence]] = (),
     crossed: dict | None = None,
+    bare: bool = False,
     on_token: Callable | None = None,
 ) -> None:
     """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`.
-    `crossed`: what hovering marks (`painted.crossing`)."""
+    `crossed`: what hovering marks (`painted.crossing`); `bare`: without legend."""
     hint = "Hover to see what a token reads and who reads it" if crossed else "Hover to see a token"
     paint, palette = by_weight(weights)
     labels = [None if weight is None else f"{weight:.2%}" for weight in weights]
@@ -58,6 +59,7 @@ def show(
         hint=f"{hint}, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,
         crossed=crossed,
+        bare=bare,
         on_token=on_token,
     )
     export.keep_text(tokens, paint, palette, title=f"The text, {legend}", key=key, legend="attention")

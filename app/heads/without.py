@@ -1,4 +1,5 @@
-"""What a text loses without a head: all heads by estimate, some exactly, and the text painted by what gets worse."""
+"""What a text loses without a head: exactly for the one on the card beside another of its layer, by estimate for all,
+and the text painted by what gets worse."""
 
 import math
 
@@ -7,13 +8,15 @@ import streamlit as st
 from analysis.claims import Comparison, signed
 from analysis.commands.heads import Ablate
 from analysis.runs import Run
+from analysis.runs.price import spell
 from app import cached
-from app.heads import drawers, head_charts
-from app.heads.finder import choose, head_table
+from app.heads import scope
+from app.heads.head_statistics import spelled
+from app.heads.numbers import head_table
 from app.heads.painted_weights import classes
 from app.selection import state
 from app.selection.look import ABLATION_WAYS
-from app.ui import asking, fields, painted, plots, tables, widgets
+from app.ui import asking, fields, offers, painted, plots, tables, widgets
 
 LEVELS = ((0.1, "0.1–0.3"), (0.3, "0.3–1"), (1.0, "1–2"), (2.0, "2–4"), (4.0, "over 4"))  # nats per token
 TERM = "ablation of a head"
@@ -28,27 +31,68 @@ ROWS = {
 }
 
 
-def show(tokens: dict, layer: int, head: int) -> None:
+def _way() -> str:
+    """What takes a head's place."""
+    return st.session_state["without_by"] or next(iter(ABLATION_WAYS))
+
+
+# --- the head on the card ---------------------------------------------------------------------------------------------
+
+
+def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
+    """The head taken away exactly, and another one of its layer, which has so many `heads`; it waits for its button
+    until somebody has asked for one head."""
+    name = spelled(layer, head)
+    rival = spelled(layer, (head + heads // 2) % heads)
+    listed = name if rival == name else f"{name},{rival}"
+    request = Ablate(**state.study_args(st.session_state, heads=listed, by=_way()))
+    part = scope.place(tokens)[0]
+    size = tokens["window"].count(part)
+    if not st.session_state["without"]:
+        price = cached.due(request.but(part=part), size).price
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            help = f"{price.sentence}. {cached.glossary(TERM)}"
+            label = f"Prove it, ~{spell(price.seconds)}"
+            st.button(label, key="heads_prove", type="primary", help=help, on_click=_start)
+            widgets.prose("Predicts the text without this head.", "quiet")
+        return
+    with widgets.guarded():
+        part, size = scope.windows("without_all", request, tokens)
+        run = asking.ask(request.but(part=part), f"Reading the text without {name}", size)
+        rows = {row["without"]: row for row in _rows(run)}
+        widgets.prose(f"Without it: {rows[name]['rise']} nats per token.", "more")
+        if rival in rows and rival != name:
+            widgets.prose(f"Another head, {rival}: {signed(rows[rival]['loss_change'], '.4f')}.", "quiet")
+        _worst(rows[name], f"heads_worst_{name}")
+
+
+def _start() -> None:
+    state.choose(st.session_state, without=True)
+    st.session_state[offers.GO] = Ablate.verb
+
+
+def _worst(row: dict, key: str) -> None:
+    label = f"Suffers most: “{widgets.plain(row['worst_word'].strip())}” ({signed(row['worst_change'], '.2f')})"
+    st.button(label, key=key, type="tertiary", icon=":material/my_location:", on_click=_look_at, args=(row["worst"],))
+
+
+# --- all heads --------------------------------------------------------------------------------------------------------
+
+
+def all_heads(tokens: dict, layer: int, head: int) -> None:
     """The passes without the heads that the estimate puts first, and the chosen head on the text."""
-    widgets.prose(
-        "Attention says what a head reads, not what it is for. Here its output is taken away, and the text is "
-        "predicted again.",
-        "more",
-    )
-    by = st.session_state["without_by"] or next(iter(ABLATION_WAYS))
+    st.subheader("What is lost without a head?", anchor=False, help=cached.glossary(TERM))
     look = {"format_func": ABLATION_WAYS.get, "help": cached.glossary(TERM)}
-    fields.pick(st.segmented_control, "In its place", list(ABLATION_WAYS), "without_by", by, **look)
-    request = Ablate(**state.study_args(st.session_state, heads="top", by=by))
-    part, size = drawers.windows("without_all", request, tokens)
+    fields.pick(st.segmented_control, "In its place", list(ABLATION_WAYS), "without_by", _way(), **look)
+    request = Ablate(**state.study_args(st.session_state, heads="top", by=_way()))
+    part = scope.place(tokens)[0]
+    size = tokens["window"].count(part)
     run = asking.ask(request.but(part=part), "Reading the text without heads", size)
-    widgets.prose(run.numbers["sentence"])
-    _map(run, layer, head)
     _measured(run, (layer, head))
     widgets.notes(run)
-    wanted = f"{layer}.{head}"
+    wanted = spelled(layer, head)
     if wanted not in [row["without"] for row in run.numbers["rows"]]:
-        doing = f"Reading the text without head {head} of layer {layer}"
-        run = asking.ask(request.but(heads=wanted, part=part), doing, size)
+        run = asking.ask(request.but(heads=wanted, part=part), f"Reading the text without {wanted}", size)
     _text(run, wanted, tokens)
 
 
@@ -63,20 +107,8 @@ def _rows(run: Run) -> list[dict]:
     return [row | {"rise": Comparison.of(row, "loss_change", "").bracketed} for row in rows]
 
 
-def _map(run: Run, layer: int, head: int) -> None:
-    """The estimate of every head; a click chooses one."""
-    table = _renamed(cached.columns(run, "heads"))
-    figure = head_charts.losses(table, (layer, head))
-    points = plots.draw(figure, table, "Estimated loss without each head", "heads_without", TERM, select="points")
-    if cell := widgets.new_cell(points, "heads_without"):
-        choose(*cell)
-        st.rerun()
-    st.caption("Click a cell to choose the head. Red: the text is predicted worse without it.")
-
-
 def _measured(run: Run, now: tuple[int, int]) -> None:
     """The exact passes; a row chooses its head."""
-    st.subheader("Measured, the highest estimates first", anchor=False, help=cached.glossary(TERM))
     rows = [
         row | {"suffers": f"{row['worst_word'].strip()} ({signed(row['worst_change'], '.2f')})"} for row in _rows(run)
     ]
@@ -96,12 +128,7 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
     rises: list[float | None] = [None] * len(tokens["piece"])
     rises[first : first + len(changes)] = [None if math.isnan(change) else change for change in changes.tolist()]
     paint, palette = classes(rises, LEVELS, "nats worse")
-    layer, head = wanted.split(".")
-    label = f"Go to the worst: “{widgets.plain(row['worst_word'].strip())}”"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        look = {"icon": ":material/my_location:", "on_click": _look_at, "args": (row["worst"],)}
-        st.button(label, key="heads_without_worst", **look)
-        widgets.prose(f"{row['rise']} nats per token without head {head} of layer {layer}", "quiet")
+    _worst(row, "heads_without_worst")
     painted.painted(
         tokens,
         paint,
@@ -110,8 +137,8 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
         identity=f"{run.id}.{wanted}",
         place=f"heads_without_text.{len(paint)}",
         tips=[("loss rises by", [None if rise is None else f"{rise:+.3f}" for rise in rises])],
-        legend=f"predicted worse without head {head} of layer {layer}; unpainted: by less than 0.1 nats",
-        hint="Hover to see a token, click to make it the query above.",
+        legend=f"predicted worse without {wanted}; unpainted: by less than 0.1 nats",
+        hint="Hover to see a token, click to make it the query.",
         locked=row["worst"],
         on_token=lambda: _look_at(painted.clicked("heads_without_text", "token")),
     )

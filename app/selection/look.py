@@ -20,6 +20,13 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
 )
 # What takes a head's place.
 ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}
+HEAD_TABS = {  # of the card of a head
+    "text": "Text",
+    "pattern": "Pattern",
+    "sharpness": "Sharpness",
+    "many": "Many texts",
+    "numbers": "Numbers",
+}
 FINDERS = (5, 10, 20)  # rows of the finder
 GROUP_MEASURES = {"share": "Largest group's share by layer", "confidence": "Confidence by layer"}
 GROUP_VIEWS = ("PCA", "UMAP")
@@ -66,6 +73,7 @@ class HeadsPage:
     tile: str | None = field(None, pattern=r"[0-9]{1,7}\.[0-9]{1,7}", label="exact tile")
     beside: str | None = field(None, options=("head", "text", "model"))
     other_head: str | None = field(None, pattern=r"[0-9]{1,4}\.[0-9]{1,4}", label="second head")
+    head_tab: str | None = field(None, options=tuple(HEAD_TABS), label="part of the card")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 import streamlit as st
 
 from app import cached
-from app.temperature import evidence, live, sharpened
+from app.heads import live
+from app.selection import state  # noqa
+from app.temperature import evidence, sharpened
 from app.ui import asking, fields, screen, widgets
 from app.ui.tabs import drawer
 

@@ -95,6 +95,7 @@ def painted(
     locked: int | None = None,
     place: str | None = None,
     crossed: dict | None = None,
+    bare: bool = False,
     on_class: Callable | None = None,
     on_token: Callable | None = None,
     on_arc: Callable | None = None,
@@ -106,7 +107,7 @@ def painted(
     with the token and its index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click
     on a legend entry, a token or an arc calls its `on_` function after the value was stored under `key`
     (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
-    marks both.
+    marks both. `bare`: the text and its strip alone, in a card.
     """
     windows = tokens["window"]
     data = {
@@ -128,6 +129,7 @@ def painted(
         "isolates": on_class is not None,
         "clickable": on_token is not None,
         "crossed": crossed,
+        "bare": bare,
         "numbered": on_class is not None,
         "code": looks_like_code(tokens["piece"]),
     }

@@ -12,6 +12,7 @@ export default function (component) {
   const own = memory.get(parentElement) ?? { spaces: false, numbers: false, now: null, id: null }
   memory.set(parentElement, own)
   own.data = data
+  root.classList.toggle("bare", Boolean(data.bare))
   own.send = setTriggerValue
   const moved = own.locked !== data.locked
   own.locked = data.locked

@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.commands.temperature import QueriesKeys
 from analysis.runs import Run
 from app import cached
-from app.heads import one_head
+from app.heads import scope
 from app.selection import state
 from app.ui import asking, painted, widgets
 
@@ -15,12 +15,15 @@ from app.ui import asking, painted, widgets
 MOST = 6 << 20
 _SHARPEN = painted.part(
     "sharpen",
-    """<section class="sharpen"><label>Temperature<input type="range" min="0.1" max="2" step="0.01"><output></output></label>
+    """<section class="sharpen">
+    <label>Temperature<input type="range" min="0.1" max="2" step="0.01"><output></output></label>
     <p>Reads as if <b class="now"></b> <span class="was quiet"></span></p>
     <canvas role="img" aria-label="Attention along the window: bars now, lines in dense attention"></canvas>
-    <div class="sides"><div class="text" tabindex="0" aria-label="The text; arrows move the query, Enter keeps it"></div>
+    <div class="sides">
+    <div class="text" tabindex="0" aria-label="The text; arrows move the query, Enter keeps it"></div>
     <div><div class="best"></div><p class="quiet">All heads: the stronger, the sharper.</p>
-    <div class="heads" role="img" aria-label="How sharp each head is, layer 0 at the bottom"></div></div></div></section>""",
+    <div class="heads" role="img" aria-label="How sharp each head is, layer 0 at the bottom"></div></div></div>
+    </section>""",
     "attention",
 )
 
@@ -35,9 +38,9 @@ def ask(layer: int, part: int, size: int) -> Run:
 
 def show(tokens: dict, layer: int, head: int, key: str) -> None:
     """The picture for one head; what is released stands in the address."""
-    part, query = one_head.place(tokens)
+    part, query = scope.place(tokens)
     if query is None:
-        query = one_head.ask(layer, head, part, None).numbers["query"]
+        query = scope.ask(layer, head, part, None).numbers["query"]
     run = ask(layer, part, tokens["window"].count(part))
     numbers, chosen = run.numbers, st.session_state
     offset, length, at = numbers["offset"], numbers["length"], numbers["layers"].index(layer)
@@ -57,7 +60,10 @@ def show(tokens: dict, layer: int, head: int, key: str) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             state.choose(chosen, **{control: base + value})
 
-    acts = {"on_t_change": lambda: released("t", "softmax"), "on_query_change": lambda: released("query", "query", offset)}
+    acts = {
+        "on_t_change": lambda: released("t", "softmax"),
+        "on_query_change": lambda: released("query", "query", offset),
+    }
     _SHARPEN(key=key, data=data, on_head_change=lambda: _head(chosen[key].get("head")), **acts)
     moved = numbers["rounding"]
     held = "" if len(numbers["layers"]) > 1 else f" Layer {layer} alone: the model is large."

@@ -1,16 +1,20 @@
-"""Drawers of Attention heads: heads like this one, names of heads, and the stored studies behind them."""
+"""What is folded away under the map: all heads in a table or a scatter, their names, what is lost without them, and the
+stored studies behind that."""
+
+from typing import Any
 
 import streamlit as st
 
 from analysis.claims import signed
-from analysis.commands.heads import Ablate, Alike, Names as NamesOfHeads
-from analysis.runs.price import spell
+from analysis.commands.heads import Names as NamesOfHeads
+from analysis.runs import Run
 from app import cached
-from app.heads import one_head
-from app.heads.finder import head_table
-from app.heads.head_statistics import LETTERS, Names, cells_of
-from app.selection import state
-from app.ui import asking, offers, plots, studied, tables, widgets
+from app.heads import head_charts, without
+from app.heads.head_statistics import LETTERS, STATISTICS, Names, cells_of, ranked, spelled
+from app.heads.numbers import head_table
+from app.heads.overview import choose
+from app.selection.look import FINDERS
+from app.ui import asking, fields, plots, studied, tables, widgets
 
 # The study of training makes its models itself; it is stored beside this one.
 TRAINED_WITH = "demo"
@@ -40,69 +44,70 @@ DEFINED = {
     "source": tables.Column("definition by", wrap=True),
 }
 HERE = {"previous token": "previous_token", "induction": "induction", "sink": "first_token_mass"}  # of `statistics`
+SHOWN = {"map": "table", "scatter": "scatter"}
+CHANCE = "chance level (uniform reading)"
 MARKS = {"confirmed": " ✓", "not confirmed": " (not confirmed)"}
 
 
-# --- which windows of a text a drawer covers --------------------------------------------------------------------------
+def show(run: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> None:
+    """All of it, one below the other."""
+    widgets.each(
+        lambda: _all_heads(run, table, cell, names),
+        lambda: _named(table, *cell),
+        lambda: without.all_heads(tokens, *cell),
+        _without_induction,
+        _trained,
+    )
 
 
-def windows(control: str, request: Alike | Ablate, tokens: dict) -> tuple[int | None, int]:
-    """(window that is asked for, None for all; its tokens), as the switch `control` says. A text of several windows
-    offers all of them, which then start at the price that the button says."""
-    (part, _), count, every = one_head.place(tokens), tokens["window"][-1] + 1, len(tokens["window"])
-    if count == 1:
-        return part, every
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.session_state[control]:
-            widgets.prose(f"All {count} windows, {every:,} tokens.", "quiet")
-            look = {"type": "tertiary", "on_click": _read_all, "args": (control, False, None)}
-            st.button(f"Window {part + 1} only", key=f"{control}_one", **look)
-            return None, every
-        size, price = tokens["window"].count(part), cached.due(request.but(part=None), every).price
-        widgets.prose(f"Window {part + 1} of {count}, {size:,} of {every:,} tokens.", "quiet")
-        look = {"icon": ":material/play_arrow:", "help": f"{price.sentence}."}
-        look |= {"on_click": _read_all, "args": (control, True, request.verb)}
-        st.button(f"All {count} windows, ~{spell(price.seconds)}", key=f"{control}_all", **look)
-    return part, size
+# --- all heads --------------------------------------------------------------------------------------------------------
 
 
-def _read_all(control: str, every: bool, starts: str | None) -> None:
-    state.choose(st.session_state, **{control: every})
-    if starts:
-        st.session_state[offers.GO] = starts
-
-
-# --- heads like this one ----------------------------------------------------------------------------------------------
-
-
-def alike(table: dict, tokens: dict, layer: int, head: int, names: Names) -> None:
-    """The heads most like the chosen one in the window in use, or in all. `table`: the statistics of all heads, which
-    label them; `names`: those that are known."""
-    settings = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
-    request = Alike(**state.study_args(st.session_state, **settings))
-    part, size = windows("alike_all", request, tokens)
-    run = asking.ask(request.but(part=part), f"Comparing head {head} of layer {layer} with the others", size)
-    widgets.prose(run.numbers["sentence"])
-    heads = cached.columns(run, "heads")
-    labels = dict(zip(cells_of(table), table["label"], strict=True))
-    ends = zip(heads["likeness"], heads["low"], heads["high"], strict=True)
-    values = heads | {
-        "label": [labels[cell] for cell in cells_of(heads)],
-        "name": [", ".join(names.get(cell, ())) for cell in cells_of(heads)],
-        "spelled": [
-            f"{value:.0%}" + ("" if low is None else f" ({low:.0%} to {high:.0%})") for value, low, high in ends
-        ],
-    }
+def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> None:
+    """The heads by the statistic in use: a table from either end, or every head against another statistic."""
+    name = st.session_state["statistic"]
+    about, order = STATISTICS[name], st.session_state["order"] or STATISTICS[name].first
+    st.subheader(f"Heads by {about.short.lower()}", anchor=False, help=cached.glossary(about.term))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look: dict[str, Any] = {"label_visibility": "collapsed", "required": True}
+        st.segmented_control("Shown as", ["map", "scatter"], key="heads_shown", format_func=SHOWN.get, **look)
+        fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
+        st.segmented_control("Rows", FINDERS, key="finder", **look)
+    if st.session_state["heads_shown"] == "scatter":
+        _scatter(table, name, now, names)
+        return
+    listed = ranked(table[name], order)[: st.session_state["finder"]]
+    chance = cached.columns(run, "chance")
+    even = dict(zip(chance["layer"], chance[name], strict=True))
+    values = {column: [table[column][row] for row in listed] for column in ("layer", "head", "label", name)}
+    values["chance"] = [even[layer] for layer in values["layer"]]
+    values["cell"] = [spelled(*cell) for cell in cells_of(values)]
     columns = {
-        "layer": tables.Column("layer", "whole"),
-        "head": tables.Column("head", "whole"),
-        "likeness": tables.Column("likeness", "share", words="spelled", help=cached.glossary("likeness of heads")),
+        "cell": tables.Column("head"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
+        name: about.column,
+        "chance": tables.Column("uniform attention", about.kind, about.digits, help=cached.glossary(CHANCE)),
     }
     if names:
+        values["name"] = [", ".join(names.get(cell, ())) for cell in cells_of(values)]
         columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
-    head_table(columns, values, "heads_alike", "Heads like this one", run.id, None)
-    widgets.notes(run)
+    identity = f"{run.id}.{name}.{order}.{len(listed)}"
+    head_table(columns, values, "heads_finder", "Heads by this statistic", identity, now)
+
+
+def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
+    """The statistic in use against any other, a third one or the layer in colour."""
+    titles = {"layer": "Layer"} | {key: about.title for key, about in STATISTICS.items()}
+    with st.container(horizontal=True, gap="small"):
+        st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=205)
+        st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=205)
+    across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
+    title = f"{STATISTICS[name].short} against {STATISTICS[across].short.lower()}"
+    figure = head_charts.scatter(table, across, name, colour, now, names)
+    points = plots.draw(figure, table, title, "heads_scatter", STATISTICS[across].term, select="points")
+    if cell := widgets.new_cell(points, "heads_scatter"):
+        choose(*cell)
+        st.rerun()
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -121,8 +126,9 @@ def _names() -> NamesOfHeads:
     return NamesOfHeads(model=st.session_state["model"])
 
 
-def named(table: dict, layer: int, head: int) -> None:
+def _named(table: dict, layer: int, head: int) -> None:
     """The names of all heads, with what they rest on; `table`: the statistics of the heads on the reader's text."""
+    st.subheader("What are the heads called?", anchor=False, help=cached.glossary("name of a head"))
     widgets.prose(
         "A name says what a head does on a text made to show it: random tokens that come twice, or a fact hidden in a "
         "story. The reader's text has no part in it.",
@@ -143,7 +149,7 @@ def named(table: dict, layer: int, head: int) -> None:
         words = {"score_words": f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"}
         words |= {"rise_words": "–" if row["rise"] is None else "{} ({} to {})".format(*rise)}
         sure = "clear" if row["clear"] else "close"
-        rows.append(row | {"cell": "{}.{}".format(*cell), "here": here, "clear": sure} | words)
+        rows.append(row | {"cell": spelled(*cell), "here": here, "clear": sure} | words)
     listed = plots.columns(rows, *NAMED, "score_words", "rise_words", "layer", "head")
     head_table(NAMED, listed, "heads_names", "Heads with a name", run.id, (layer, head))
     widgets.notes(run)
@@ -152,12 +158,7 @@ def named(table: dict, layer: int, head: int) -> None:
         plots.listed(DEFINED, defined, "heads_definitions", "Definitions", run.id, height=330)
 
 
-# --- evidence ---------------------------------------------------------------------------------------------------------
-
-
-def evidence() -> None:
-    """Whether induction heads carry repetition, and which models get them at all."""
-    widgets.each(_without_induction, _trained)
+# --- stored studies ---------------------------------------------------------------------------------------------------
 
 
 def _without_induction() -> None:

@@ -1,0 +1,117 @@
+"""A head in numbers beside reading all alike, the heads that read like it, and how exact the numbers are."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from analysis.commands.heads import Alike
+from analysis.runs import Run
+from app import cached
+from app.heads import scope
+from app.heads.head_statistics import STATISTICS, Names, cells_of, spelled
+from app.heads.overview import choose
+from app.selection import state
+from app.ui import asking, painted, plots, tables, widgets
+
+# Of a weight: more than this is no rounding any more.
+WIDE = 0.01
+
+
+def show(
+    statistics: Run, sides: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[int, int], names: Names
+) -> None:
+    """The tab; `statistics` is the run about all heads, whose `table` has their values."""
+    _numbers(sides, tokens, table, cell)
+    _numerics(statistics)
+    widgets.notes(statistics)
+    _alike(table, tokens, cell, names)
+
+
+def _numbers(named: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[int, int]) -> None:
+    """The statistics of one or two heads in a window, the first one's of all windows where there are several, and
+    reading all alike."""
+    st.subheader("In numbers", anchor=False, help=cached.glossary("chance level (uniform reading)"))
+    first, count = next(iter(named)), tokens["window"][-1] + 1
+    where = scope.spelled(named[first].request["part"], tokens)
+    sides = {name: run.numbers["summary"] for name, run in named.items()}
+    apart = len({(run.request["text"], run.request["model"]) for run in named.values()}) > 1
+    for name, run in named.items():
+        sides[f"all alike, {name}" if apart else "all alike"] = run.numbers["chance"]
+    if count > 1:
+        row = cells_of(table).index(cell)
+        sides[f"{first}, all {count} windows"] = {name: table[name][row] for name in STATISTICS}
+    columns = {"statistic": tables.Column(f"mean over the queries of {where}")}
+    values = {"statistic": [about.title for about in STATISTICS.values()]}
+    for name, summary in sides.items():
+        shown = f"{name}, shown"
+        columns[name] = tables.Column(name, "number", words=shown)
+        values[name] = [summary[key] for key in STATISTICS]
+        values[shown] = [about.show(summary[key]) for key, about in STATISTICS.items()]
+    identity = ".".join(run.id for run in named.values())
+    plots.listed(columns, values, "heads_numbers", "Statistics of the head", identity)
+
+
+def _numerics(run: Run) -> None:
+    """How exact the scores are, in the worst layer."""
+    precision = run.numbers["numerics"]
+    wide = precision["own_difference"] > WIDE
+    help = (
+        f"Scores up to {precision['largest_score']:,.1f}, weights within {precision['difference']:.0e} of float64. "
+        + cached.glossary("numerics of the scores")
+    )
+    st.badge("numerically exact", icon=":material/calculate:", color="orange" if wide else "green", help=help)
+    if wide:
+        off = f"{precision['own_difference']:.1%}"
+        widgets.prose(
+            f"In {precision['dtype']} a weight would be off by up to {off}: computed in float32 here.", "note"
+        )
+
+
+# --- heads like this one ----------------------------------------------------------------------------------------------
+
+
+def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> None:
+    """The heads most like the chosen one in the window in use, or in all."""
+    layer, head = cell
+    st.subheader("Which heads read like this one?", anchor=False, help=cached.glossary("likeness of heads"))
+    settings = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
+    request = Alike(**state.study_args(st.session_state, **settings))
+    part, size = scope.windows("alike_all", request, tokens)
+    run = asking.ask(request.but(part=part), f"Comparing {spelled(layer, head)} with the others", size)
+    even = f"A head that reads all tokens alike: {run.numbers['even']:.0%}."
+    widgets.prose(even, "quiet")
+    heads = cached.columns(run, "heads")
+    labels = dict(zip(cells_of(table), table["label"], strict=True))
+    ends = zip(heads["likeness"], heads["low"], heads["high"], strict=True)
+    values = heads | {
+        "cell": [spelled(*cell) for cell in cells_of(heads)],
+        "label": [labels[cell] for cell in cells_of(heads)],
+        "name": [", ".join(names.get(cell, ())) for cell in cells_of(heads)],
+        "spelled": [
+            f"{value:.0%}" + ("" if low is None else f" ({low:.0%} to {high:.0%})") for value, low, high in ends
+        ],
+    }
+    columns = {
+        "cell": tables.Column("head"),
+        "likeness": tables.Column("likeness", "share", words="spelled", help=cached.glossary("likeness of heads")),
+        "label": tables.Column("label", help=cached.glossary("label of a head")),
+    }
+    if names:
+        columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
+    head_table(columns, values, "heads_alike", "Heads like this one", run.id, None)
+    widgets.notes(run)
+
+
+def head_table(
+    columns: dict[str, tables.Column], table: dict, key: str, label: str, identity: str, now: tuple[int, int] | None
+) -> None:
+    """A table of heads in which a row chooses its head; that of the head `now` in use is marked."""
+    cells = cells_of(table)
+
+    def on_row() -> None:
+        if cell := painted.picked(key, cells):
+            choose(*cell)
+
+    selected = cells.index(now) if now in cells else None
+    label = f"{label}; choose one to look at it"
+    plots.listed(columns, table, key, label, identity, selected=selected, on_row=on_row, height=330)

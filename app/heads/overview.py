@@ -1,0 +1,90 @@
+"""The map of all heads by one of three tasks or another statistic, with who is first by each."""
+
+import math
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.heads.head_statistics import STATISTICS, TASKS, Names, Statistic, cells_of, letters, ranked
+from app.selection import state
+from app.ui import painted
+
+# A statistic whose values are this many times apart is coloured by their logarithm.
+DECADE = 10.0
+_HEADS = painted.part(
+    "heads",
+    """<section class="heads"><div class="chips" role="group" aria-label="What the map shows"></div>
+    <div class="map" role="grid" aria-label="Heads: arrows move, Enter chooses"></div>
+    <div class="foot"><span class="said" role="status"></span>
+    <span><span class="what"></span> <span class="low"></span><i class="scale"></i><span class="high"></span></span>
+    </div></section>""",
+)
+
+
+def first(table: dict, name: str) -> tuple[int, int] | None:
+    """The (layer, head) that is first by a statistic, None where no head has a value."""
+    rows = ranked(table[name], STATISTICS[name].first)
+    return cells_of(table)[rows[0]] if rows else None
+
+
+def strengths(values: Sequence[float | None], about: Statistic) -> list[float | None]:
+    """How strongly each value is painted, 0 to 1: the end that is looked at first is strong."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return [None] * len(values)
+    low, high = min(numbers), max(numbers)
+    scale = math.log if low > 0 and high / low >= DECADE else float
+    span = (scale(high) - scale(low)) or 1.0
+    shares = [None if value is None else (scale(value) - scale(low)) / span for value in values]
+    return shares if about.first == "highest" else [None if share is None else 1 - share for share in shares]
+
+
+def show(table: dict, chosen: tuple[int, int], names: Names, own: dict, pinned: str | None, key: str) -> None:
+    """The map; a chip or a cell chooses. `names`: those known of heads; `own`: the reader's, by layer.head."""
+    now = st.session_state["statistic"]
+    measures = [_measure(table, name) for name in (*TASKS, *({now} - TASKS.keys()))]
+    cells = {cell: f"{cell[0]}.{cell[1]}" for cell in cells_of(table)}
+    about = {}
+    for (cell, spelled), label in zip(cells.items(), table.get("label") or [""] * len(cells), strict=True):
+        mine = own.get(spelled, {})
+        called = names.get(cell) or [label]
+        about[spelled] = " · ".join(filter(None, [*called, mine.get("name"), mine.get("note")]))
+    data = {"measures": measures, "measure": now, "chosen": list(chosen), "pinned": pinned, "about": about}
+    data |= {"layers": max(table["layer"]) + 1, "heads": max(table["head"]) + 1}
+    data["letters"] = {spelled: letters(names.get(cell, ())) for cell, spelled in cells.items()}
+    _HEADS(key=key, data=data, on_head_change=lambda: _chosen(key), on_measure_change=lambda: _measured(key))
+
+
+def _measure(table: dict, name: str) -> dict:
+    about, values = STATISTICS[name], table[name]
+    ends = [value for value in values if value is not None]
+    low, high = (min(ends), max(ends)) if about.first == "highest" else (max(ends), min(ends)) if ends else (None, None)
+    best = first(table, name)
+    painted_cells = zip(cells_of(table), strengths(values, about), values, strict=True)
+    return {
+        "name": name,
+        "chip": TASKS.get(name, about.short),
+        "best": "none" if best is None else "{}.{}".format(*best),
+        "title": about.short,
+        "low": about.show(low),
+        "high": about.show(high),
+        "cells": {f"{layer}.{head}": [strong, about.show(value)] for (layer, head), strong, value in painted_cells},
+    }
+
+
+def choose(layer: int | None, head: int | None) -> None:
+    """Look at another head; an exact tile belongs to the old one's pattern and is closed."""
+    state.choose(st.session_state, layer=layer, head=head, tile=None)
+
+
+def _chosen(key: str) -> None:
+    if cell := st.session_state[key].get("head"):
+        choose(*map(int, cell.split(".")))
+
+
+def _measured(key: str) -> None:
+    """Another task opens its first head."""
+    name = st.session_state[key].get("measure")
+    if name in STATISTICS:
+        state.choose(st.session_state, statistic=name, order=None)
+        choose(None, None)
