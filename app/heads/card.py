@@ -16,6 +16,7 @@ from app.ui import asking, fields, other, widgets
 from app.ui.tabs import tabs
 
 BESIDE = {"head": "Another head", "text": "Another text", "model": "Another model"}
+# Tab -> controls that stand on it.
 HOLDS = {
     "many": ["over_texts", "heads_corpus"],
     "numbers": ["alike", "alike_all"],
@@ -34,8 +35,8 @@ def _model() -> tuple[str, str]:
     return st.session_state["model"], card["revision"]
 
 
-def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> None:
-    """The card of the head `cell` and, where one is pinned, what stands beside it."""
+def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> Run:
+    """The card of the head `cell` and, where one is pinned, what stands beside it; returns the head's run."""
     beside = st.session_state["beside"]
     first, second = st.columns(2) if beside else (st.container(), None)
     with first:
@@ -54,8 +55,8 @@ def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], name
             "many": lambda: many_texts.show(tokens, *cell),
             "numbers": lambda: numbers.show(statistics, sides, tokens, table, cell, names),
         }
-        tabs("head_tab", HEAD_TABS, rooms, HOLDS)
-    one_head.cross(run)
+        tabs("head_tab", HEAD_TABS, rooms)
+    return run
 
 
 def _head(table: dict, cell: tuple[int, int], names: Names) -> None:

@@ -45,7 +45,7 @@ def text(run: Run, tokens: dict) -> None:
     widgets.prose(f"{scope.spelled(run.request['part'], tokens)}.".capitalize(), "quiet")
     both = cached.store().find(_crossed(run))
     if both is not None:
-        _places(both)
+        _places(both, tokens["word"])
     crossed = both and {name: cached.array(both, name) for name in painted.PACKED}
     painted_weights.show(
         tokens,
@@ -61,16 +61,14 @@ def text(run: Run, tokens: dict) -> None:
     distance(run, 0, spelled(numbers["layer"], numbers["head"]))
 
 
-def _places(both: Run) -> None:
+def _places(both: Run, words: list[str]) -> None:
     """The strongest far reads of the window, each a button that goes there."""
-    table = cached.columns(both, "strongest")
-    piece, offset = table["piece"], both.numbers["offset"]
+    table, offset = cached.columns(both, "strongest"), both.numbers["offset"]
     rows = zip(table["given"], table["position"], table["key"], strict=True)
     far = sorted((row for row in rows if row[2] > offset and row[1] - row[2] >= FAR), reverse=True)[:PLACES]
     with st.container(horizontal=True, gap="small"):
         for place, (share, query, key) in enumerate(far):
-            reader, read = (widgets.plain(piece[token - offset].strip()) for token in (query, key))
-            label = f"{reader} → {read} {share:.0%}"
+            label = f"{widgets.plain(words[query])} → {widgets.plain(words[key])} {share:.0%}"
             look = {"type": "tertiary", "help": f"{query - key:,} tokens back", "on_click": _look_at, "args": (query,)}
             st.button(label, key=f"heads_place_{place}", **look)
 

@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.commands.heads import Statistics
 from analysis.runs import Run
 from app import cached
-from app.heads import card, overview, study
+from app.heads import card, one_head, overview, study
 from app.heads.head_statistics import STATISTICS, cells_of, ranked, spelled
 from app.selection import state
 from app.ui import asking, foot, screen, widgets
@@ -26,6 +26,7 @@ HOLDS = ["named", "heads_shown", "heads_across", "heads_colour", "order", "finde
 
 def show() -> None:
     """The screen."""
+    _linked()
     inspected = asking.inspected()
     request = Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
     run = asking.ask(request, "Reading the text with every head", inspected["tokens"], _so_far)
@@ -40,9 +41,23 @@ def show() -> None:
         overview.show(table, cell, names, card.own_notes(), pinned, "heads_map")
         _more(inspected)
     foot.found(layer=cell[0], head=cell[1], budget_cells=str(cell[0] * (max(table["head"]) + 1) + cell[1]))
+    shown = None
     with right, widgets.guarded():
-        card.show(run, table, tokens, cell, names)
-    drawer("heads_evidence", lambda: study.show(run, table, tokens, cell, names), HOLDS, "Study")
+        shown = card.show(run, table, tokens, cell, names)
+    drawer("heads_evidence", lambda: study.show(run, table, tokens, cell, names), title="Study")
+    # It draws the page anew, so it is asked for last.
+    if shown is not None:
+        one_head.cross(shown)
+
+
+def _linked() -> None:
+    """A link opens the tab, or the study, that holds what it brings, before anything on the page has to wait."""
+    brought = st.session_state[state.LINKED]
+    for tab, controls in card.HOLDS.items():
+        if st.session_state["head_tab"] is None and brought & set(controls):
+            state.choose(st.session_state, head_tab=tab)
+    if brought & set(HOLDS):
+        state.choose(st.session_state, heads_evidence=True)
 
 
 def _so_far(table: dict) -> None:

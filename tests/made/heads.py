@@ -86,6 +86,20 @@ def temperature(args: dict, text: str) -> Result:
     return Result(numbers | {"protocol": protocol("temperature", args, length)}, tables, {"weights": weights})
 
 
+def queries_keys(args: dict, text: str) -> Result:
+    """Heads that read the more sharply the higher their layer: keys are one direction each, queries the next one's."""
+    table, part = tokens(text), args.get("part", 0)
+    offset, length, _ = window({"part": part, "query": None}, table)
+    layers = list(range(LAYERS)) if args.get("layer") is None else [args["layer"]]
+    random = np.random.default_rng(0)
+    query, key = (random.normal(size=(len(layers), count, length, 4)).astype(np.float16) for count in (HEADS, 1))
+    numbers = {"layers": layers, "scaling": [0.5] * len(layers), "softcap": [None] * len(layers)}
+    numbers |= {"window": [None] * len(layers), "places": [0, length - 1], "length": length, "offset": offset}
+    numbers |= {"support": {"1": 20.4, "0.4": 7.2, "0.1": 2.0}, "rounding": {"1": 0.001, "0.4": 0.002, "0.1": 0.01}}
+    numbers |= {"sentence": "Sharper.", "notes": [], "protocol": protocol("queries-keys", args, length)}
+    return Result(numbers, {"tokens": table}, {"query": query, "key": key})
+
+
 def temperature_curve(args: dict, text: str) -> Result:
     def row(value: float) -> dict:
         change = {"difference": value, "low": value - 0.01, "high": value + 0.01}
@@ -132,7 +146,7 @@ def ablate(args: dict, text: str) -> Result:
     table = tokens(text)
     offset, length, _ = window(args | {"query": None}, table)
     cells = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    names = ["2.1", "2.0"] if args["heads"] == "top" else [args["heads"]]
+    names = ["2.1", "2.0"] if args["heads"] == "top" else args["heads"].split(",")
     rows, changes = [], []
     for name in names:
         layer, head = map(int, name.split("."))
@@ -207,9 +221,11 @@ def head_tokens(args: dict, text: str) -> Result:
     arrays = {"keys": np.maximum(places - 1, 0)[:, None], "readers": np.minimum(places + 1, length - 1)[:, None]}
     arrays |= {"given": np.full((length, 1), 0.8, np.float32), "received": np.full((length, 1), 0.4, np.float32)}
     arrays["received"][-1] = 0.0
+    listed = table.iloc[offset : offset + length][["position", "piece"]].reset_index(drop=True)
+    listed["key"], listed["given"] = offset + arrays["keys"][:, 0], arrays["given"][:, 0]
     numbers = {"offset": offset, "length": length, "sentence": "A token reads the one before.", "notes": []}
     numbers["protocol"] = protocol("head-tokens", args, length)
-    return Result(numbers, {"strongest": table[["position", "piece"]]}, arrays)
+    return Result(numbers, {"strongest": listed}, arrays)
 
 
 ANSWERS = {
@@ -221,5 +237,6 @@ ANSWERS = {
     "head": head,
     "statistics": statistics,
     "temperature": temperature,
+    "queries-keys": queries_keys,
     "temperature-curve": temperature_curve,
 }
