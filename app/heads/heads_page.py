@@ -1,66 +1,104 @@
-"""Attention heads: what does each head read?"""
+"""Attention heads: the map of all heads, beside it the card of one, and the rest folded away."""
+
+from zlib import crc32
 
 import streamlit as st
 
 from analysis.commands.heads import Statistics
+from analysis.runs import Run
 from app import cached
-from app.heads import drawers, finder, many_texts, one_head, without
-from app.ui import foot, widgets
-from app.ui.reading import reading
+from app.heads import card, one_head, overview, study
+from app.heads.head_statistics import STATISTICS, cells_of, ranked, spelled
+from app.selection import state
+from app.ui import asking, foot, screen, widgets
+from app.ui.reading import LONG
 from app.ui.tabs import drawer
+
+# Of the picture's width: the card of one head, and two side by side.
+ONE, TWO = 0.85, 1.8
+ANSWERS = {
+    "far_peaks": "Head {cell} reads farthest: {value} of its attention, above chance.",
+    "induction": "Head {cell} copies what came next with {value} of its attention.",
+    "entropy": "Head {cell} is the sharpest: entropy {value} nats.",
+}
+HOLDS = ["named", "heads_shown", "heads_across", "heads_colour", "order", "finder"]
 
 
 def show() -> None:
-    """The map of all heads, the one that is open, and what is asked about it."""
-    run, tokens = reading(
-        "What does each head read?",
-        "Exact statistics of dense attention, every head and every token, at any length; nothing is sampled",
-        Statistics,
-        "Reading the text with every head",
-        lambda inspected: {"without_first": st.session_state["without_first"]},
-        shared=(),
-        draw=finder.so_far,
-    )
-    widgets.prose(run.numbers["sentence"])
-    finder.controls()
-    table = cached.columns(run, "heads")
-    names = drawers.known_names()
-    layer, head = finder.overview(run, table, names)
-    finder.numerics_badge(run)
-    widgets.notes(run)
-    foot.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
+    """The screen."""
+    _linked()
+    inspected = asking.inspected()
+    request = Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
+    run = asking.ask(request, "Reading the text with every head", inspected["tokens"], _so_far)
+    tokens, table = cached.columns(run, "tokens"), cached.columns(run, "heads")
+    names, name = study.known_names(), st.session_state["statistic"]
+    cell = _cell(table, name)
+    _answer(run, table, name, len(tokens["piece"]))
+    beside = st.session_state["beside"]
+    picture, right = screen.picture_and_card("heads", TWO if beside else ONE)
+    with picture:
+        pinned = st.session_state["other_head"] if beside == "head" else None
+        overview.show(table, cell, names, card.own_notes(), pinned, "heads_map")
+        _more(inspected)
+    foot.found(layer=cell[0], head=cell[1], budget_cells=str(cell[0] * (max(table["head"]) + 1) + cell[1]))
+    shown = None
+    with right, widgets.guarded():
+        shown = card.show(run, table, tokens, cell, names)
+    drawer("heads_evidence", lambda: study.show(run, table, tokens, cell, names), title="Study")
+    # It draws the page anew, so it is asked for last.
+    if shown is not None:
+        one_head.cross(shown)
 
-    st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
-    finder.step_buttons(table, layer, head)
-    own = None
-    with widgets.guarded():
-        own = one_head.show(table, tokens, layer, head)
-    drawer(
-        "alike",
-        lambda: drawers.alike(table, tokens, layer, head, names),
-        title="Which heads read like this one?",
-        icon=":material/join_inner:",
-    )
-    drawer(
-        "named",
-        lambda: drawers.named(table, layer, head),
-        title="What are the heads called?",
-        icon=":material/badge:",
-    )
-    drawer(
-        "over_texts",
-        lambda: many_texts.show(tokens, layer, head),
-        ["heads_corpus"],
-        title="What does this head read in many texts?",
-        icon=":material/library_books:",
-    )
-    drawer(
-        "without",
-        lambda: without.show(tokens, layer, head),
-        ["without_by"],
-        title="What is lost without a head?",
-        icon=":material/content_cut:",
-    )
-    drawer("heads_evidence", drawers.evidence)
-    if own is not None:
-        one_head.cross(own)
+
+def _linked() -> None:
+    """A link opens the tab, or the study, that holds what it brings, before anything on the page has to wait."""
+    brought = st.session_state[state.LINKED]
+    for tab, controls in card.HOLDS.items():
+        if st.session_state["head_tab"] is None and brought & set(controls):
+            state.choose(st.session_state, head_tab=tab)
+    if brought & set(HOLDS):
+        state.choose(st.session_state, heads_evidence=True)
+
+
+def _so_far(table: dict) -> None:
+    """The map while the text is read: the heads of the layers that are done."""
+    # A second window changes the numbers of layers that were drawn before.
+    overview.show(table, (-1, -1), {}, {}, None, f"heads_so_far_{crc32(repr(table).encode())}")
+
+
+def _cell(table: dict, name: str) -> tuple[int, int]:
+    """(layer, head) in use: the shared selection, else the first by the statistic."""
+    for control in ("layer", "head"):
+        widgets.settled(control, [None, *sorted(set(table[control]))], None)
+    layer, head = st.session_state["layer"], st.session_state["head"]
+    ranking = ranked(table[name], st.session_state["order"] or STATISTICS[name].first) or [0]
+    cells = [(table["layer"][row], table["head"][row]) for row in ranking]
+    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
+    first = (fitting or cells)[0]
+    return first[0] if layer is None else layer, first[1] if head is None else head
+
+
+def _answer(run: Run, table: dict, name: str, tokens: int) -> None:
+    """Who is first by the task that the map shows."""
+    about, best = STATISTICS[name], overview.first(table, name)
+    scope = f"{tokens:,} tokens, every head and token" + ", the first token left out" * run.numbers["without_first"]
+    if best is None:
+        screen.answer(f"No head has a {about.short.lower()} in this text.", cached.glossary(about.term), scope)
+        return
+    value = table[name][cells_of(table).index(best)]
+    sentence = ANSWERS.get(name, f"Head {{cell}} has the {about.first} {about.short.lower()}: {{value}}.")
+    chance = cached.columns(run, "chance")
+    even = about.show(chance[name][chance["layer"].index(best[0])])
+    hint = f"Uniform attention: {even}. {cached.glossary(about.term)}"
+    screen.answer(sentence.format(cell=spelled(*best), value=about.show(value)), hint, scope)
+
+
+def _more(inspected: dict) -> None:
+    """What of a text is read, and other statistics."""
+    with st.popover("More", icon=":material/tune:"):
+        titles = {name: about.title for name, about in STATISTICS.items()}
+        st.selectbox("Statistic", list(titles), format_func=titles.get, key="statistic")
+        st.toggle("Leave out the first token", key="without_first", help=cached.glossary("without the first token"))
+        if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
+            label = f"The model reads {inspected['max_positions']:,} tokens at once"
+            st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)

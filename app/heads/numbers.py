@@ -23,6 +23,7 @@ def show(
     """The tab; `statistics` is the run about all heads, whose `table` has their values."""
     _numbers(sides, tokens, table, cell)
     _numerics(statistics)
+    widgets.source(statistics)
     widgets.notes(statistics)
     _alike(table, tokens, cell, names)
 

@@ -1,35 +1,54 @@
-"""Softmax temperature: what does sharpening do?"""
+"""Softmax temperature: the live picture, beside it what it costs, and folded away the exact numbers and the studies."""
 
 import streamlit as st
 
-from analysis.commands.temperature import Temperature
-from app.selection.sparsify import SOFTMAX, TEMPERATURE_TABS
+from app import cached
+from app.heads import live
+from app.selection import state  # noqa
 from app.temperature import evidence, sharpened
-from app.ui import asking
-from app.ui.reading import reading
-from app.ui.tabs import drawer, tabs
+from app.ui import asking, fields, screen, widgets
+from app.ui.tabs import drawer
+
+TERM = "softmax temperature"
+# The best constant temperature of the paper on Focal Attention.
+PAPER = "0.4"
 
 
 def show() -> None:
-    """One token, every head, or the predictions at another softmax temperature."""
-    _, tokens = reading(
-        "What does sharpening do?",
-        "Focal Attention: scores divided by a temperature below 1 before the softmax, so that fewer tokens are read",
-        Temperature,
-        "Measuring every temperature from the queries and keys of this text",
-        shared=(),
-        t=list(SOFTMAX),
+    """The screen."""
+    inspected, card = asking.inspected(), asking.card(st.session_state["model"])
+    layer, head = _chosen("layer", card["layers"], card["layers"] // 2), _chosen("head", card["heads"], 0)
+    run = live.ask(layer, 0, min(inspected["tokens"], inspected["max_positions"]))
+    tokens, support = cached.columns(run, "tokens"), run.numbers["support"]
+    screen.answer(
+        f"At temperature {PAPER} a head reads {support[PAPER]:,.0f} tokens instead of {support['1']:,.0f}.",
+        f"Mean over {len(run.numbers['places'])} queries. {cached.glossary(TERM)}",
     )
-    tabs(
-        "temperature_tab",
-        TEMPERATURE_TABS,
-        {
-            "token": lambda: sharpened.one_token(tokens),
-            "heads": lambda: sharpened.every_head(tokens),
-            "text": lambda: sharpened.perplexity(
-                asking.card(st.session_state["model"])["layers"], len(tokens["piece"])
-            ),
-        },
-        {"heads": ["sharpness"], "text": ["by_layer"]},
+    picture, beside = screen.picture_and_card("temperature", 0.4)
+    with picture, widgets.guarded():
+        fields.alone(live.show, tokens, layer, head, "temperature_live")
+    with beside:
+        with st.container(horizontal=True, gap="small"):
+            for name, count, value in (("layer", card["layers"], layer), ("head", card["heads"], head)):
+                fields.pick(st.selectbox, name.capitalize(), range(count), name, value, width=110)
+        with widgets.guarded():
+            sharpened.this_text(len(tokens["piece"]))
+    holds = ["trained_with", "sharpness", "by_layer", "temperature_tab"]
+    drawer("temperature_evidence", lambda: _study(layer, head, card["layers"], len(tokens["piece"])), holds, "Study")
+    widgets.notes(run)
+
+
+def _chosen(name: str, count: int, usual: int) -> int:
+    """The shared layer or head, or what the page opens with."""
+    widgets.settled(name, [None, *range(count)], None)
+    value = st.session_state[name]
+    return usual if value is None else value
+
+
+def _study(layer: int, head: int, layers: int, tokens: int) -> None:
+    widgets.each(
+        lambda: sharpened.every_head(layer, head),
+        lambda: sharpened.by_position(tokens),
+        lambda: sharpened.by_layer(layers, tokens),
+        evidence.show,
     )
-    drawer("temperature_evidence", evidence.show, ["trained_with"])

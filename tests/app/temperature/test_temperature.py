@@ -6,6 +6,7 @@ import json
 import pytest
 
 from analysis.errors import BadSetting
+from app.heads import live
 from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
 from app.temperature import temperature_charts
 from lab.focal.temperatures import FocalTemperatures
@@ -23,36 +24,33 @@ def page(**link: object):
     return opened("temperature", **link)
 
 
-def test_the_page_opens_with_the_answer_at_the_usual_temperature(client):
+def test_the_page_opens_with_the_live_picture_of_a_head_and_nothing_slow(client):
     app = page()
-    assert not app.error and "At temperature 0.4 a token reads fewer keys." in markup(app) and len(figures(app)) == 1
-    requests = [run.request for run in client.store.list("temperature", 5)]
-    assert all(request["t"] == list(SOFTMAX) for request in requests) and len(requests) == 2
-    before, after = (part(app, "painted", side) for side in (0, 1))
-    assert before["locked"] == after["locked"] == CONTEXT - 1
-    assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
-    assert after["tips"][1]["values"][0] == "100.00%" and after["paint"][0] == 4
-    app.select_slider(key="softmax").set_value(0.5).run()
-    assert part(app, "painted", 0) == before and part(app, "painted", 1)["id"] != after["id"]
+    assert app.title[0].value == "At temperature 0.4 a head reads 7 tokens instead of 20." and not app.error
+    assert client.asked == ["inspect", "model", "queries-keys", "head"] and not figures(app)
+    sent = part(app, "sharpen")
+    assert (sent["layer"], sent["head"], sent["t"], sent["query"]) == (LAYERS // 2, 0, 0.4, CONTEXT - 1)
+    app.selectbox(key="layer_pick").set_value(2).run()
+    assert app.query_params["layer"] == "2" and part(app, "sharpen")["layer"] == 2
+    assert part(page(softmax=0.85, head="1.1"), "sharpen")["t"] == 0.85, "any value of the slider stands in a link"
+    page(query=CONTEXT + 3)
+    assert [run.request.get("part", 0) for run in client.store.list("queries-keys", 5)] == [1, 0]
 
 
-def test_the_slider_moves_everything_and_stands_in_the_url(client):
-    app = page(layer=1, head=1)
-    app.select_slider(key="softmax").set_value(0.8).run()
-    assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
-    (asked, _) = [run.request for run in client.store.list("temperature")]  # the slider asked for nothing
-    assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
+def test_of_a_large_model_the_layer_in_use_is_sent_alone(client, monkeypatch):
+    monkeypatch.setattr(live, "MOST", 1)
+    app = page(head="2.1")
+    assert part(app, "sharpen")["layers"] == [2] and "Layer 2 alone: the model is large." in markup(app)
+
+
+def test_every_head_is_measured_exactly_in_the_study(client):
     app = page(layer=1, head=1, sharpness="max_prob")
-    assert app.query_params["temperature_tab"] == "heads", "the link's control stands there"
-    layers, heads = figures(app)
+    (asked,) = [run.request for run in client.store.list("temperature")]
+    assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
+    layers, heads = figures(app)[:2]
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
     widths = [[trace["line"]["width"] for trace in figure["data"]] for figure in (layers, heads)]
     assert widths == [[1.5, 4, 1.5], [1.5, 4]]
-
-
-def test_a_query_of_another_window_is_measured_there(client):
-    page(query=CONTEXT + 3)
-    assert [run.request.get("part", 0) for run in client.store.list("temperature", 5)] == [1, 0]
 
 
 def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client):
@@ -65,9 +63,10 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client
     app.button(key="small_temperature").click().run()
     assert client.job.verb == "study" and client.job.args["corpus"].count("+") == 2
     client.states.clear()
+    before = len(figures(page(temperature_evidence="yes")))
     put_studies(client.store, temperature=study())
     app = page(temperature_evidence="yes")
-    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 4
+    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == before + 3
 
 
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
@@ -80,11 +79,12 @@ def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client)
     numbers |= trained.shown(numbers)
     put_studies(client.store, focal_temperatures=numbers)
     app = page(temperature_evidence="yes")
-    assert html.escape(numbers["sentence"]) in markup(app) and len(figures(app)) == 5
+    drawn = len(figures(app))
+    assert html.escape(numbers["sentence"]) in markup(app)
     for name in ("scaling", "tasks"):
         app.segmented_control(key="trained_with").set_value(name).run()
         assert any(f"study focal-{name} --corpus DIR" in code.value for code in app.code)
-    assert app.query_params["trained_with"] == "tasks" and len(figures(app)) == 1
+    assert app.query_params["trained_with"] == "tasks" and len(figures(app)) == drawn - 4
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,20 @@ def test_bundled_studies_of_training_are_drawn_with_their_rows(client, choice):
     words = (BUNDLED / f"{name}.json").read_text()
     put_studies(client.store, **{name: words})
     app, numbers = page(trained_with=choice), json.loads(words)
-    assert not app.error and len(figures(app)) == 1 + len(numbers["panels"])
+    assert not app.error and len(figures(app)) >= len(numbers["panels"])
     assert {len(cells) for cells in columns(app).values()} == {len(numbers["rows"])}
 
 
 def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(client):
-    app = page(temperature_tab="text")
+    app = page()
     assert any("First time on this machine" in (button.help or "") for button in app.button)
     app.button(key="temperature_run").click().run()
     args = client.job.args
     assert client.job.verb == "temperature-curve" and args["t"] == list(SOFTMAX) and args["layers"] == [0.6]
     client.done("temperature-curve", args)
     app.run()
-    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 3
+    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 1
+    assert len(figures(page(temperature_tab="text"))) == 5, "by position and layer in the study"
     assert "Bars: 95% interval over 4 blocks of 64 tokens in this text" in captions(app)
 
 
