@@ -95,7 +95,7 @@ def test_bundled_studies_of_training_are_drawn_with_their_rows(client, choice):
     words = (BUNDLED / f"{name}.json").read_text()
     put_studies(client.store, **{name: words})
     app, numbers = page(trained_with=choice), json.loads(words)
-    assert not app.error and len(figures(app)) >= len(numbers["panels"])
+    assert not app.error and len(figures(app)) == 2 + len(numbers["panels"])
     assert {len(cells) for cells in columns(app).values()} == {len(numbers["rows"])}
 
 
