@@ -4,7 +4,6 @@ import streamlit as st
 
 from analysis.commands.heads import Ablate, Alike, Head
 from analysis.runs import Run
-from analysis.runs.price import spell
 from app import cached
 from app.selection import state
 from app.ui import asking, offers, widgets
@@ -52,7 +51,7 @@ def windows(control: str, request: Alike | Ablate, tokens: dict) -> tuple[int | 
         price = cached.due(request.but(part=None), every).price
         look = {"type": "tertiary", "help": f"{price.sentence}.", "on_click": _read_all}
         look |= {"args": (control, True, request.verb)}
-        st.button(f"All {count} windows, ~{spell(price.seconds)}", key=f"{control}_all", **look)
+        st.button(f"All {count} windows, {price.short}", key=f"{control}_all", **look)
     return part, tokens["window"].count(part)
 
 

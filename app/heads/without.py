@@ -8,7 +8,6 @@ import streamlit as st
 from analysis.claims import Comparison, signed
 from analysis.commands.heads import Ablate
 from analysis.runs import Run
-from analysis.runs.price import spell
 from app import cached
 from app.heads import scope
 from app.heads.head_statistics import spelled
@@ -52,7 +51,7 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
         price = cached.due(request.but(part=part), size).price
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             help = f"{price.sentence}. {cached.glossary(TERM)}"
-            label = f"Prove it, ~{spell(price.seconds)}"
+            label = f"Prove it, {price.short}"
             st.button(label, key="heads_prove", type="primary", help=help, on_click=_start)
             widgets.prose("Predicts the text without this head.", "quiet")
         return

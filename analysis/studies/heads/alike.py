@@ -79,7 +79,7 @@ def alike(request: Alike, *, context: Context) -> AlikeHeads:
     if len(listed):
         best = listed.iloc[0]
         sentence = (
-            f"Head {int(best['head'])} of layer {int(best['layer'])} reads most like head {head} of layer {layer}: "
+            f"Head {int(best['layer'])}.{int(best['head'])} reads most like {layer}.{head}: "
             f"likeness {best['likeness']:.0%}, and {even_likeness:.0%} for a head that reads all tokens alike."
         )
     return AlikeHeads(

@@ -162,12 +162,12 @@ def _stream(
 
 def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
     if listed.empty:
-        return f"Head {head} of layer {layer} has nothing to read from {word!r} once the first token is left out."
+        return f"Head {layer}.{head} has nothing to read from {word!r} once the first token is left out."
     best = listed.iloc[0]
     back = int(best["distance"])
     where = "the token itself" if back == 0 else f"{back:,} token{'s' * (back != 1)} back"
     return (
-        f"From {word!r}, head {head} of layer {layer} reads {best['word']!r} most ({where}): "
+        f"From {word!r}, head {layer}.{head} reads {best['word']!r} most ({where}): "
         f"{best['attention']:.0%} of its attention."
     )
 
@@ -249,4 +249,4 @@ def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, request: Statistics) -> s
 
 
 def _named(row: pd.Series) -> str:
-    return f"head {int(row['head'])} of layer {int(row['layer'])}"
+    return f"{int(row['layer'])}.{int(row['head'])}"

@@ -233,7 +233,9 @@ def sentence(rows: list[dict], together: list[Together], heads: int) -> str:
         return f"None of the {heads} heads fits a name on the texts made for it."
     cells, counted = {_cell(row) for row in rows}, Counter(row["name"] for row in rows)
     listed = ", ".join(f"{counted[name]} {name}" for name in NAMES if counted[name])
-    text = f"{len(cells)} of {heads} heads {'has' if len(cells) == 1 else 'have'} a name: {listed}."
+    # A head may have several names, so that those add up to more than the heads.
+    several = f", {len(rows)} names in all" if len(rows) > len(cells) else ""
+    text = f"{len(cells)} of {heads} heads {'has' if len(cells) == 1 else 'have'} a name{several}: {listed}."
     tried = [row for row in rows if row["verdict"] in (CONFIRMED, NOT)]
     if not tried:
         return f"{text} None of them could be tried by ablation."
@@ -241,8 +243,6 @@ def sentence(rows: list[dict], together: list[Together], heads: int) -> str:
     text += f" Ablation confirms {len(confirmed)} of the {len(tried)} that were tried"
     text += f": {', '.join(confirmed)}." if confirmed else "."
     for group in together:
-        text += (
-            f" All {group.heads} {group.name} heads taken away at once: {group.rise:+.2f} nats per token on what needs "
-            f"them; as many others: {group.others_rise:+.2f}."
-        )
+        text += f" Without all {group.heads} {group.name} heads: {group.rise:+.1f} nats"
+        text += f"; without {group.heads} others: {group.others_rise:+.1f}."
     return text

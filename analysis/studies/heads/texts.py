@@ -255,7 +255,7 @@ def _sentence(spread: pd.DataFrame, texts: int, tokens: int, drawn: int) -> str:
         return f"{sentence} No query has a key far enough back to speak of far reading."
     best = far.loc[far["mean"].idxmax()]
     return (
-        f"{sentence} Head {best['head']} of layer {best['layer']} picks out most from afar: {best['mean']:.0%} of its "
+        f"{sentence} Head {best['layer']}.{best['head']} picks out most from afar: {best['mean']:.0%} of its "
         f"attention above chance, in the top tenth of the queries {best['q90']:.0%} or more, in half of them "
         f"{best['q50']:.0%} or less."
     )

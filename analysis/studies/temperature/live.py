@@ -88,10 +88,10 @@ def queries_keys(request: QueriesKeys, *, context: Context) -> Live:
 
 def rounded(states: States) -> States:
     """The same layer from queries and keys that were rounded to float16. Errors: BadSetting for numbers beyond it."""
-    pair = [side.cpu().half().float() for side in (states.query, states.key)]
-    if any(side.isinf().any() for side in pair):
+    query, key = (side.cpu().half().float() for side in (states.query, states.key))
+    if query.isinf().any() or key.isinf().any():
         raise BadSetting("Queries or keys of this model are beyond float16, so no browser can show them: take another.")
-    return States(*pair, states.scaling, states.softcap, states.window)
+    return States(query, key, states.scaling, states.softcap, states.window)
 
 
 def _rows(states: States, places: list[int], t: float) -> torch.Tensor:

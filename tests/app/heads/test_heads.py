@@ -80,7 +80,7 @@ def test_a_page_computes_only_so_much_unasked(client, monkeypatch):
     monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app = page()
     assert client.asked == ["inspect", "statistics", "model", "head"] and not app.error
-    next(button for button in app.button if button.label == "Run").click().run()
+    next(button for button in app.button if button.label.startswith("Run")).click().run()
     assert client.asked[4:] == ["head-tokens"] and not app.error
 
 
