@@ -178,7 +178,7 @@ def predicted(store: Any, request: Command, tokens: int, card: Run | None = None
     memory beside the model's weights where its model was loaded here before. `card`: the stored one of the model, by
     default looked up. `guess`: seconds by the work, where the caller knows better than the size of the model."""
     model = str(getattr(request, "model", None) or "demo")
-    card = card or store.find(Model(model=model))
+    card = card or store.find(Model.from_arguments({"model": model}))
     past = store.past(request.verb, model)
     # Some verbs read no text: their price is that of a run.
     counts = any(size for _, size, _ in past)
@@ -252,7 +252,7 @@ class _ModelPrices:
 
     def is_read(self, command: type[Command], asked: Mapping[str, Any]) -> bool:
         """Whether Start has read the text of a request with these arguments and left what it asks for."""
-        arguments = command.defaults | asked
+        arguments = {**command.defaults, **asked}
         if command.served is None or any(arguments.get(name, usual) != usual for name, usual in command.served.items()):
             return False
         wanted = {name: arguments[name] for name in OF_START if name in arguments}

@@ -48,10 +48,11 @@ def beside(
         kind = choice(control, CHOICES)
         if kind == "text":
             key, texts = text(), cached.texts()
-            changes, names = {"text": key}, (texts[first.request["text"]], texts[key])
+            changes: dict[str, object] = {"text": key}
+            names = texts[first.request["text"]], texts[key]
         elif kind == "model" and (second_model := model()) is not None:
             changes = {"model": second_model, "router": asking.routers(second_model)[0], **of_model}
-            names = (first.request["model"], second_model)
+            names = first.request["model"], second_model
         else:
             return
     second = asking.ask(command.from_arguments(first.request | changes), doing)

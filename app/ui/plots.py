@@ -43,7 +43,8 @@ def columns(table: Table, *names: str) -> dict[str, Sequence]:
 
 def bounds(table: Table, key: str, ends: tuple[str, str], colour: str) -> dict:
     """plotly's error bars of a column, from the columns of its `ends`."""
-    return error_bars(*columns(table, key, *ends).values(), colour)
+    middle, low, high = columns(table, key, *ends).values()
+    return error_bars(middle, low, high, colour)
 
 
 def interval(key: str) -> tuple[str, str]:
@@ -73,9 +74,9 @@ def against_dense(data: list[dict], x: str, tolerated: float | None = None, **la
     `tolerated`."""
     lines = [level(0.0)] + ([] if tolerated is None else [level(tolerated, CHANCE)])
     layout["shapes"] = [*lines, *layout.get("shapes", ())]
-    layout = {"height": 400, "margin": {"l": 76, "r": 48, "t": 24, "b": 120}} | layout
-    layout["yaxis"] = CHANGE | {"autorange": "reversed"} | layout.get("yaxis", {})
-    return figure(data, x, "perplexity against dense, better upwards", **layout)
+    look: dict[str, Any] = {"height": 400, "margin": {"l": 76, "r": 48, "t": 24, "b": 120}} | layout
+    look["yaxis"] = {**CHANGE, "autorange": "reversed", **look.get("yaxis", {})}
+    return figure(data, x, "perplexity against dense, better upwards", **look)
 
 
 def note(text: str, x: float, y: float = 1.0, colour: str | None = None, **place: Any) -> dict:

@@ -25,7 +25,7 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
         widgets.prose(ABOUT, "quiet")
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
-        request = Take(run=run.id, method=method, model=st.session_state["model"])
+        request = Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]})
         look: dict[str, Any] = {"type": "primary", "icon": ":material/folder_zip:"}
         with widgets.guarded():
             taken = cached.store().find(request)
