@@ -77,7 +77,8 @@ def menu(
     about, place = facts(title), f"{key}_menu"
     asked = st.session_state.get(place) or {}
     offers = [*(PICTURES if chart else ()), "CSV", "Numbers as a table", "Add to report"]
-    data: dict[str, Any] = {"chart": chart, "offers": offers, "name": f"focuscope-{name}", "title": title, "footer": _footer(about)}
+    data: dict[str, Any] = {"chart": chart, "offers": offers, "title": title, "footer": _footer(about)}
+    data["name"] = f"focuscope-{name}"
     if asked.get("csv"):
         written = to_csv(values(), {"read with": HOW} | about)
         data["file"] = {"id": secrets.token_hex(4), "text": written.decode()}
