@@ -1,11 +1,10 @@
-"""Beneath the curves: the text painted by what is lost; folded away, the numbers and where in the window it loses."""
+"""What is folded beneath the curves: all numbers, and where in the window a method loses."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
 from app import cached
-from app.quality import painted_change
 from app.quality.asked import counted
 from app.quality.steps import Step
 from app.ui import plots, tables, widgets
@@ -94,9 +93,3 @@ def positions(steps: Sequence[Step]) -> None:
     plots.draw(figure, rows, "Where in the window it loses", "quality_bins", "worst position bin")
     cells = steps[0].row["bins"]
     st.caption(f"{counted(len(cells), 'bin')} of {counted(cells[0]['n'], 'predicted token')} each, 95% intervals.")
-
-
-def text(step: Step) -> None:
-    """The text painted by what the method changes for each token, where a run scored all of them."""
-    if "bins" in step.row:
-        painted_change.text(step)

@@ -96,9 +96,12 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
         if searched[0] is not None:
             search.button(searched[0])
         take.offer({step.row["label"]: (step.run, step.asked.spec)}, f"quality_{saves}")
-    lost, question = st.columns([2, 1], gap="medium")
-    with lost:
-        details.text(step)
+    question = st.container()
+    if "bins" in step.row:
+        # Only these runs scored every token.
+        lost, question = st.columns([2, 1], gap="medium")
+        with lost:
+            painted_change.text(step)
     with question, widgets.guarded():
         beneath(step.asked)
     _drawers([one for one in (each.at(percent) for each in found) if one], step, searched)
