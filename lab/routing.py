@@ -38,7 +38,7 @@ class Routing(Texts):
         options = {"corpus": self.corpus, "prompts": self.prompts, "seed": self.seed, "grid": True, "own": True}
         request = Route(model=self.model, **options, store=True, work=str(run.work))
         result = route(request, context=run.context)
-        numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
+        numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning", "lines")}
         protocol = {
             key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")
         }

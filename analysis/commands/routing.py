@@ -9,7 +9,7 @@ class Route(OfTexts):
 
     place = "routing.route:route"
     page = "/routing?route_tab=fit"
-    version = 3
+    version = 4
     changes = True
     exclusive = True
 

@@ -1,11 +1,9 @@
-"""Figures of KV budgets: maps of keys, change by reads and by position, ranks by position, two calibrations."""
+"""Figures of KV budgets: change by reads and by position, ranks by position, two calibrations."""
 
-import math
 from collections.abc import Sequence
 
 from app.budgets.budget_words import share, signed
 from app.ui.charts import CHANCE, HERE, RANDOM, bars, figure, level, line, marks, style, upright
-from app.ui.head_map import head_map
 from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, bounds, columns, curve
 
 # Shares that stand on the axis.
@@ -13,34 +11,8 @@ NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 CHOSEN, BAD = "#E0592A", "#D55E00"
 SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
 LOG = {"type": "log", "tickformat": ",~g"}
-# Cells of a map that have their number written in them at most.
-WRITTEN = 200
 # Columns of the ends of a paired change.
 PAIRED = ("low", "high")
-
-
-def keys_map(table: dict, column: str, ends: tuple[float, float], chosen: Sequence[int], fixed: Sequence = ()) -> dict:
-    """Layer x head map of keys on a log colour between `ends`, the `chosen` cells framed, those `fixed` by hand
-    underlined. A click selects a point whose customdata is [layer, head]."""
-    heads = list(zip(table["layer"], table["head"], strict=True))
-    keys, hand = table[column], list(fixed) or [False] * len(heads)
-    logs = [math.log10(max(value, 1)) for value in keys]
-    written, (low, high) = len(heads) <= WRITTEN, (math.log10(max(end, 1)) for end in ends)
-    ticks = [tick for power in range(7) for tick in (10**power, 3 * 10**power) if low <= math.log10(tick) <= high]
-    bar = {"thickness": 12, "title": {"text": "keys, log", "side": "right"}}
-    bar |= {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{tick:,}" for tick in ticks]}
-    # Where the numbers stand in the cells, the scale would only take their room.
-    cells = {"zmin": low, "zmax": max(high, low + 0.01), "showscale": not written, "colorbar": bar}
-    texts = [f"<u>{value:,.0f}</u>" if by else f"{value:,.0f}" for value, by in zip(keys, hand, strict=True)]
-    hover = [
-        f"layer {layer}, head {head}<br>{value:,.0f} keys{', set by hand' if by else ''}"
-        for (layer, head), value, by in zip(heads, keys, hand, strict=True)
-    ]
-    letters = ["#FFFFFF" if value < (low + high) / 2 else "#101010" for value in logs]
-    points = {"mode": "markers+text" if written else "markers", "text": texts, "hovertext": hover}
-    points |= {"textfont": {"size": 12, "color": letters}, "hovertemplate": "%{hovertext}<extra></extra>"}
-    by_head = dict(zip(heads, logs, strict=True))
-    return head_map(table, by_head, cells, points, [heads[cell] for cell in chosen], height=34)
 
 
 def by_reads(rows: Sequence[dict], chosen: float) -> dict:

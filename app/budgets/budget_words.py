@@ -1,5 +1,6 @@
-"""KV budgets in sentences: how many keys the heads need, where reading fewer breaks, how a policy was made."""
+"""Budgets in sentences: how many keys the heads need, where reading fewer breaks, how a policy was made."""
 
+import itertools
 from collections.abc import Sequence
 
 from analysis.claims import Comparison, number
@@ -34,34 +35,56 @@ def positions(row: dict, named: bool = True) -> str:
     return f"{'positions ' * named}{row['worst_bin_first']:,} to {row['worst_bin_last'] - 1:,}"
 
 
-def needs(table: dict, about: dict) -> str:
-    """How many keys hold most of a head's attention in the texts that calibrated it; `table`: columns layer, head,
+def needs(table: dict, window: int, about: dict) -> str:
+    """How many tokens hold most of a head's attention in the texts that calibrated it; `table`: columns layer, head,
     rank; `about`: facts of the policy."""
     ranks = table["rank"]
     least, most = (
-        f"{ranks[cell]:,.0f} in head {table['head'][cell]} of layer {table['layer'][cell]}"
+        f"{table['layer'][cell]}.{table['head'][cell]} needs {ranks[cell]:,.0f}"
         for cell in (ranks.index(min(ranks)), ranks.index(max(ranks)))
     )
     if about.get("shared") == "ablation":
-        return f"Keys are shared out by what is lost without a head, before the floor: {most} most, {least} least."
-    mass = share(about["mass"]) if about.get("mass") else "Most"
-    keys = f"{mass} of a head's attention lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {least}, on {most}"
-    made_on = _corpus(about)
-    return f"{keys}{f' (in the texts that calibrated it: {made_on})' if made_on else ''}."
+        return f"Tokens go where the loss needs them: {most}, {least}."
+    return f"A head needs {sum(ranks) / len(ranks):,.0f} of {window:,} tokens on average: {most}, {least}."
 
 
-def breaks(rows: Sequence[dict]) -> str:
-    """From which share of the reads on a stretch of positions breaks; `rows` from the largest share on."""
-    first = next((row for row in rows if abs(row["worst_bin_difference"]) > ALLOWED), None)
-    if first is None:
-        least = share(rows[-1]["share"])
-        return f"Down to {least} of the reads, every stretch of positions stays within {share(ALLOWED)} of dense."
-    inside = [row for row in rows if abs(row["worst_bin_difference"]) <= ALLOWED]
-    before = f"; with {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
-    return (
-        f"With {share(first['share'])} of the reads, perplexity at {positions(first)} changes by "
-        f"{signed(first['worst_bin_difference'])} and on average by {signed(first['difference'])}{before}."
-    )
+def breaks(rows: Sequence[dict], chosen: float) -> str:
+    """Down to which share of the pairs nothing is lost, then what the chosen share costs, and the smallest; `rows` from
+    the largest share on."""
+    free = [row for row in itertools.takewhile(_harmless, rows) if row["share"] < 1]
+    at_share = {row["share"]: row for row in rows}
+    words = [f"Reading {share(free[-1]['share'])} costs nothing."] if free else []
+    told = {row["share"] for row in free}
+    if chosen in at_share and chosen not in (*told, rows[-1]["share"], 1.0):
+        row = at_share[chosen]
+        mean, worst = _short(row["difference"]), _short(row["worst_bin_difference"])
+        words.append(f"{share(chosen)} costs {mean} ({worst} at worst).")
+    if rows[-1]["share"] not in told:
+        words.append(f"{share(rows[-1]['share'])} costs {_short(rows[-1]['difference'])}.")
+    return " ".join(words if free else ["Reading", *words])
+
+
+def _harmless(row: dict) -> bool:
+    """Whether the interval of the change holds zero, or the change is printed as none."""
+    low = row["difference"] if row["low"] is None else row["low"]
+    return low <= 0 or abs(row["difference"]) < 0.0005
+
+
+def _short(change: float) -> str:
+    """A cost with two digits."""
+    return f"{100 * change:.2g}%".replace("-", "−")
+
+
+def intervals(rows: Sequence[dict]) -> str:
+    """The measured changes with their intervals, for a tooltip."""
+    changes = ", ".join(f"{share(row['share'])}: {span(row)}" for row in rows if row["share"] < 1)
+    return f"Change of perplexity against reading everything, by the share of the pairs that is read. {changes}."
+
+
+def scope(numbers: dict) -> str:
+    """What a measurement by shares has read."""
+    windows = numbers["windows"]
+    return f"this text, {windows:,} window{'s' * (windows > 1)} of {numbers['window']:,} tokens"
 
 
 def made(about: dict) -> str:

@@ -1,48 +1,52 @@
-"""KV budgets: how many keys does each head need, and where does it break?"""
+"""Budgets per head: where reading less begins to cost, and how many tokens each head may then read."""
 
 import streamlit as st
 
 from app import cached
-from app.budgets import budget_words, calibrate, cap, cost, evidence, keys_per_head, policy, reads
+from app.budgets import budget_words, by_hand, calibrate, cap, cost, effect, evidence, live, policy, reads
 from app.selection import state
 from app.selection.sparsify import BUDGET_TABS
-from app.ui import widgets
-from app.ui.tabs import drawer, tabs
+from app.ui import screen, widgets
+from app.ui.tabs import drawer, folds
 
 
 def show() -> None:
-    """How many keys each head needs, and where reading fewer breaks."""
-    widgets.header(
-        "How many keys does each head need, and where does it break?",
-        "Calibrated Sparse Attention: every head reads a budget of keys, those with the largest scores, and no others",
-    )
+    """The answer, the map that two sliders move, the card of the policy beside it, the rest folded."""
     chosen = st.session_state
     if chosen["budgets"] == "query":
         state.choose(chosen, budgets="map", budgets_evidence=True)
-    answer = st.container()
     policy.take_new()
-    stored = policy.known()
-    slot = policy.policy_row(stored)
+    live.follow_link()
     run = policy.in_use()
-    if chosen["budget_policy"] not in stored:  # the first time, asking for it has made it
-        stored = policy.known()
+    stored = policy.known()
     about = stored.get(chosen["budget_policy"], {})
-    with answer:
-        widgets.prose(budget_words.needs(cached.columns(run, "cells"), about))
-        measured = reads.found()
-        if measured is not None:
-            widgets.prose(budget_words.breaks(measured.numbers["rows"]), "more")
-    with slot:
-        policy.download(run)
-    tabs(
+    refused = policy.cannot_measure(about)
+    measured = None if refused else reads.found()
+    if measured is None:
+        screen.answer(budget_words.needs(cached.columns(run, "cells"), run.numbers["window"], about))
+    else:
+        rows = measured.numbers["rows"]
+        sentence = budget_words.breaks(rows, live.stop(run))
+        screen.answer(sentence, budget_words.intervals(rows), budget_words.scope(measured.numbers))
+    table = cached.columns(run, "cells")
+    cells = live.chosen_cells(len(table["head"]), max(table["head"]) + 1)
+    found = None if refused else effect.of(run, measured)
+    picture, card = screen.picture_and_card("budgets")
+    with picture:
+        live.show(run, about, measured or reads.example(), found, cells)
+    with card, st.container(border=True), widgets.guarded():
+        policy.head(table, cells, about)
+        effect.show(run, found, refused)
+        policy.card(stored, run, about)
+    folds(
         "budgets",
         BUDGET_TABS,
         {
-            "map": lambda: keys_per_head.tab(run, stored),
-            "reads": lambda: reads.tab(stored),
-            "cap": lambda: cap.tab(stored),
-            "calibrate": lambda: calibrate.tab(stored),
-            "cost": lambda: cost.tab(run, stored),
+            "reads": lambda: reads.show(measured, live.stop(run), refused),
+            "hand": lambda: by_hand.show(run, cells),
+            "cap": lambda: cap.show(refused),
+            "calibrate": lambda: calibrate.show(stored),
+            "cost": lambda: cost.show(run, refused),
         },
     )
     drawer("budgets_evidence", lambda: widgets.each(evidence.corpora, evidence.allocation, evidence.query))

@@ -6,7 +6,7 @@ from analysis.commands.budgets import Calibrate, Calibrations
 from analysis.runs.brought import TEXTS
 from app import cached
 from app.budgets import budget_charts, policy
-from app.budgets.cap import caps
+from app.budgets.effect import caps
 from app.selection import state
 from app.selection.sparsify import SHARED_BY, SHARED_OUT
 from app.ui import asking, fields, jobs, plots, tables, widgets
@@ -23,7 +23,7 @@ PAIR = {
 }
 
 
-def tab(policies: dict[str, dict]) -> None:
+def show(policies: dict[str, dict]) -> None:
     """The form and its run, then the policy in use: early positions, and another policy beside it."""
     _form()
     widgets.each(_run, lambda: _bias(policies.get(st.session_state["budget_policy"], {})), lambda: _two(policies))

@@ -1,21 +1,17 @@
 """The smallest cap that changes no position: a sweep of this text, tolerances judged at once."""
 
-import re
-
 import streamlit as st
 
-from analysis.errors import BadSetting
 from analysis.runs import Run
 from analysis.runs.caps import judged
 from app import cached
-from app.budgets import budget_charts, policy as budgets
+from app.budgets import budget_charts, policy
 from app.budgets.budget_words import positions, shared, signed, span
-from app.budgets.keys_per_head import cap_sweep
+from app.budgets.effect import cap_sweep, caps
 from app.selection import state
 from app.ui import fields, jobs, plots, tables, widgets
 from app.ui.offers import Scope
 
-MOST_CAPS = 32
 COLUMNS = {
     "cap": tables.Column("cap", "whole"),
     "verdict": tables.Column("verdict"),
@@ -29,33 +25,19 @@ COLUMNS = {
 }
 
 
-def caps(raw: str) -> list[int]:
-    """The caps of a list such as "32, 64, 1k". Errors: BadSetting."""
-    words = re.split(r"[ ,]+", raw.strip(" ,"))
-    try:
-        values = [int(word[:-1]) * 1024 if word[-1:] in "kK" and word[:-1] else int(word) for word in words]
-    except ValueError:
-        values = []
-    if not 1 <= len(values) <= MOST_CAPS or not all(1 <= cap <= 1 << 20 for cap in values):
-        raise BadSetting(
-            f"“{raw[:40]}” is not a list of caps: give 1 to {MOST_CAPS} whole numbers such as 32, 64, 128."
-        )
-    return sorted(set(values))
-
-
-def tab(policies: dict[str, dict]) -> None:
+def show(refused: str | None) -> None:
     """The form, the sweep and its judgement."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.text_input("Caps, keys", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
-        look = {"step": 0.5, "width": 190}
-        term = "tolerances of the cap"
-        fields.number("Allowed on average, at most %", "budget_tolerance", 0.0, 100.0, term, **look)
-        fields.number("Allowed at any stretch, at most %", "budget_tolerance_bin", 0.0, 100.0, term, **look)
-    if budgets.refused(policies):
+    if refused:
+        policy.refused(refused)
         return
-    policy = {key: value for key, value in budgets.recipe().items() if key != "cap"}
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.text_input("Caps, tokens", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
+        term = "tolerances of the cap"
+        fields.number("Allowed on average, at most %", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
+        fields.number("Allowed at any stretch, at most %", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)
+    recipe = {key: value for key, value in policy.recipe().items() if key != "cap"}
     tried = caps(st.session_state["budget_caps"])
-    request = cap_sweep(policy, tried)
+    request = cap_sweep(recipe, tried)
     run = cached.store().find(request)
     if run is None:
         label = f"Try {len(tried)} caps on this text"
@@ -81,8 +63,8 @@ def _judged(run: Run) -> None:
     if cap is None:
         st.button("Try it with twice the keys", key="budget_twice", on_click=_twice)
     elif cap != st.session_state["budget_cap"]:
-        look = {"on_click": _use, "args": (cap,), "icon": ":material/check:"}
-        st.button(f"Put the cap {cap:,} into the policy", key="budget_cap_use", **look)
+        label = f"Put the cap {cap:,} into the policy"
+        st.button(label, key="budget_cap_use", icon=":material/check:", on_click=_use, args=(cap,))
     figure, bins = budget_charts.sweep(rows, cap, allowed_bin), cached.columns(run, "bins")
     plots.draw(figure, bins, "Change by position under each cap", "budget_sweep_chart", "worst position bin")
     st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g}%.")
@@ -112,5 +94,5 @@ def _use(cap: int) -> None:
 
 
 def _twice() -> None:
-    beta = 2 * budgets.ask(budgets.recipe()).numbers["beta"]
+    beta = 2 * policy.ask(policy.recipe()).numbers["beta"]
     state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))

@@ -36,10 +36,10 @@ EVICTION = (
 )
 
 
-def tab(run: Run, policies: dict[str, dict]) -> None:
+def show(run: Run, refused: str | None) -> None:
     """Times, and memory with its quality."""
     widgets.prose(CANNOT, "more")
-    widgets.each(_times, lambda: _memory(run, policies))
+    widgets.each(_times, lambda: _memory(run, refused))
     foot.link("worth", "What attention weighs at each context: Is it worth it?")
 
 
@@ -69,7 +69,7 @@ def _times() -> None:
     widgets.source(run)
 
 
-def _memory(run: Run, policies: dict[str, dict]) -> None:
+def _memory(run: Run, refused: str | None) -> None:
     numbers, dtype = run.numbers, run.protocol["dtype"]
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
     dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
@@ -82,7 +82,8 @@ def _memory(run: Run, policies: dict[str, dict]) -> None:
         widgets.metrics(facts)
         st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
     widgets.prose(EVICTION, "quiet")
-    if policy.refused(policies):
+    if refused:
+        policy.refused(refused)
         return
     ways = ({"eviction": way} for way in ("never", "at the budget"))
     methods = [{"name": "csa", "policy": policy.recipe(), "settings": way} for way in ways]

@@ -1,10 +1,11 @@
-"""What all parts of KV budgets share: which policy, its changes by hand, and the file that it travels in."""
+"""What all parts of the budgets share: which policy, its changes by hand, and the file that it travels in."""
 
 import json
+from collections.abc import Sequence
 from io import BytesIO
+from typing import Any, NoReturn
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from analysis.commands.budgets import Budgets, ImportPolicy
 from analysis.errors import AnalysisError, BadSetting
@@ -44,7 +45,8 @@ def edits() -> list[dict]:
 def recipe(changes: list[dict] | None = None) -> dict:
     """The policy in use as the commands take it: its name, changes by hand and cap."""
     chosen, changes = st.session_state, edits() if changes is None else changes
-    policy, way = {"name": chosen["budget_policy"]}, chosen["budget_way"]
+    policy: dict[str, Any] = {"name": chosen["budget_policy"]}
+    way = chosen["budget_way"]
     if way != "stored":
         policy[way] = chosen["budget_size"] / (100 if way == "reads" else 1)
     if changes:
@@ -63,6 +65,12 @@ def ask(policy: dict) -> Run:
 
 def in_use() -> Run:
     """The map of the policy in use; changes that do not fit it are said and can be dropped."""
+    chosen = st.session_state
+    if chosen.setdefault("budget_model_seen", chosen["model"]) != chosen["model"]:
+        chosen["budget_model_seen"] = chosen["model"]
+        # Changes, heads and policies of another model mean nothing here.
+        start_over()
+        state.choose(chosen, budget_policy=DEFAULT, budget_other=None, budget_cells=None)
     changes = edits()
     try:
         return ask(recipe(changes))
@@ -104,18 +112,19 @@ def change(added: dict | None) -> None:
         state.choose(st.session_state, budget_edits=word)
 
 
-def refused(stored: dict[str, dict]) -> bool:
-    """Whether the policy in use cannot be measured on the text in use; then the reason and a text that it can be."""
-    about, texts = stored.get(st.session_state["budget_policy"], {}), cached.texts()
-    reason = budget_words.measured_on(texts, st.session_state["text"], about)
-    if reason is None:
-        return False
+def cannot_measure(about: dict) -> str | None:
+    """Why the policy in use, stored as `about`, cannot be measured on the text in use, or None."""
+    return budget_words.measured_on(cached.texts(), st.session_state["text"], about)
+
+
+def refused(reason: str) -> None:
+    """Say why nothing can be measured, and offer a text on which it can be."""
+    texts, about = cached.texts(), known().get(st.session_state["budget_policy"], {})
     st.info(widgets.plain(reason))
     other = next((key for key in texts if budget_words.measured_on(texts, key, about) is None), None)
     if other is not None:
         label = f"Take “{widgets.plain(texts[other])}” instead"
         st.button(label, key="budget_other_text", on_click=_choose_text, args=(other,))
-    return True
 
 
 def _choose_text(key: str) -> None:
@@ -133,30 +142,36 @@ def take_new() -> None:
         state.choose(st.session_state, budget_policy=job.args["name"], budget_token=None)
 
 
-# --- its row, and its file --------------------------------------------------------------------------------------------
+# --- its card, and its file -------------------------------------------------------------------------------------------
 
 
-def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
-    """Which policy, and its file; returns where the button that downloads it goes."""
+def head(table: dict, cells: Sequence[int], about: dict) -> None:
+    """What the head that was chosen last needs, and may read."""
+    cell, mass = cells[-1], about.get("mass")
+    name = f"{table['layer'][cell]}.{table['head'][cell]}"
+    st.subheader(f"Head {name}", anchor=False, help=cached.glossary("top-p rank"))
+    needed = f" for {budget_words.share(mass)} of its attention" if mass else ""
+    by_hand = ", set by hand" if table["fixed"][cell] else ""
+    may_read = f"{table['capped'][cell]:,.0f}{by_hand}"
+    widgets.prose(f"Needs {table['rank'][cell]:,.0f} tokens{needed}; may read {may_read}.", "more")
+
+
+def card(stored: dict[str, dict], run: Run, about: dict) -> None:
+    """Which policy, the way back to it as it was calibrated, and its file."""
     chosen = st.session_state
-    if chosen.setdefault("budget_model_seen", chosen["model"]) != chosen["model"]:
-        chosen["budget_model_seen"] = chosen["model"]
-        # Changes, heads and policies of another model mean nothing here.
-        start_over()
-        state.choose(chosen, budget_policy=DEFAULT, budget_other=None, budget_cells=None)
     names = [DEFAULT, *(name for name in stored if name != DEFAULT)]
     widgets.settled("budget_policy", names, DEFAULT)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        chosen["budget_policy_pick"] = chosen["budget_policy"]
-        look = {"on_change": lambda: use(chosen["budget_policy_pick"]), "help": cached.glossary("policy")}
-        st.selectbox("Policy", names, key="budget_policy_pick", width=200, **look)
-        slot = st.container(horizontal=True, width="content", vertical_alignment="bottom", gap="small")
-        if limits().allows(ImportPolicy.verb):
-            with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
+    chosen["budget_policy_pick"] = chosen["budget_policy"]
+    look: dict[str, Any] = {"on_change": lambda: use(chosen["budget_policy_pick"]), "help": budget_words.made(about)}
+    st.selectbox("Policy", names, key="budget_policy_pick", **look)
+    with st.container(horizontal=True, gap="small"):
+        if by_hand():
+            st.button("As calibrated", key="budget_over", icon=":material/replay:", on_click=start_over)
+        with st.popover("More", icon=":material/more_horiz:", key="budget_more"):
+            download(run)
+            if limits().allows(ImportPolicy.verb):
                 _upload()
-        widgets.prose(budget_words.made(stored.get(chosen["budget_policy"], {})), "quiet")
     widgets.trouble("budget_upload_trouble")
-    return slot
 
 
 def download(run: Run) -> None:
@@ -224,5 +239,5 @@ def read_json(data: bytes) -> dict | list:
     raise BadSetting(f"The file holds no policy: {A_POLICY}.")
 
 
-def _no_number(word: str) -> None:
+def _no_number(word: str) -> NoReturn:
     raise ValueError(word)

@@ -1,16 +1,18 @@
-"""From all reads down to 2%: the mean hardly moves, then positions break, and the text shows which words."""
+"""Where reading less breaks: by position, and by word in the text."""
+
+from typing import Any
 
 import streamlit as st
 
 from analysis.commands.budgets import LostKeys, ReadsText
 from analysis.runs import Run
 from app import cached
-from app.budgets import budget_charts, policy as budgets
-from app.budgets.budget_words import ALLOWED, positions, share, shared, signed, span
+from app.budgets import budget_charts, policy
+from app.budgets.budget_words import ALLOWED, share
 from app.quality import painted_change
 from app.selection import state
 from app.selection.sparsify import BUDGET_BARS, READ_SHARES
-from app.ui import asking, fields, jobs, painted, plots, tables, widgets
+from app.ui import asking, fields, painted, plots, tables, widgets
 
 NO_CAP = 1 << 20
 KEYS = {
@@ -22,7 +24,7 @@ KEYS = {
 }
 
 
-def _request() -> ReadsText:
+def request() -> ReadsText:
     """The text and policy in use."""
     chosen = st.session_state
     settings = {"policy": chosen["budget_policy"], "shares": list(READ_SHARES), "window": None, "seed": 0}
@@ -31,86 +33,47 @@ def _request() -> ReadsText:
 
 def found() -> Run | None:
     """The stored measurement of this text, or None."""
-    return cached.store().find(_request())
+    return cached.store().find(request())
 
 
-def _example() -> Run | None:
+def example() -> Run | None:
     """The same of another text, to look at until this one is measured, or None where none is."""
-    request = _request().but(long_text="windows")
-    candidates = (cached.store().find(request.but(text=key)) for key in cached.texts())
+    asked = request().but(long_text="windows")
+    candidates = (cached.store().find(asked.but(text=key)) for key in cached.texts())
     return next((run for run in candidates if run is not None), None)
 
 
-def tab(stored: dict[str, dict]) -> None:
-    """The slider and what it shows, or the job that measures this text."""
-    refused = budgets.refused(stored)
-    run = None if refused else found()
-    drawn = run or _example()
-    text = drawn.request["text"] if drawn else st.session_state["text"]
-    if st.session_state.setdefault("budget_text_seen", text) != text:
-        st.session_state["budget_text_seen"] = text
-        # A marked token means nothing in another text.
-        state.choose(st.session_state, budget_token=None)
-    if run is None and not refused:
-        widgets.prose(
-            f"The text is read {len(READ_SHARES)} times with fewer and fewer keys, shared out by the ranks of the "
-            "policy. After that a slider shows every step at once.",
-            "more",
-        )
-        jobs.run_button("Measure this text", _request(), "budget_reads_run", type="primary")
-    if drawn is None:
-        return
-    if run is None:
-        name = cached.texts()[drawn.request["text"]]
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.badge("example", icon=":material/inventory_2:", color="gray")
-            widgets.prose(f"Until then: another text, “{name}”, measured before with the same policy.", "quiet")
-    fields.alone(_live, drawn)
+def show(run: Run | None, at_share: float, refused: str | None) -> None:
+    """The loss by position at the measured share nearest to the slider, and the words that break. `run`: of the text
+    in use, where it was measured."""
+    if refused:
+        policy.refused(refused)
+    elif run is None:
+        widgets.prose("This text was not measured yet: the button beside the map does it.", "quiet")
+    else:
+        fields.alone(_drawn, run, at_share)
 
 
-def _live(run: Run) -> None:
-    chosen, rows = st.session_state, run.numbers["rows"]
-    look = {"format_func": share, "help": cached.glossary("KV reads (% of causal)"), "on_change": _to_the_worst}
-    st.select_slider("Share of the causal pairs that is read", READ_SHARES, key="budget_reads", **look)
-    place = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
-    row = rows[place]
-    _figures(row)
+def _drawn(run: Run, at_share: float) -> None:
+    rows = run.numbers["rows"]
+    place = next(place for place, row in enumerate(rows) if row["share"] == at_share)
+    row, cells = rows[place], rows[place]["bins"]
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
             figure = budget_charts.perplexity(row)
-            if chosen["budget_bins"] == "change":
+            if st.session_state["budget_bins"] == "change":
                 figure = budget_charts.by_position(row, budget_charts.ends_of(rows), ALLOWED)
-            title = f"By position, reading {share(row['share'])}"
-            plots.draw(figure, row["bins"], title, "budget_positions", "worst position bin")
-            look = {"format_func": BUDGET_BARS.get, "required": True, "label_visibility": "collapsed"}
-            st.segmented_control("Bars", list(BUDGET_BARS), key="budget_bins", **look)
-        figure = budget_charts.by_reads(rows, row["share"])
+            title = f"By position, reading {share(at_share)}"
+            plots.draw(figure, cells, title, "budget_positions", "worst position bin")
+            look: dict[str, Any] = {"required": True, "label_visibility": "collapsed"}
+            bars = list(BUDGET_BARS)
+            st.segmented_control("Bars", bars, key="budget_bins", format_func=BUDGET_BARS.__getitem__, **look)
+        figure = budget_charts.by_reads(rows, at_share)
         plots.draw(figure, rows, "Mean, last and worst positions", "budget_shares", "worst position bin")
-    cells = row["bins"]
-    stretches = f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each; {row['state']}"
-    st.caption(f"{stretches}. Dotted: {share(ALLOWED)} either way. Keys are shared out by rank, without a cap.")
+    st.caption(f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each; {row['state']}.")
     _text(run, place)
     widgets.notes(run)
     widgets.source(run)
-
-
-def _to_the_worst() -> None:
-    """The mark goes back to the worst token."""
-    state.choose(st.session_state, budget_token=None)
-
-
-def _figures(row: dict) -> None:
-    last, paired = row["bins"][-1], cached.glossary("paired difference")
-    reads = cached.glossary("KV reads (% of causal)")
-    facts = (
-        ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")"), paired),
-        ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}", paired),
-        ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False), paired),
-        ("Reads", share(row["reads_causal"]), f"{shared(row)} per key-value head", reads),
-        ("Reads of T × T", share(row["reads_full"]), "of all pairs", cached.glossary("two denominators of reads")),
-    )
-    with st.container(horizontal=True, gap="large"):
-        widgets.metrics(facts)
 
 
 def _text(run: Run, place: int) -> None:
@@ -151,6 +114,6 @@ def _text(run: Run, place: int) -> None:
 
 
 def _lost_keys(run: Run, place: int, token: int) -> LostKeys:
-    policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
+    recipe = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
     about = {name: run.request[name] for name in ("model", "text", "long_text")}
-    return LostKeys(**about, policy=policy, cap=NO_CAP, position=token, window=run.numbers["window"], top=20)
+    return LostKeys(**about, policy=recipe, cap=NO_CAP, position=token, window=run.numbers["window"], top=20)

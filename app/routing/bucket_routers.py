@@ -51,7 +51,7 @@ HEAD_COLUMNS = {  # of that table
     "gap_closure": tables.Column("gap closure", "share"),
 }
 # Columns of its table 1.
-PRINTED = {"Recall@32": "recall", "Selectivity@32": "selectivity", "Gap Closure": "closure"}
+PRINTED = {"Recall@32": "recall", "Gap Closure": "closure"}
 
 
 def fraction(cell: dict) -> float:
@@ -60,17 +60,10 @@ def fraction(cell: dict) -> float:
 
 
 def printed(paper: Sequence[dict], measure: str) -> list[dict]:
-    """The paper's cells for recall, selectivity or closure of one router, as shares: `router share value l`.
-
-    Recall at its budget of 32 stands in table 1 with more digits than in figure 2, which adds other budgets.
-    """
-    by_router: dict[tuple, dict] = {}
-    for cell in paper:
-        is_recall = cell["table"] == "figure 2" and cell["column"] != "Gap Closure"
-        kind = PRINTED.get(cell["column"]) if cell["table"] == "table 1" else "recall" if is_recall else None
-        if kind == measure and cell["router"] and isinstance(cell["value"], (int, float)):
-            by_router.setdefault((cell["router"], cell["l"]), cell | {"value": fraction(cell)})
-    return list(by_router.values())
+    """The paper's cells for recall or closure of one router at its budget of 32, table 1, as shares: `router value`."""
+    cells = (cell for cell in paper if cell["table"] == "table 1" and PRINTED.get(cell["column"]) == measure)
+    numbers = [cell for cell in cells if cell["router"] and isinstance(cell["value"], (int, float))]
+    return [cell | {"value": fraction(cell)} for cell in numbers]
 
 
 def printed_closure(paper: Sequence[dict]) -> list[dict]:

@@ -1,9 +1,8 @@
-"""Recall and selectivity of every router (figure 2a) with the table at one budget, and gap closure (figure 2b)."""
-
-from collections.abc import Sequence
+"""Every router at one budget as a table, with what the paper prints, and gap closure (figure 2b)."""
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached
 from app.routing import routing_charts
 from app.routing.bucket_routers import ROUTERS, printed, printed_closure
@@ -30,40 +29,28 @@ WAYS = {"mean_of_ratios": "Mean over heads of each one's ratio", "ratio_of_means
 SPAN = (-1.5, 2.5)
 
 
-def recall(numbers: dict, key: str, identity: str, paper: bool = True) -> None:
-    """The chart of recall, the table at the budget in use, the chart of selectivity. `numbers` of a routing command."""
-    routers = {row["router"] for row in numbers["means"]}
-    beside = [cell for cell in numbers["paper"] if cell["router"] in routers] if paper else []
-    _chart(numbers, "recall", printed(beside, "recall"), key, "recall@l")
-    table(numbers, beside, key, identity)
-    _chart(numbers, "selectivity", printed(beside, "selectivity"), key, "selectivity")
-
-
-def _chart(numbers: dict, measure: str, beside: Sequence[dict], key: str, term: str) -> None:
-    rows, lines = numbers["curve"], numbers.get("lines", {})
-    figure = routing_charts.by_buckets(lines, rows, beside, measure, numbers["buckets"], numbers["l"])
-    listed = plots.columns(rows, "router", "l", "share", measure, *plots.interval(measure))
-    plots.draw(figure, listed, f"{measure.capitalize()} against buckets visited", f"{key}_{measure}", term)
-
-
-def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: str = "Every router") -> None:
-    """Every router at the budget in use, the best first, with what the paper prints for the same share of buckets."""
+def table(run: Run, key: str, partition: dict | None = None, title: str = "Every router", paper: bool = True) -> None:
+    """Every router at the budget in use, the best first, with what the paper prints for the same share of buckets.
+    `partition`: the tables of other buckets than those of the raw keys."""
+    numbers = run.numbers | (partition or {})
     visited, buckets = numbers["l"], numbers["buckets"]
     where = f"{visited:g} of {buckets:,} buckets ({visited / buckets:.1%})"
     st.subheader(f"{title} at {where}", anchor=False, help=cached.glossary("bucket routers"))
     closed = {row["router"]: row for row in numbers["closure"]}
     near = {
-        f"paper_{measure}": {cell["router"]: cell["value"] for cell in printed(paper, measure) if cell["l"] == 32}
+        f"paper_{measure}": {cell["router"]: cell["value"] for cell in printed(run.numbers["paper"], measure)}
         for measure in ("recall", "closure")
+        if paper
     }
     rows = []
     for row in sorted(numbers["means"], key=lambda row: -(row["recall"] or 0)):
         low, high, kind = row.get("recall_low"), row.get("recall_high"), row["router"]
         ends = None if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}"
         of_paper = {name: cells.get(kind) for name, cells in near.items()}
-        told = {"router": ROUTERS[kind].title, "recall_interval": ends} | of_paper
-        rows.append(closed.get(kind, {}) | row | told)
+        about = {"router": ROUTERS[kind].title, "recall_interval": ends} | of_paper
+        rows.append(closed.get(kind, {}) | row | about)
     columns = COLUMNS | (CLOSED if closed else {}) | (PRINTED if paper else {})
+    identity = f"{run.id}{run.created}{title}"
     plots.listed(columns, rows, f"{key}_means", "Routers at this budget", identity, height=420)
 
 

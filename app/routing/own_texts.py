@@ -10,7 +10,7 @@ from analysis.commands.routing import Route
 from analysis.runs import Run
 from analysis.runs.brought import TEXTS
 from app import cached, topbar
-from app.routing import curves
+from app.routing import curves, live
 from app.routing.bucket_routers import HEAD_COLUMNS
 from app.selection import state
 from app.selection.sparsify import PARTITIONS, ROUTE_HEADS
@@ -91,18 +91,17 @@ def _heads() -> None:
 
 def _result(run: Run) -> None:
     widgets.source(run)
-    widgets.prose(run.numbers["sentence"])
+    widgets.prose(run.numbers["sentence"], "more")
     widgets.prose(run.numbers["notes"], "quiet")
-    identity = f"{run.id}{run.created}"
-    curves.recall(run.numbers, "route_own", identity, paper=False)
+    live.show(run, "route_own_live", lambda visited: None)
+    curves.table(run, "route_own", paper=False)
     for cell in run.numbers["cells"]:
         if (name := cell["partition"]) != "raw keys":
-            numbers = {**cell, "buckets": run.numbers["buckets"]}
-            curves.table(numbers, [], f"route_{name}", identity, f"Buckets of {PARTITIONS[name]},")
+            curves.table(run, f"route_{name}", cell, f"Buckets of {PARTITIONS[name]},", paper=False)
     heads = run.numbers["heads"]
     st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
     columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
-    plots.listed(columns, heads, "route_found_heads", "Heads", identity, height=300)
+    plots.listed(columns, heads, "route_found_heads", "Heads", f"{run.id}{run.created}", height=300)
 
 
 # --- the texts --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Figures of bucket routing: recall, selectivity and gap closure against the buckets visited, balance, one query."""
+"""Figures of bucket routing: gap closure against the buckets visited, balance, the buckets of one query."""
 
 import math
 from collections.abc import Sequence
 
 from app.routing.bucket_routers import ROUTERS
-from app.ui.charts import ASIDE, CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, marks, upright
+from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, marks, upright
 from app.ui.plots import AT_ONCE, columns, curve, interval
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -19,31 +19,6 @@ def _axis(buckets: int, paper: Sequence[dict], high: float = 1.0) -> dict:
     names = [f"1/{n}" if n > 1 else "all" for n in ticks]
     ends = [math.log10(0.85 * low), math.log10(1.07 * high)]
     return {"type": "log", "tickvals": [1 / n for n in ticks], "ticktext": names, "range": ends}
-
-
-def by_buckets(
-    lines: dict[str, dict], rows: Sequence[dict], paper: Sequence[dict], measure: str, buckets: int, visited: float
-) -> dict:
-    """Figure 2a: `measure` (recall or selectivity) of every router against l / C. `lines`: router -> `l` and the
-    measure; `rows`: the same at the paper's budgets with intervals; `paper`: what it prints, as hollow marks."""
-    data = []
-    for kind, router in ROUTERS.items():
-        points = [row for row in rows if row["router"] == kind]
-        if not points:
-            continue
-        hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}"
-        if kind in lines:
-            visits = lines[kind]["l"]
-            table = {"share": [visit / buckets for visit in visits], measure: lines[kind][measure]}
-            look, details = router.look._replace(symbol=None), {"customdata": visits, "showlegend": False}
-            data.append(curve(router.title, table, "share", measure, look, hover, legendgroup=kind, **details))
-        details = {"customdata": columns(points, "l")["l"], "legendgroup": kind}
-        data.append(curve(router.title, points, "share", measure, router.look, hover, interval(measure), **details))
-    axes = {"xaxis": _axis(buckets, paper, 1.0 if lines else 1 / 8), "yaxis": SHARE}
-    shapes = [upright(visited / buckets, HERE, "solid")]
-    return figure(
-        data + _paper(paper, measure), VISITED, measure, height=430, shapes=shapes, **axes, **AT_ONCE, **ASIDE
-    )
 
 
 def _paper(cells: Sequence[dict], measure: str) -> list[dict]:

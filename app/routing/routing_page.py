@@ -1,33 +1,32 @@
-"""The page on bucket routing: one answer and its controls, live, over five looks at the same curves."""
+"""Routers: how much of the far attention a router finds, one picture that follows a slider, and what is folded."""
 
 import json
+from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.commands.routing import RouteAt
 from analysis.errors import NotFitted
 from analysis.runs import Run
 from analysis.runs.stored import study_folders
 from app import cached
-from app.routing import cost, curves, one_token, own_texts, routed_heads
+from app.routing import cost, curves, live, one_token, own_texts, routed_heads
 from app.routing.bucket_routers import LEFT_OUT
 from app.selection import state
 from app.selection.sparsify import PARTITIONS, ROUTE_ON, ROUTE_TABS
-from app.ui import asking, fields, studied, take, widgets
-from app.ui.tabs import tabs
+from app.ui import asking, fields, jobs, screen, take, widgets
+from app.ui.tabs import folds
 
 READING = "Reading the stored curves"
 # As the stored curves open.
 USUAL = {"min_distance": None, "sinks": None, "partition": "raw keys"}
+# Distances that are offered where no curves are stored.
+DISTANCES = (16, 64, 256, 1024)
 
 
 def show() -> None:
-    """What the page is about, and the rest redrawn alone: the slider redraws this page's own part and nothing else."""
-    widgets.header(
-        "Can a router find what a token would read?",
-        "Keys are sorted into buckets and a query visits a few of them: GWR Linear and Saap, with controls the papers "
-        "lack",
-    )
+    """Redrawn alone: a released slider redraws this page's own part and nothing else."""
     fields.alone(_live)
 
 
@@ -36,29 +35,53 @@ def _live() -> None:
     try:
         opened = asking.ask(_request(USUAL), READING)
     except NotFitted:
-        _without(card)
-        return
+        opened = None
     answer = st.container()
-    cell = _controls(opened)
-    with widgets.guarded():
+    picture, beside = screen.picture_and_card("routing", card=0.36)
+    with beside, st.container(border=True):
+        cell, more = _controls(opened, card)
+    with picture, widgets.guarded():
         run = _ask(opened, cell)
-        with answer:
-            _source(run)
-            widgets.prose(run.numbers["sentence"])
-            widgets.prose(run.numbers["notes"] if run.request["text"] else [], "quiet")
-        distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
-        identity = f"{run.id}{run.created}"
-        rooms = {
-            "recall": lambda: curves.recall(run.numbers, "routing", identity),
-            "closure": lambda: curves.closure(run.numbers),
-            "heads": lambda: routed_heads.show(opened, run),
-            "token": lambda: one_token.show(opened, run, distances),
-            "cost": lambda: cost.show(opened, run),
-            "fit": lambda: own_texts.show(card),
-        }
-        tabs("route_tab", ROUTE_TABS, rooms)
-        if run.request["partition"] == "raw keys":
+        if run is None:
+            with answer:
+                screen.answer("No router was tested on this model yet.")
+            _first(cell)
+        else:
+            with answer:
+                _answer(run)
+            live.show(run, "routing_live", lambda visited: state.choose(st.session_state, route_l=visited))
+    if run is None:
+        folds("route_tab", ROUTE_TABS, {"fit": lambda: own_texts.show(card)})
+        return
+    if run.request["partition"] == "raw keys":
+        with more:
             take.offer({"Bucket routing": (run, {"name": "bucket_routing"})}, "routing")
+    distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
+    rooms = {
+        "table": lambda: curves.table(run, "routing"),
+        "closure": lambda: curves.closure(run.numbers),
+        "heads": lambda: routed_heads.show(opened or run, run),
+        "token": lambda: one_token.show(opened or run, run, distances),
+        "cost": lambda: cost.show(opened or run, run),
+        "fit": lambda: own_texts.show(card),
+    }
+    folds("route_tab", ROUTE_TABS, rooms)
+
+
+def _answer(run: Run) -> None:
+    numbers, about = run.numbers, run.protocol
+    means = {row["router"]: row for row in numbers["means"]}
+    best = means[live.best_of(numbers)]
+    hint = f"{run.numbers['sentence']} {cached.glossary('recall@l')}"
+    ends = f"chance {means['random']['recall']:.0%}, best possible {means['oracle']['recall']:.0%}"
+    if run.request["text"]:
+        where = " · ".join(["this text", *numbers["notes"]])
+    else:
+        calibrated, tested = about.get("documents") or ("?", "?")
+        where = f"fitted on {calibrated} documents, tested on {tested} others"
+    visited = f"Visiting {best['share']:.0%} of the buckets"
+    found = f"{visited}, the best router finds {best['recall']:.0%} of the far attention."
+    screen.answer(found, hint, f"{ends} · {where}")
 
 
 def _request(cell: dict, visited: float | None = None, text: str = "") -> RouteAt:
@@ -77,41 +100,33 @@ def _made(model: str) -> str:
     return ""
 
 
-def _without(card: dict) -> None:
-    """Nothing is stored for this model: the command, and the form that measures on the reader's texts."""
-    studied.missing("Bucket routing", "routing")
-    _distance([{"min_distance": distance} for distance in (16, 64, 256, 1024)])
-    with widgets.guarded():
-        own_texts.show(card)
+def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
+    """(the setting that is looked at, where more of its controls have room)."""
+    chosen = st.session_state
+    cells = opened.numbers["cells"] if opened else []
+    _distance(cells, card)
+    if opened is not None:
+        on = list(ROUTE_ON)
+        st.segmented_control("Tested on", on, key="route_on", format_func=ROUTE_ON.__getitem__, required=True)
+    more = st.popover("More", icon=":material/more_horiz:", key="route_more")
+    with more:
+        st.toggle(f"Leave out the first {LEFT_OUT} tokens", key="route_sinks", help=cached.glossary("attention sink"))
+        cell: dict[str, Any] = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
+        of_stored = opened is not None and chosen["route_on"] == "stored"
+        return cell | {"partition": _partition(cells, cell) if of_stored else "raw keys"}, more
 
 
-def _controls(opened: Run) -> dict:
-    chosen, cells, buckets = st.session_state, opened.numbers["cells"], opened.numbers["buckets"]
-    limit = max(4.0, buckets / 4)
-    if chosen["route_l"] is None or not 1 <= chosen["route_l"] <= limit:
-        widgets.settled("route_l", [None], None)
-    chosen["route_l_pick"] = chosen["route_l"] or min(opened.numbers["l"], limit)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        look = {"step": 0.25, "width": 300, "format": "%g", "help": cached.glossary("recall@l")}
-        look |= {"on_change": fields.keep_pick, "args": ("route_l",)}
-        st.slider(f"Buckets that each query visits, of {buckets:,}", 1.0, limit, key="route_l_pick", **look)
-        _distance(cells)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.toggle(f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"))
-        cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
-        look = {"format_func": ROUTE_ON.get, "required": True, "help": cached.glossary("corpus")}
-        st.segmented_control("Tested on", list(ROUTE_ON), key="route_on", **look)
-        partition = _partition(cells, cell) if chosen["route_on"] == "stored" else "raw keys"
-    return cell | {"partition": partition}
-
-
-def _distance(cells: list[dict]) -> None:
-    distances = sorted({cell["min_distance"] for cell in cells})
+def _distance(cells: list[dict], card: dict) -> None:
+    fits = [distance for distance in DISTANCES if distance <= card["max_positions"] // 4] or [1]
+    distances = sorted({cell["min_distance"] for cell in cells}) or fits
     if st.session_state["route_distance"] == state.CONTROLS["route_distance"].default not in distances:
         state.choose(st.session_state, route_distance=distances[0])
     widgets.settled("route_distance", distances, distances[0])
-    look = {"required": True, "format_func": "{:,}".format, "help": cached.glossary("far attention")}
-    st.segmented_control("Keys at least so far back, tokens", distances, key="route_distance", **look)
+    if len(distances) == 1:
+        st.session_state["route_distance"] = distances[0]
+        return
+    look: dict[str, Any] = {"format_func": "{:,}".format, "help": cached.glossary("far attention")}
+    st.select_slider("At least so many tokens back", distances, key="route_distance", **look)
 
 
 def _partition(cells: list[dict], cell: dict) -> str:
@@ -120,31 +135,31 @@ def _partition(cells: list[dict], cell: dict) -> str:
     offered = [name for name in PARTITIONS if name in stored_here]
     state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
-        look = {"format_func": PARTITIONS.get, "width": 300, "help": cached.glossary("own partition")}
+        look: dict[str, Any] = {"format_func": PARTITIONS.__getitem__, "help": cached.glossary("own partition")}
         st.selectbox("Buckets of", offered, key="route_partition", **look)
     return st.session_state["route_partition"]
 
 
-def _ask(opened: Run, cell: dict) -> Run:
-    """The curves that are meant, at the budget of the slider: the stored ones, or those of the chosen text."""
-    visited, numbers = st.session_state["route_l"], opened.numbers
-    if st.session_state["route_on"] == "text":
-        request, tokens = _request(cell, visited, st.session_state["text"]), asking.inspected()["tokens"]
-        return asking.ask(request, "Routing this text with the stored routers", tokens)
-    is_same = all(numbers[name] == cell[name] for name in cell) and visited is None
-    return opened if is_same else asking.ask(_request(cell, visited), READING)
+def _ask(opened: Run | None, cell: dict) -> Run | None:
+    """The curves that are meant, at the budget of the slider: the stored ones, or those of the text in use; None where
+    a button has to ask for them first."""
+    chosen = st.session_state
+    if opened is not None and (chosen["route_l"] or 1) > opened.numbers["buckets"]:
+        widgets.settled("route_l", [None], None)
+    visited, text = chosen["route_l"], chosen["text"]
+    if opened is None:
+        if cached.store().find(_request(cell, None, text)) is None:
+            return None
+    elif chosen["route_on"] == "stored":
+        is_same = all(opened.numbers[name] == cell[name] for name in cell) and visited is None
+        return opened if is_same else asking.ask(_request(cell, visited), READING)
+    doing = "Routing this text with the stored routers"
+    return asking.ask(_request(cell, visited, text), doing, asking.inspected()["tokens"])
 
 
-def _source(run: Run) -> None:
-    about = run.protocol
-    if run.request["text"]:
-        widgets.source(run)
-        return
-    calibrated, tested = about.get("documents") or ("?", "?")
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(f"stored study, {about.get('measured', '')[:10]}", icon=":material/inventory_2:", color="gray")
-        widgets.prose(
-            f"calibrated on {calibrated} documents, tested on {tested} others · prompts of "
-            f"{about.get('window', 0):,} tokens · model {about.get('model')}",
-            "quiet",
-        )
+def _first(cell: dict) -> None:
+    """No curves are stored for this model: a button fits routers on the bundled texts and tests them on this one."""
+    request = _request(cell, None, st.session_state["text"])
+    tokens = asking.inspected()["tokens"]
+    jobs.run_button("Fit routers and test them on this text", request, "route_first", tokens, type="primary")
+    widgets.prose("The bundled texts calibrate. Below, texts of your own do, with the trained router beside.", "quiet")

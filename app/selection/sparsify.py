@@ -6,12 +6,12 @@ from analysis.commands.routing import Route, RouteAt, RouteVisit
 from analysis.declaration import field
 from app.selection.patterns import CORPUS
 
-BUDGET_TABS = {
-    "map": "Keys per head",
-    "reads": "Where it breaks",
+BUDGET_TABS = {  # what is folded under the map
+    "reads": "Where it breaks: positions and words",
+    "hand": "Change it by hand",
     "cap": "Smallest cap",
-    "calibrate": "Calibrate",
-    "cost": "Cost",
+    "calibrate": "Calibrate on your own texts",
+    "cost": "Cost: time and memory",
 }
 READ_SHARES = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
 POLICY = r"[a-z0-9][a-z0-9-]{0,31}"
@@ -60,15 +60,15 @@ FOCAL_STUDIES = {  # choice -> (study, what it is called, the question)
     ),
 }
 TEMPERATURE_TABS = {"token": "One token", "heads": "Every head", "text": "Perplexity"}
-ROUTE_TABS = {
-    "recall": "Recall",
-    "closure": "Gap closure",
-    "heads": "Heads",
-    "token": "One token",
+ROUTE_TABS = {  # what is folded under the curves
+    "table": "Every router, with intervals and the paper's numbers",
+    "closure": "Gap closure: from k-means to the trained router",
+    "heads": "Head by head",
+    "token": "One token in the text",
     "cost": "Cost and balance",
     "fit": "Your own texts",
 }
-ROUTE_ON = {"stored": "held-out documents", "text": "this text"}
+ROUTE_ON = {"stored": "unseen texts", "text": "this text"}
 PARTITIONS = {
     "raw keys": "raw keys, one for all routers",
     "whitening": "whitened keys, whitening's own",
@@ -93,7 +93,7 @@ ROUTE_HEADS = r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}"
 class BudgetsPage:
     """KV budgets."""
 
-    budgets: str = field("map", options=(*BUDGET_TABS, "query"), label="part of the page")
+    budgets: str = field("map", options=("map", *BUDGET_TABS, "query"), label="part of the page")
     budgets_evidence: bool = field(False)
     budget_policy: str = field("policy", pattern=POLICY, label="policy")
     budget_other: str | None = field(None, pattern=POLICY, label="second policy")
@@ -141,7 +141,7 @@ class RoutingPage:
     route_sinks: bool = field(False)
     route_partition: str = field(RouteAt.partition, options=tuple(PARTITIONS), label="kind of buckets")
     route_on: str = field("stored", options=tuple(ROUTE_ON), label="choice of what is tested")
-    route_tab: str = field("recall", options=tuple(ROUTE_TABS), label="part of the page")
+    route_tab: str = field("recall", options=("recall", *ROUTE_TABS), label="part of the page")
     route_measure: str = field(
         "gwr_linear", options=("over_prior", "over_kmeans", "gap_closure", *ROUTED), label="measure on the map"
     )

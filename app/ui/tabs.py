@@ -58,3 +58,20 @@ def drawer(
 
 def _folded(control: str) -> None:
     state.choose(st.session_state, **{control: st.session_state[f"{control}_open"]})
+
+
+def folds(control: str, titles: Mapping[str, str], rooms: Mapping[str, Callable[[], None]]) -> None:
+    """Details of a page, folded one below the other; the control says which of them is open, its default that none is.
+    `titles` and `rooms` go by its values."""
+    for name, draw in rooms.items():
+        key = f"{control}_{name}_open"
+        st.session_state[key] = st.session_state[control] == name
+        expander = st.expander(titles[name], key=key, on_change=_unfolded, args=(control, name))
+        if expander.open:
+            with expander, widgets.guarded():
+                draw()
+
+
+def _unfolded(control: str, name: str) -> None:
+    is_open = st.session_state[f"{control}_{name}_open"]
+    state.choose(st.session_state, **{control: name if is_open else state.CONTROLS[control].default})

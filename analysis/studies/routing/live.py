@@ -24,7 +24,7 @@ from .passes import read_prompt
 from .results import Beside, NamedCell, RoutedAt, VisitedBuckets, VisitedQuery, tables_of
 from .rows import NAMES, CellRows, HeadRow, paper_rows, sentence
 from .score import RouterTiming, route_scores, score_routers
-from .states import Kept, state_near, stored_curves
+from .states import Kept, calibrated_on, state_near, stored_curves
 from .texts import Prompt, heads_of, too_short
 
 
@@ -95,7 +95,10 @@ def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
         timings = [RouterTiming(kind, None, route_us) for kind, route_us in microseconds.items()]
         settings = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
         about = protocol("route-at", lm, text, sum(map(len, windows)), **settings)
-        return Kept(curves, about, Beside(balance, timings, [*reading.notes, *fitted_for(state, cell)]))
+        notes = [*reading.notes, *fitted_for(state, cell)]
+        if text in calibrated_on(state):
+            notes.append("The routers were fitted on this very text: on others they find less.")
+        return Kept(curves, about, Beside(balance, timings, notes))
 
     return context.once("routing text", (lm.revision, text, cell, id(state)), measured)
 

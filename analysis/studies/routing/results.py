@@ -68,6 +68,7 @@ class Routed(Beside, Tables, Answer):
     sentence: str = doc("the result in words")
     means: list[MeanRow] = doc("one row per router, mean over heads, at `l` buckets", row=MeanRow)
     rows: list[HeadRow] = doc("one row per head, router and budget, C/256 to C/8", row=HeadRow)
+    lines: dict[str, Line] = doc("router -> its curve at every kept budget, in the first setting")
     cells: list[RoutedCell] = doc("every setting with its own tables")
     paper: list[PaperRow] = doc("what the paper prints")
     meaning: dict[str, str | None] = doc("router -> what it does")

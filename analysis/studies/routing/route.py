@@ -105,6 +105,7 @@ def route(request: Route, *, context: Context) -> Routed:
         **{table.name: getattr(main, table.name) for table in fields(Tables)},
         sentence=sentence(main.means, buckets, documents),
         rows=[row for budget in budgets(buckets) for row in CellRows(curves, cell).heads(budget)],
+        lines=CellRows(curves, cell).lines(),
         cells=[main, *others],
         **vars(stored.beside) | {"notes": notes},
         paper=paper_rows(),

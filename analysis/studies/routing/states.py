@@ -47,10 +47,8 @@ def stored_states(context: Context, model: Model) -> list[RoutingState]:
 
 def state_near(context: Context, model: Model, cell: Cell) -> RoutingState:
     """The stored state fitted for this distance and these sinks, else for the same sinks, if there is one, and the
-    nearest distance. Errors: NotFitted where nothing is stored."""
-    states = stored_states(context, model)
-    if not states:
-        raise NotFitted(f"{model.name} has no stored routers: run `route --store` on some texts first.")
+    nearest distance; where nothing is stored, one that is fitted on the bundled samples."""
+    states = stored_states(context, model) or [fit_on_samples(context, model)]
 
     # Distances are compared by their ratio: 16 is as near to 32 as 512 to 1,024.
     def apart(state: RoutingState) -> tuple[bool, float]:
