@@ -1,6 +1,7 @@
 """Figures of KV budgets: change by reads and by position, ranks by position, two calibrations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from app.budgets.budget_words import share, signed
 from app.ui.charts import CHANCE, HERE, RANDOM, bars, figure, level, line, marks, style, upright
@@ -9,7 +10,7 @@ from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, bounds, columns, curve
 # Shares that stand on the axis.
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 CHOSEN, BAD = "#E0592A", "#D55E00"
-SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
+SLIDER: dict[str, Any] = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}} | AT_ONCE
 LOG = {"type": "log", "tickformat": ",~g"}
 # Columns of the ends of a paired change.
 PAIRED = ("low", "high")
@@ -29,8 +30,12 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
         for column, (name, look) in looks.items()
     ]
     axis = {"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(tick) for tick in NAMED]}
-    look = {"xaxis": axis, "yaxis": CHANGE, "shapes": [upright(chosen, CHOSEN, "solid", 2), level(0.0)]} | SLIDER
-    return figure(data, "share of the causal pairs that is read (log)", "change of perplexity", **look)
+    layout: dict[str, Any] = {
+        "xaxis": axis,
+        "yaxis": CHANGE,
+        "shapes": [upright(chosen, CHOSEN, "solid", 2), level(0.0)],
+    } | SLIDER
+    return figure(data, "share of the causal pairs that is read (log)", "change of perplexity", **layout)
 
 
 def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
@@ -55,7 +60,7 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
         text=labels,
         textposition="none",
     )
-    look = {"yaxis": CHANGE | {"range": list(ends)}, "shapes": _allowed(allowed)} | SLIDER
+    look: dict[str, Any] = {"yaxis": CHANGE | {"range": list(ends)}, "shapes": _allowed(allowed)} | SLIDER
     return figure([data], "position in the window (striped: the worst stretch)", "change of perplexity", **look)
 
 
@@ -88,7 +93,7 @@ def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
         hover, width = f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}", 4 if row["cap"] == chosen else 1.5
         change = columns(row["bins"], "difference")["difference"]
         data.append(line(name, _middles(row["bins"]), change, colour, "solid", symbol, hover, width))
-    look = {
+    look: dict[str, Any] = {
         "height": 400,
         "yaxis": CHANGE,
         "shapes": _allowed(allowed),
@@ -103,7 +108,7 @@ def ranks_by_position(rows: Sequence[dict], min_pos: int) -> dict:
     ranks, most = columns(rows, "rank", "most").values()
     data = [line("mean rank of all heads", middles, ranks, *Look(), hover)]
     data.append(line("keys it can see", middles, most, RANDOM, "dot", None, hover))
-    layout = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
+    layout: dict[str, Any] = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
     return figure(data, "position in the window, tokens", "keys (log)", yaxis=LOG, **layout)
 
 
@@ -112,11 +117,12 @@ def two(table: dict, names: tuple[str, str]) -> dict:
     ranks = [*table["rank"], *table["other"]]
     ends = [min(ranks) * 0.9, max(ranks) * 1.1]
     cells = zip(table["layer"], table["head"], table["change"], strict=True)
-    labels = [f"layer {layer}, head {head}: {signed(change)}" for layer, head, change in cells]
+    labels = [f"head {layer}.{head}: {signed(change)}" for layer, head, change in cells]
     look, hover = {"color": HERE, "size": 9, "opacity": 0.8}, "%{text}<br>%{x:,.1f} and %{y:,.1f} keys"
     data = [line("equal ranks", ends, ends, RANDOM, "dot", None)]
     data.append(marks("a head", table["rank"], table["other"], hover, look, text=labels))
-    return figure(data, *(f"rank in {name}, keys" for name in names), height=380, xaxis=LOG, yaxis=LOG)
+    across, up = (f"rank in {name}, tokens" for name in names)
+    return figure(data, across, up, height=380, xaxis=LOG, yaxis=LOG)
 
 
 def router(rows: Sequence[dict]) -> dict:

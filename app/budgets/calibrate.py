@@ -1,5 +1,7 @@
 """Calibrate on texts of one's own, how early positions pull the ranks down, and two calibrations side by side."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.budgets import Calibrate, Calibrations
@@ -30,16 +32,17 @@ def show(policies: dict[str, dict]) -> None:
 
 
 def _form() -> None:
-    chosen, real = st.session_state, {"format": "%g", "width": 150}
+    chosen = st.session_state
+    real: dict[str, Any] = {"format": "%g", "width": 150}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.corpus("budget_texts", chosen["text"], ("Calibrate on", "Texts"), "The text in use", "calibration")
         fields.number("Tokens, each half", "budget_tokens", 64, 999_999, "calibration", width=140)
-        look = {"max_chars": 32, "width": 130, "on_change": _named, "help": cached.glossary("policy")}
+        look: dict[str, Any] = {"max_chars": 32, "width": 130, "on_change": _named, "help": cached.glossary("policy")}
         st.text_input("Name", key="budget_name", **look)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **real)
         fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
-        look = {"format_func": SHARED_OUT.get, "width": 210, "help": cached.glossary("key budget")}
+        look = {"format_func": SHARED_OUT.__getitem__, "width": 210, "help": cached.glossary("key budget")}
         st.selectbox("Keys set by", list(SHARED_OUT), key="budget_by", **look)
         if chosen["budget_by"] == "beta":
             fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, **real)
@@ -49,7 +52,7 @@ def _form() -> None:
             term = "KV reads (% of causal)"
             fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **real)
         help = cached.glossary("keys shared out by ablation")
-        look = {"format_func": SHARED_BY.get, "width": 210, "help": help}
+        look = {"format_func": SHARED_BY.__getitem__, "width": 210, "help": help}
         st.selectbox("Shared out by", list(SHARED_BY), key="budget_shared", **look)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
         st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
@@ -134,7 +137,7 @@ def _two(policies: dict[str, dict]) -> None:
     widgets.settled("budget_other", [None, *names], None)
     default = st.session_state["budget_other"] or names[0]
     second = fields.pick(st.selectbox, f"Beside {first}", names, "budget_other", default, width=240)
-    request = Calibrations(model=st.session_state["model"], policy=first, other=second)
+    request = cached.request(Calibrations, model=st.session_state["model"], policy=first, other=second)
     run = asking.ask(request, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")

@@ -6,6 +6,7 @@ of every layer pinned. No place in front means every head.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 EDIT = re.compile(
     r"(?:(?P<axis>[lh])(?P<index>\d{1,4})|c(?P<cells>\d{1,6}(?:\.\d{1,6})*))?"
@@ -22,7 +23,7 @@ def parse(word: str | None) -> list[dict]:
         match = EDIT.fullmatch(part)
         if not match:
             raise ValueError(part)
-        edit = {"set": int(match["set"])} if match["set"] else {"pin": True}
+        edit: dict[str, Any] = {"set": int(match["set"])} if match["set"] else {"pin": True}
         if match["scale"]:
             edit = {"scale": float(match["scale"])}
         if match["axis"]:

@@ -217,7 +217,7 @@ def bring(data: bytes, name: str) -> None:
     """Store an uploaded policy under a name and use it. Errors: BadSetting."""
     if name == DEFAULT:
         raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
-    request = ImportPolicy(model=st.session_state["model"], name=name, policy=read_json(data))
+    request = cached.request(ImportPolicy, model=st.session_state["model"], name=name, policy=read_json(data))
     stored = cached.jobs().request(request, timeout=cached.PATIENCE)
     for moved in stored.numbers.get("notes", []):  # what went to the trash
         st.toast(widgets.plain(moved), duration="long")

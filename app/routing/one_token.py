@@ -1,5 +1,8 @@
 """One token under bucket routing: the buckets that it visits, painted on the text with the attention it really has."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.routing import RouteVisit
@@ -35,7 +38,7 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     tokens = asking.inspected()["tokens"]
     widgets.settled("query", [None, *range(tokens)], None)
     about = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head}
-    request = RouteVisit(**about, **distances, router=chosen["route_router"], position=chosen["query"])
+    request = cached.request(RouteVisit, **about, **distances, router=chosen["route_router"], position=chosen["query"])
     visit = asking.ask(request, "Looking at what one token visits", tokens)
     widgets.prose(_sentence(visit, cached.columns(visit, "buckets"), visited), "more")
     widgets.notes(visit)
@@ -48,11 +51,11 @@ def _choices(layer: int, head: int) -> None:
     chosen["route_head_pick"] = head
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         widgets.layer_pills(card["layers"], layer)
-        look = {"required": True, "help": cached.glossary("attention head")}
+        look: dict[str, Any] = {"required": True, "help": cached.glossary("attention head")}
         look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
         st.pills("Head", list(range(card["heads"])), key="route_head_pick", **look)
         offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
-        look = {"format_func": offered.get, "width": 230, "help": cached.glossary("bucket routers")}
+        look = {"format_func": offered.__getitem__, "width": 230, "help": cached.glossary("bucket routers")}
         st.selectbox("Router", list(offered), key="route_router", **look)
 
 
@@ -106,7 +109,7 @@ def _painted(visit: Run, visited: int) -> None:
     classes, palette = paint(tokens, ranks, visited, visit.numbers["far_mass"])
     inside = [bucket if bucket >= 0 else None for bucket in tokens["bucket"]]
     shares = zip(tokens["attention"], inside, strict=True)
-    tips = [
+    tips: list[tuple[str, Sequence]] = [
         ("attention", [None if bucket is None else f"{share:.2%}" for share, bucket in shares]),
         ("bucket", [None if bucket is None else f"{bucket}" for bucket in inside]),
         ("router's place", [None if bucket is None else f"{ranks[bucket] + 1}" for bucket in inside]),
@@ -135,5 +138,5 @@ def _buckets(visit: Run, visited: int) -> None:
         plots.draw(figure, table, "Its buckets in the router's order", "routing_query", "bucket of keys")
         with st.container():
             st.subheader("The first buckets", anchor=False, help=cached.glossary("bucket of keys"))
-            look = {"key": "routing_buckets", "identity": f"{visit.id}{visit.created}.{visited}", "height": 340}
-            tables.table(BUCKETS, table, label="Buckets in the router's order", **look)
+            identity, label = f"{visit.id}{visit.created}.{visited}", "Buckets in the router's order"
+            tables.table(BUCKETS, table, key="routing_buckets", identity=identity, label=label, height=340)

@@ -3,6 +3,7 @@ form with its price, the job, and what it found."""
 
 import re
 from io import BytesIO
+from typing import Any
 
 import streamlit as st
 
@@ -73,7 +74,7 @@ def _settings(length: int) -> dict:
 
 def _form(length: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
+        look: dict[str, Any] = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
         st.number_input("Buckets (C)", 2, 1 << 16, key="route_buckets", help=cached.glossary("bucket of keys"), **look)
         look = {"on_change": _heads, "help": "all, or layer:head with commas between, as in 2:0,4:3"}
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
@@ -114,10 +115,10 @@ def _texts() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Upload several texts", icon=":material/upload_file:", key=f"route_popover_{nonce}"):
             name = f"route_upload_{nonce}"
-            look = {"accept_multiple_files": True, "on_change": _uploaded, "args": (name,), "help": topbar.FILES}
-            st.file_uploader(f"At least {LEAST} files", key=name, **look)
-        look = {"on_click": _cut, "icon": ":material/content_cut:", "help": ALIKE}
-        st.button(f"Cut the text in use into {LEAST} parts", key="route_cut", **look)
+            look: dict[str, Any] = {"accept_multiple_files": True, "on_change": _uploaded, "args": (name,)}
+            st.file_uploader(f"At least {LEAST} files", key=name, help=topbar.FILES, **look)
+        label = f"Cut the text in use into {LEAST} parts"
+        st.button(label, key="route_cut", icon=":material/content_cut:", help=ALIKE, on_click=_cut)
     widgets.trouble("route_trouble")
 
 

@@ -42,7 +42,7 @@ def show(opened: Run, run: Run) -> None:
     now = chosen(opened.numbers["heads"])
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
-            st.selectbox("On the map", offered, key="route_measure", format_func=MEASURES.get, width=300)
+            st.selectbox("On the map", offered, key="route_measure", format_func=MEASURES.__getitem__, width=300)
             _map(run, heads, rows, now)
         with st.container():
             _table(run, heads, now)
@@ -95,7 +95,8 @@ def _table(run: Run, heads: list[dict], now: tuple[int, int]) -> None:
 
 
 def _paper(paper: list[dict]) -> None:
-    cells, by_head = [cell for cell in paper if cell["table"] == "table 2"], {}
+    cells = [cell for cell in paper if cell["table"] == "table 2"]
+    by_head: dict[str, dict] = {}
     for cell in cells:
         row = by_head.setdefault(cell["row"], {"head": cell["row"]})
         if name := TABLE_2.get(cell["column"]):

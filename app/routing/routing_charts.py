@@ -1,7 +1,8 @@
 """Figures of bucket routing: gap closure against the buckets visited, balance, the buckets of one query."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from app.routing.bucket_routers import ROUTERS
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, marks, upright
@@ -12,7 +13,7 @@ PRINTED = "printed in the paper"
 VISITED = "share of the buckets visited, l / C"
 
 
-def _axis(buckets: int, paper: Sequence[dict], high: float = 1.0) -> dict:
+def _axis(buckets: int, paper: Sequence[dict], high: float) -> dict:
     """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `high`."""
     low = min([1 / buckets, *(cell["share"] for cell in paper)])
     ticks = [n for n in TICKS if 0.99 * low <= 1 / n <= high]
@@ -44,13 +45,13 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
         hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
         visits = columns(points, "l")["l"]
         data.append(curve(router.title, points, "share", way, router.look, hover, interval(way), customdata=visits))
-    axes = {"xaxis": _axis(buckets, paper, 1 / 8), "yaxis": {"tickformat": ".0%", "range": list(span)}}
-    look = {"height": 440, "margin": {"l": 60, "r": 16, "t": 28, "b": 150}} | AT_ONCE
+    axes: dict[str, Any] = {"xaxis": _axis(buckets, paper, 1 / 8), "yaxis": {"tickformat": ".0%", "range": list(span)}}
+    look: dict[str, Any] = {"height": 440, "margin": {"l": 60, "r": 16, "t": 28, "b": 150}} | AT_ONCE
     shapes = [upright(visited / buckets, HERE, "solid")]
     return figure(data + _paper(paper, "closes"), VISITED, "gap closure", shapes=shapes, **axes, **look)
 
 
-def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: float) -> dict:
+def balance(layers: Sequence[int], sides: Mapping[str, Sequence[float]], even: float) -> dict:
     """The largest bucket of each layer, of the keys that calibrated and of those that test, with the even share."""
     data, x = [], [f"{layer}" for layer in layers]
     for (name, values), (colour, shape) in zip(sides.items(), ((RANDOM, "/"), (HERE, "")), strict=False):
@@ -68,5 +69,5 @@ def query(table: dict, visited: int) -> dict:
         x, y = [table["rank"][row] + 1 for row in rows], [table["mass"][row] for row in rows]
         sizes = [[table["bucket"][row], table["keys"][row]] for row in rows]
         data.append(bars(name, x, y, colour, hover, shape, customdata=sizes))
-    x = "buckets in the router's order, best first"
-    return figure(data, x, "share of the far attention", yaxis=SHARE, **AT_ONCE)
+    x_title = "buckets in the router's order, best first"
+    return figure(data, x_title, "share of the far attention", yaxis=SHARE, transition=AT_ONCE["transition"])
