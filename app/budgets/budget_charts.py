@@ -5,7 +5,7 @@ from typing import Any
 
 from app.budgets.budget_words import share, signed
 from app.ui.charts import CHANCE, HERE, RANDOM, bars, figure, level, line, marks, style, upright
-from app.ui.plots import AT_ONCE, CHANGE, DASHES, Look, bounds, columns, curve
+from app.ui.plots import AT_ONCE, CHANGE, Look, bounds, columns, curve
 
 # Shares that stand on the axis.
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
@@ -123,18 +123,6 @@ def two(table: dict, names: tuple[str, str]) -> dict:
     data.append(marks("a head", table["rank"], table["other"], hover, look, text=labels))
     across, up = (f"rank in {name}, tokens" for name in names)
     return figure(data, across, up, height=380, xaxis=LOG, yaxis=LOG)
-
-
-def router(rows: Sequence[dict]) -> dict:
-    """Change of perplexity against dense under each cap: static budgets and those that a network predicts."""
-    data, arms = [], [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != "dense"]
-    for place, arm in enumerate(arms):
-        cells, (colour, symbol) = [row for row in rows if row["arm"] == arm], style(place)
-        look = Look(colour, DASHES[place % 4], symbol)
-        data.append(curve(arm, cells, "cap", "difference", look, f"{arm}<br>cap %{{x}}: %{{y:+.1%}}", PAIRED))
-    caps = sorted({row["cap"] for row in rows if row["cap"]})
-    axis = {"type": "log", "tickvals": caps, "ticktext": [f"{cap:,}" for cap in caps]}
-    return figure(data, "cap, keys (log)", "change of perplexity", height=380, xaxis=axis, yaxis=CHANGE)
 
 
 def _middles(cells: Sequence[dict]) -> list[float]:

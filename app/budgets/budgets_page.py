@@ -36,7 +36,10 @@ def show() -> None:
         live.show(run, about, measured or reads.example(), found, cells)
     with card, st.container(border=True), widgets.guarded():
         policy.head(table, cells, about)
-        effect.show(run, found, refused)
+        if refused:
+            policy.refused(refused, about)
+        else:
+            effect.show(run, found)
         policy.card(stored, run, about)
     folds(
         "budgets",

@@ -15,8 +15,7 @@ from app.ui import asking, fields, jobs, plots, tables, widgets
 from app.ui.offers import Scope
 
 PAIR = {
-    "layer": tables.Column("layer", "whole"),
-    "head": tables.Column("head", "whole"),
+    "name": tables.Column("head"),
     "rank": tables.Column("first, keys", "number", 1),
     "other": tables.Column("second, keys", "number", 1),
     "change": tables.Column("change", "share"),
@@ -146,7 +145,9 @@ def _two(policies: dict[str, dict]) -> None:
         plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
         with st.container():
             order = sorted(range(len(table["head"])), key=lambda row: -abs(table["change"][row]))
-            values = {name: [table[name][row] for row in order] for name in PAIR}
+            names = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"], strict=True)]
+            columns = table | {"name": names}
+            values = {name: [columns[name][row] for row in order] for name in PAIR}
             st.subheader("Heads that change most", anchor=False)
             plots.listed(PAIR, values, "budget_pair", "Change per head", run.id, height=380)
 

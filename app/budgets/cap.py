@@ -28,7 +28,7 @@ COLUMNS = {
 def show(refused: str | None) -> None:
     """The form, the sweep and its judgement."""
     if refused:
-        policy.refused(refused)
+        widgets.prose(refused, "note")
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, tokens", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))

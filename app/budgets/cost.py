@@ -83,7 +83,7 @@ def _memory(run: Run, refused: str | None) -> None:
         st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
     widgets.prose(EVICTION, "quiet")
     if refused:
-        policy.refused(refused)
+        widgets.prose(refused, "note")
         return
     ways = ({"eviction": way} for way in ("never", "at the budget"))
     methods = [{"name": "csa", "policy": policy.recipe(), "settings": way} for way in ways]

@@ -56,11 +56,8 @@ def of(run: Run, measured: Run | None) -> dict | None:
     return None
 
 
-def show(run: Run, found: dict | None, refused: str | None) -> None:
+def show(run: Run, found: dict | None) -> None:
     """The loss of the policy in use with its interval, or what measures it; first of all the curve by shares."""
-    if refused:
-        policy.refused(refused)
-        return
     if found is not None:
         words = f"Perplexity {span(found)}; worst at {positions(found)}."
         widgets.prose(words, "more")

@@ -65,9 +65,9 @@ def show(run: Run, about: dict, curve: Run | None, found: dict | None, cells: Se
         "now": now,
         "example": f"“{cached.texts()[text]}”" if text != chosen["text"] else "",
     }
-    _BUDGETS(key=KEY, data=data, on_share_change=_share, on_cap_change=_cap, on_cells_change=_cells)
     title = f"Tokens that each head may read, {share(numbers['reads_causal'])} of the pairs"
     widgets.numbers(table, "budgets", "budget_map_numbers", title)
+    _BUDGETS(key=KEY, data=data, on_share_change=_share, on_cap_change=_cap, on_cells_change=_cells)
 
 
 def _change(row: dict) -> dict:

@@ -117,9 +117,9 @@ def cannot_measure(about: dict) -> str | None:
     return budget_words.measured_on(cached.texts(), st.session_state["text"], about)
 
 
-def refused(reason: str) -> None:
+def refused(reason: str, about: dict) -> None:
     """Say why nothing can be measured, and offer a text on which it can be."""
-    texts, about = cached.texts(), known().get(st.session_state["budget_policy"], {})
+    texts = cached.texts()
     st.info(widgets.plain(reason))
     other = next((key for key in texts if budget_words.measured_on(texts, key, about) is None), None)
     if other is not None:

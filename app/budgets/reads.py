@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.commands.budgets import LostKeys, ReadsText
 from analysis.runs import Run
 from app import cached
-from app.budgets import budget_charts, policy
+from app.budgets import budget_charts
 from app.budgets.budget_words import ALLOWED, share
 from app.quality import painted_change
 from app.selection import state
@@ -47,7 +47,7 @@ def show(run: Run | None, at_share: float, refused: str | None) -> None:
     """The loss by position at the measured share nearest to the slider, and the words that break. `run`: of the text
     in use, where it was measured."""
     if refused:
-        policy.refused(refused)
+        widgets.prose(refused, "note")
     elif run is None:
         widgets.prose("This text was not measured yet: the button beside the map does it.", "quiet")
     else:

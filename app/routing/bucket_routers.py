@@ -45,8 +45,7 @@ LEFT_OUT = 4
 # Of the paper's table 2, with two controls.
 HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")
 HEAD_COLUMNS = {  # of that table
-    "layer": tables.Column("layer", "whole"),
-    "head": tables.Column("head", "whole"),
+    "name": tables.Column("head"),
     **{kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD},
     "gap_closure": tables.Column("gap closure", "share"),
 }
@@ -70,3 +69,8 @@ def printed_closure(paper: Sequence[dict]) -> list[dict]:
     """Figure 2b of the paper, GWR linear: `router share value l`."""
     cells = [cell for cell in paper if cell["table"] == "figure 2" and cell["column"] == "Gap Closure"]
     return [cell | {"router": "gwr_linear", "value": fraction(cell)} for cell in cells]
+
+
+def named(heads: Sequence[dict]) -> list[dict]:
+    """The rows of heads with their names, layer.head."""
+    return [{"name": f"{row['layer']}.{row['head']}"} | row for row in heads]

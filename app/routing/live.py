@@ -43,11 +43,11 @@ def show(run: Run, key: str, released: Callable[[float], None]) -> None:
         if isinstance(visited, float | int) and 1 <= visited <= numbers["buckets"]:
             released(float(visited))
 
-    _ROUTING(key=key, data=data, on_visited_change=on_visited)
     rows = [row for row in numbers["curve"] if row["router"] in means]
     columns = ("router", "l", "share", "recall", "recall_low", "recall_high", "selectivity")
     values = {name: [row.get(name) for row in rows] for name in columns}
     widgets.numbers(values, "routing", f"{key}_numbers", "Recall and selectivity against buckets visited")
+    _ROUTING(key=key, data=data, on_visited_change=on_visited)
 
 
 def _about(kind: str, numbers: dict) -> dict:

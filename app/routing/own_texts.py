@@ -12,7 +12,7 @@ from analysis.runs import Run
 from analysis.runs.brought import TEXTS
 from app import cached, topbar
 from app.routing import curves, live
-from app.routing.bucket_routers import HEAD_COLUMNS
+from app.routing.bucket_routers import HEAD_COLUMNS, named
 from app.selection import state
 from app.selection.sparsify import PARTITIONS, ROUTE_HEADS
 from app.ui import fields, jobs, plots, repeat, widgets
@@ -99,7 +99,7 @@ def _result(run: Run) -> None:
     for cell in run.numbers["cells"]:
         if (name := cell["partition"]) != "raw keys":
             curves.table(run, f"route_{name}", cell, f"Buckets of {PARTITIONS[name]},", paper=False)
-    heads = run.numbers["heads"]
+    heads = named(run.numbers["heads"])
     st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
     columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
     plots.listed(columns, heads, "route_found_heads", "Heads", f"{run.id}{run.created}", height=300)

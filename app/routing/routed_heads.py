@@ -1,12 +1,14 @@
 """Every head under bucket routing: the map, the paper's table 2 for all heads, and the printed one beside."""
 
+import re
+
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
 from app.heads.head_charts import statistic_map
 from app.heads.head_statistics import Statistic, cells_of
-from app.routing.bucket_routers import HEAD, HEAD_COLUMNS, ROUTERS, fraction
+from app.routing.bucket_routers import HEAD, HEAD_COLUMNS, ROUTERS, fraction, named
 from app.selection import state
 from app.ui import painted, plots, tables, widgets
 from app.ui.reading import rows_of
@@ -72,7 +74,7 @@ def _map(run: Run, heads: list[dict], rows: dict, now: tuple[int, int]) -> None:
     table = plots.columns(heads, "layer", "head") | {about.title: values}
     figure, title = statistic_map(table, values, about, now), f"Every head at {run.numbers['l']:g} buckets"
     points = plots.draw(figure, table, title, "routing_map", about.term, select="points")
-    st.caption("Click a cell to choose the head shown in the tab One token.")
+    st.caption("A click chooses the head of One token in the text.")
     if cell := widgets.new_cell(points, "routing_map"):
         state.choose(st.session_state, layer=cell[0], head=cell[1])
         st.rerun()
@@ -81,9 +83,9 @@ def _map(run: Run, heads: list[dict], rows: dict, now: tuple[int, int]) -> None:
 def _table(run: Run, heads: list[dict], now: tuple[int, int]) -> None:
     st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
     widgets.prose("Table 2 of the paper for this model, with the static prior and the oracle beside.", "quiet")
-    columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
-    values = plots.columns(heads, *columns)
-    cells = cells_of(values)
+    columns = {name: column for name, column in HEAD_COLUMNS.items() if name == "name" or name in heads[0]}
+    values = plots.columns(named(heads), *columns)
+    cells = [(row["layer"], row["head"]) for row in heads]
 
     def on_row() -> None:
         if cell := painted.picked("routing_heads", cells):
@@ -98,10 +100,11 @@ def _paper(paper: list[dict]) -> None:
     cells = [cell for cell in paper if cell["table"] == "table 2"]
     by_head: dict[str, dict] = {}
     for cell in cells:
-        row = by_head.setdefault(cell["row"], {"head": cell["row"]})
-        if name := TABLE_2.get(cell["column"]):
-            row[name] = fraction(cell)
-    columns = {"head": tables.Column("head (layer, head)")}
+        name = re.sub(r"L(\d+)-H(\d+)", r"\1.\2", cell["row"])
+        row = by_head.setdefault(cell["row"], {"head": name})
+        if column := TABLE_2.get(cell["column"]):
+            row[column] = fraction(cell)
+    columns = {"head": tables.Column("head")}
     columns |= {kind: HEAD_COLUMNS[kind] for kind in (*HEAD, "gap_closure") if kind in TABLE_2.values()}
     st.subheader("What the paper printed: table 2", anchor=False)
     table = plots.columns(list(by_head.values()), *columns)

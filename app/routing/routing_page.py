@@ -36,20 +36,21 @@ def _live() -> None:
         opened = asking.ask(_request(USUAL), READING)
     except NotFitted:
         opened = None
-    answer = st.container()
+    answer, run = st.container(), None
     picture, beside = screen.picture_and_card("routing", card=0.36)
     with beside, st.container(border=True):
         cell, more = _controls(opened, card)
     with picture, widgets.guarded():
         run = _ask(opened, cell)
         if run is None:
-            with answer:
-                screen.answer("No router was tested on this model yet.")
             _first(cell)
         else:
-            with answer:
-                _answer(run)
             live.show(run, "routing_live", lambda visited: state.choose(st.session_state, route_l=visited))
+    with answer:
+        if run is None:
+            screen.answer(f"No router was tested on this {'text' if opened else 'model'} yet.")
+        else:
+            _answer(run)
     if run is None:
         folds("route_tab", ROUTE_TABS, {"fit": lambda: own_texts.show(card)})
         return

@@ -9,9 +9,9 @@ import pandas as pd
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget, edited, reads
 from analysis.runs import Result
-from app.budgets.keys_per_head import SWEEP
+from app.budgets.effect import SWEEP
 from app.selection.sparsify import READ_SHARES
-from tests.made.in_process import figures, opened
+from tests.made.in_process import opened, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 
 RANKS = np.array([[40.0, 50.0], [8.0, 6.0], [3.0, 20.0]])
@@ -242,10 +242,6 @@ def sweep(client, policy: dict, caps: list[int]) -> None:
     client.done("cap-sweep", {"model": "demo", "texts": [key(client)], "policy": policy, "caps": caps, **SWEEP})
 
 
-def metrics(app) -> dict[str, str]:
-    return {one.label: one.value for one in app.metric}
-
-
-def map_of(app, at: int) -> dict[tuple[int, int], str]:
-    points = figures(app)[at]["data"][1]
-    return {tuple(cell): text for cell, text in zip(points["customdata"], points["text"], strict=True)}
+def keys_of(app) -> list[int]:
+    """The budgets on the map, head after head."""
+    return part(app, "budgets")["budgets"]

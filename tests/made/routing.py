@@ -89,6 +89,15 @@ def _paper() -> list[dict]:
     ]
 
 
+def lines(kinds: tuple) -> dict:
+    """Every router at every budget."""
+    points = list(range(1, BUCKETS + 1))
+    return {
+        kind: {"l": points, "recall": [_recall(kind, n) for n in points], "selectivity": [0.04] * BUCKETS}
+        for kind in kinds
+    }
+
+
 def route_at(args: dict, text: str | None) -> Result:
     visited = 2.0 if args["visited"] is None else args["visited"]
     kinds = tuple(RECALL) if args["partition"] == "raw keys" else ("random", args["partition"], "oracle")
@@ -100,11 +109,7 @@ def route_at(args: dict, text: str | None) -> Result:
             for kind in kinds
         ]
     )
-    points = list(range(1, BUCKETS + 1))
-    facts["lines"] = {
-        kind: {"l": points, "recall": [_recall(kind, n) for n in points], "selectivity": [0.04] * BUCKETS}
-        for kind in kinds
-    }
+    facts["lines"] = lines(kinds)
     cells = [dict(zip(("min_distance", "sinks", "partition"), cell, strict=True)) | {"name": "x"} for cell in CELLS]
     facts |= {"min_distance": args["min_distance"] or 64, "sinks": args["sinks"] or 0, "partition": args["partition"]}
     where = "your text" if text else "stored"
@@ -148,7 +153,7 @@ def route(args: dict, text: str | None) -> Result:
     facts = numbers(2.0) | {"sentence": "On your texts GWR linear finds 40.0%.", "notes": ["Six documents."]}
     own = numbers(2.0, ("random", "whitening", "oracle"))
     facts["cells"] = [{"partition": "raw keys", **facts}, {"partition": "whitening", **own}]
-    facts["lines"] = {}
+    facts["lines"] = lines(tuple(RECALL))
     return Result(facts | {"protocol": protocol("route", args, 64)})
 
 

@@ -1,33 +1,34 @@
 """KV budgets in-process with hand-made results: the slider over the reads, caps, calibrations."""
 
-import re
-
 import pytest
 
 from analysis.errors import BadSetting
-from app.budgets import budget_words, cap
-from tests.made.budgets import key, measure_reads, metrics, page, row, store_policy, sweep
+from app.budgets import budget_words, effect, live
+from app.selection.sparsify import READ_SHARES
+from tests.made.budgets import key, measure_reads, page, row, store_policy, sweep
 from tests.made.in_process import captions, columns, figures, markup, part, put
 from tests.made.results import status
 
 
-def test_a_text_is_measured_by_a_job_and_then_the_slider_is_live(client):
-    page(budgets="reads").button(key="budget_reads_run").click().run()
-    assert client.job.verb == "reads-text"
+def test_the_slider_moves_map_answer_and_details_to_a_measured_share(client):
     measure_reads(client)
-    app = page(budgets="reads", budget_reads="1.0")
-    assert metrics(app)["All positions"] == "0.0%" and part(app, "painted")["paint"].count(-1) == 64
-    app.select_slider(key="budget_reads").set_value(0.02).run()
-    shown = metrics(app)
-    mean, last, worst = (float(shown[f"{name} positions"].removesuffix("%")) for name in ("All", "Last", "Worst"))
-    assert last == worst > 40 and worst == pytest.approx(2 * mean, abs=0.2)
+    app = page(budgets="reads", budget_reads="0.02")
+    data = part(app, "budgets")
+    assert app.session_state["budget_way"] == "reads" and app.session_state["budget_size"] == 2.0
+    assert data["share"] == 0.02 and data["cap"] == live.NO_CAP and not data["cap_chosen"] and not data["example"]
+    assert [row["share"] for row in data["measured"]] == sorted(READ_SHARES)
+    least = data["measured"][0]
+    assert data["now"] == {name: least[name] for name in ("difference", "low", "high", "worst")} | {"exact": True}
+    assert least["worst"] > 0.4 and least["worst"] == pytest.approx(2 * least["difference"])
+    assert app.title[0].value.endswith("2% costs 21%.")
     assert part(app, "painted")["paint"].count(-1) < 40 and part(app, "painted")["locked"] == 63
     assert "The worst token: Token 63 lost &lt;b&gt;." in markup(app) and "A note to &lt;read&gt;." in markup(app)
     assert [panel["role"] for panel in part(app, "contexts")["panels"]] == ["key", "query"]
-    assert figures(app)[0]["layout"]["yaxis"]["range"] == figures(page(budgets="reads"))[0]["layout"]["yaxis"]["range"]
-    assert "positions 31 to 61 changes by +" in markup(app), "the answer above says where it breaks"
-    own, dense = figures(page(budgets="reads", budget_bins="perplexity"))[0]["data"]
+    high = [figures(page(budgets="reads", budget_reads=at))[0]["layout"]["yaxis"]["range"] for at in ("0.02", "0.5")]
+    assert high[0] == high[1], "one range, so that a moved slider is seen"
+    own, dense = figures(page(budgets="reads", budget_bins="perplexity", budget_reads="0.02"))[0]["data"]
     assert own["error_y"]["array"][0] > 0 and dense["y"] == [10.0, 10.0] and "n = 31" in own["text"][0]
+    assert live.nearest(0.14) == 0.1
 
 
 def test_a_token_shows_the_keys_it_lost(client):
@@ -40,8 +41,8 @@ def test_a_token_shows_the_keys_it_lost(client):
 
 def test_a_text_that_calibrated_is_not_measured_and_leads_to_another(client):
     store_policy(client.store.root, "policy", texts=[key(client)])
-    for tab in ("reads", "cost", "map", "cap"):
-        app = page(budgets=tab)
+    for fold in ("reads", "cost", "map", "cap"):
+        app = page(budgets=fold)
         assert "must not be measured on it" in app.info[0].value and not app.error
     app.button(key="budget_other_text").click().run()
     assert app.session_state["text"] != key(client) and not app.info
@@ -49,19 +50,25 @@ def test_a_text_that_calibrated_is_not_measured_and_leads_to_another(client):
     assert not page(budgets="reads").info
 
 
-def test_an_unmeasured_text_shows_the_example_of_another_one(client):
+def test_an_unmeasured_text_shows_the_curve_of_another_one(client):
     measure_reads(client)
-    app = page(budgets="reads", text=put(client, "One text of somebody's own. " * 40), budget_token=40)
-    assert app.button(key="budget_reads_run") and part(app, "painted")["locked"] == 40
-    assert "another text, “" in markup(app) and "positions 31 to 61" not in markup(app)
-    assert client.store.list("lost-keys")[0].request["text"] == key(client), "a token of the text that is shown"
+    app = page(budgets="reads", text=put(client, "One text of somebody's own. " * 40))
+    data = part(app, "budgets")
+    assert app.button(key="budget_reads_run") and data["example"] and len(data["measured"]) == len(READ_SHARES)
+    assert data["now"] is None and app.title[0].value.startswith("A head needs"), "no number of another text"
 
 
 def test_where_it_breaks_in_words():
-    rows = [row(change, share=share) for share, change in ((1.0, 0.0), (0.5, 0.01), (0.1, 0.05), (0.02, 0.5))]
-    said = budget_words.breaks(rows)
-    assert re.findall(r"[+]?[\d.]+%", said) == ["10%", "+5.0%", "+2.5%", "50%", "2%"]
-    assert budget_words.breaks(rows[:2]).startswith("Down to 50% of the reads")
+    changes = ((1.0, 0.0), (0.5, 0.01), (0.1, 0.05), (0.02, 0.5))
+    rows = [row(change, share=share) for share, change in changes]
+    wanted = "Reading 50% costs nothing. 10% costs 2.5% (5% at worst). 2% costs 25%."
+    assert budget_words.breaks(rows, 0.1) == wanted
+    assert (
+        budget_words.breaks(rows, 1.0) == budget_words.breaks(rows, 0.02) == "Reading 50% costs nothing. 2% costs 25%."
+    )
+    assert budget_words.breaks([rows[0], rows[3]], 0.02) == "Reading 2% costs 25%."
+    assert budget_words.breaks(rows[:2], 0.5) == "Reading 50% costs nothing."
+    assert "10%: +2.5% (+1.5% to +3.5%)" in budget_words.intervals(rows)
 
 
 def test_the_cap_is_chosen_by_tolerances_that_are_judged_at_once(client):
@@ -88,10 +95,10 @@ def test_where_no_cap_passes_more_keys_are_offered(client):
 
 
 def test_a_list_of_caps():
-    assert cap.caps(" 64, 32 1k,32") == [32, 64, 1024]
+    assert effect.caps(" 64, 32 1k,32") == [32, 64, 1024]
     for raw in ("", "x", "0", "1,,k", "9" * 9, ",".join(["1"] * 40)):
         with pytest.raises(BadSetting, match="is not a list of caps"):
-            cap.caps(raw)
+            effect.caps(raw)
 
 
 def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
@@ -114,9 +121,8 @@ def test_keys_can_be_shared_out_by_the_loss_without_a_head(client):
     app.button(key="budget_calibrate").click().run()
     assert client.job.args["shared"] == "ablation"
     table, about = {"layer": [0, 1], "head": [3, 0], "rank": [0.0, 40.0]}, {"mass": 0.9, "corpus": "mine"}
-    assert "attention lies on 20 keys" in budget_words.needs(table, about)
-    said = budget_words.needs(table, about | {"shared": "ablation"})
-    assert "lost without a head" in said and "40 in head 0 of layer 1 most" in said and "attention" not in said
+    assert budget_words.needs(table, 64, about).startswith("A head needs 20 of 64 tokens on average: 1.0 needs 40")
+    assert budget_words.needs(table, 64, about | {"shared": "ablation"}).startswith("Tokens go where the loss needs")
 
 
 def test_a_new_policy_is_the_one_in_use_once_its_job_is_done(client):
@@ -133,8 +139,8 @@ def test_early_positions_and_two_calibrations(client):
     assert "over the last sixteenth of the window 30" in markup(app)
     assert "The ranks of policy and other agree to 0.50." in markup(app)
     titles = [chart["layout"]["xaxis"]["title"]["text"] for chart in figures(app)]
-    assert titles == ["position in the window, tokens", "rank in policy, keys"]
-    changes = part(app, "table")["columns"][4]["values"]
+    assert titles == ["position in the window, tokens", "rank in policy, tokens"]
+    changes = part(app, "table")["columns"][3]["values"]
     assert [abs(change) for change in changes] == sorted((abs(change) for change in changes), reverse=True)
     for typed, kept in (("My Novels!", "my-novels"), ("policy", "mine"), ("--", "mine")):
         app.text_input(key="budget_name").set_value(typed).run()

@@ -26,43 +26,41 @@ def asked(client, verb: str = "route-at") -> dict:
     return client.store.list(verb, 1)[0].request
 
 
-def test_the_page_opens_with_its_answer_and_two_charts(client):
+def test_the_page_opens_with_its_answer_and_the_curves_of_chance_prior_best_and_oracle(client):
     app = page()
-    assert not app.error and "Visiting 2 of 64 buckets, GWR linear finds 40.0% (stored)." in markup(app)
-    assert "calibrated on 12 documents, tested on 11 others" in markup(app)
-    recall, _ = figures(app)
-    assert recall["layout"]["xaxis"]["type"] == "log" and recall["layout"]["shapes"][0]["x0"] == 2 / BUCKETS
-    named = {trace["name"] for trace in recall["data"]}
-    assert named == {*(router.title for router in bucket_routers.ROUTERS.values()), "printed in the paper"}
-    (printed,) = [trace for trace in recall["data"] if trace["name"].startswith("printed") and trace["y"] == [0.884]]
-    assert printed["x"] == [128 / 1024] and "open" in printed["marker"]["symbol"]
-    marks = next(trace for trace in recall["data"] if trace["name"] == "GWR linear" and "error_y" in trace)
-    assert len(marks["x"]) == 4 and marks["error_y"]["array"][0] == pytest.approx(0.01)
+    assert not app.error
+    assert app.title[0].value == "Visiting 3% of the buckets, the best router finds 50% of the far attention."
+    assert "chance 3%, best possible 70% · fitted on 12 documents, tested on 11 others" in markup(app)
+    data = part(app, "routing")
+    assert (data["buckets"], data["visited"]) == (BUCKETS, 2.0) and set(data["lines"]) == set(RECALL)
+    assert set(data["shown"]) == {"oracle", "mlp", "gwr_linear", "static_prior", "random"}
+    linear = next(router for router in data["routers"] if router["kind"] == "gwr_linear")
+    assert [ends[0] for ends in linear["intervals"]] == [1, 2, 4, 8]
+    assert linear["intervals"][1][1:] == [pytest.approx(0.39), pytest.approx(0.41)]
     assert client.asked.count("route-at") == 1 and asked(client)["made"] == MADE
-    table = columns(app)
+    table = columns(page(route_tab="table"))
     assert table["router"][:2] == ["oracle", "Saap-style MLP"] and table["router"][4] == "GWR linear"
-    linear = [table[name][4] for name in ("paper: recall", "gap closed, mean of heads", "95% interval")]
-    assert linear == ["72.6%", "75.0%", "39.0 to 41.0"]
+    numbers = [table[name][4] for name in ("paper: recall", "gap closed, mean of heads", "95% interval")]
+    assert numbers == ["72.6%", "75.0%", "39.0 to 41.0"]
 
 
-def test_the_budget_moves_live_and_stands_in_the_url(client):
-    app = page()
-    app.slider(key="route_l_pick").set_value(3.25).run()
-    assert app.query_params["route_l"] == "3.25" and "Visiting 3.25 of 64" in markup(app)
-    assert asked(client)["visited"] == 3.25
+def test_the_released_budget_stands_in_the_url(client):
+    app = page(route_l="3.25")
+    assert part(app, "routing")["visited"] == asked(client)["visited"] == 3.25
+    assert app.title[0].value.startswith("Visiting 5% of the buckets")
     app = page(route_l="999")
-    assert "Visiting 2 of 64" in markup(app) and "number of buckets" in captions(app)
+    assert part(app, "routing")["visited"] == 2.0 and "number of buckets" in captions(app)
 
 
 def test_distances_sinks_and_buckets_are_chosen_among_what_is_stored(client):
     app = page()
-    assert app.segmented_control(key="route_distance").options == ["16", "64"]
+    assert app.select_slider(key="route_distance").options == ["16", "64"]
     partitions = [name.split(",")[0] for name in app.selectbox(key="route_partition").options]
     assert partitions == ["raw keys", "whitened keys"]
     app.selectbox(key="route_partition").set_value("whitening").run()
-    assert asked(client)["partition"] == "whitening" and "gap closed, mean of heads" not in columns(app)
-    assert columns(app)["router"] == ["oracle", "whitening only", "random"]
-    app.segmented_control(key="route_distance").set_value(16).run()
+    assert asked(client)["partition"] == "whitening"
+    assert {router["title"] for router in part(app, "routing")["routers"]} == {"oracle", "whitening only", "random"}
+    app.select_slider(key="route_distance").set_value(16).run()
     app.toggle(key="route_sinks").set_value(True).run()
     request = asked(client)
     assert (request["min_distance"], request["sinks"], request["partition"]) == (16, 4, "raw keys") and not app.error
@@ -72,9 +70,9 @@ def test_distances_sinks_and_buckets_are_chosen_among_what_is_stored(client):
 def test_the_chosen_text_can_be_the_test(client):
     app = page(route_on="text", route_distance=16)
     assert asked(client)["text"] == cached.samples()[0][0] and asked(client)["min_distance"] == 16
-    assert "(your text)" in markup(app) and "Tried at 16." in markup(app)
+    assert "this text · Tried at 16." in markup(app)
     client.refusals["route-at"] = BadText("mine has 12 tokens: it must be at least 65 tokens long.")
-    app.segmented_control(key="route_distance").set_value(64).run()
+    app.select_slider(key="route_distance").set_value(64).run()
     assert len(app.error) == 1 and "at least 65 tokens long" in app.error[0].value.replace("\\", "")
 
 
@@ -91,7 +89,7 @@ def test_gap_closure_both_ways_with_the_paper_beside_one(client):
 def test_a_head_is_chosen_on_the_map_or_in_the_table(client):
     app = page(route_tab="heads")
     assert part(app, "table")["selected"] == 4, "where GWR linear finds most"
-    assert columns(app)["gap closure"][0] == "50.0%" and columns(app, 1)["head (layer, head)"] == ["L2-H0"]
+    assert columns(app)["gap closure"][0] == "50.0%" and columns(app, 1)["head"] == ["2.0"]
     app = select(app, "routing_map", [1, 1])
     assert app.query_params["layer"] == "1" and part(app, "table")["selected"] == 3
     app.selectbox(key="route_measure").set_value("over_prior").run()
@@ -99,14 +97,15 @@ def test_a_head_is_chosen_on_the_map_or_in_the_table(client):
 
 
 def test_one_token_is_painted_with_what_is_found_and_missed(client):
-    app = page(route_tab="token", layer=1, head=1, query=60)
+    link = {"route_tab": "token", "layer": 1, "head": 1, "query": 60}
+    app = page(**link)
     request = asked(client, "route-visit")
     assert [request[name] for name in ("layer", "head", "position", "min_distance")] == [1, 1, 60, 64]
     shown = part(app, "painted")
     assert shown["locked"] == 60 and shown["paint"][0] == shown["paint"][1] == 1 and shown["paint"][2] == 4
     assert shown["paint"][58] == 7 and shown["paint"][61] == -1, "too near; after the token"
     assert "GWR linear visits 2 of 64 buckets" in markup(app)
-    app.slider(key="route_l_pick").set_value(4.0).run()
+    app = page(**link, route_l="4.0")
     assert client.asked.count("route-visit") == 1, "another budget needs no pass"
     assert part(app, "painted")["paint"][2] == 1 and "visits 4 of 64 buckets" in markup(app)
     app.selectbox(key="route_router").set_value("recency").run()
@@ -142,7 +141,9 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
     assert [args[name] for name in ("heads", "buckets", "own", "length")] == ["0:0,2:1", 4, True, 64]
     client.done("route", args)
     app.run()
-    assert "On your texts GWR linear finds 40.0%." in markup(app) and len(figures(app)) == 2
+    assert "On your texts GWR linear finds 40.0%." in markup(app) and len(part(app, "routing", 1)["lines"]) == len(
+        RECALL
+    )
     assert columns(app, 1)["router"] == ["oracle", "whitening only", "random"]
     app.text_input(key="route_heads").set_value("first").run()
     assert app.text_input(key="route_heads").value == "all"
@@ -164,12 +165,19 @@ def test_texts_come_in_as_parts_of_a_long_one_or_several_at_once(client):
     assert brought == {name for name, _, _ in files} and not app.error
 
 
-def test_a_model_without_curves_shows_the_command_and_the_form(client):
-    client.refusals["route-at"] = NotFitted("demo has no stored routing curves.")
+def test_a_model_without_curves_offers_a_button_and_then_shows_this_text(client):
+    plain = client.refusals["route-at"] = NotFitted("demo has no stored routing curves.")
     app = page()
-    assert "not measured on this machine yet for the model demo" in app.info[0].value and not app.error
-    assert app.code[0].value == "python -m analysis study routing --corpus DIR --model demo"
-    assert "Choose at least 6 texts above" in markup(app)
+    assert app.title[0].value == "No router was tested on this model yet." and not app.error and not app.code
+    app.button(key="route_first").click().run()
+    args = client.job.args
+    assert (client.job.verb, args["text"], args["min_distance"]) == ("route-at", cached.samples()[0][0], 16)
+    del client.refusals["route-at"]
+    client.done("route-at", args)
+    client.refusals["route-at"] = plain
+    client.states.clear()
+    app = page()
+    assert set(part(app, "routing")["lines"]) == set(RECALL) and "this text" in markup(app)
 
 
 def test_new_curves_are_not_answered_from_the_cache_of_old_ones(client):
