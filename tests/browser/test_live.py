@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests.browser import script
-from tests.made.browsing import PATIENCE, answered, choose, moved, painted, plot, settle, visit
+from tests.made.browsing import PATIENCE, answered, moved, painted, plot, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
@@ -47,38 +47,6 @@ def test_keys_a_click_and_a_dragged_rectangle_choose_a_head_and_a_tile(app_serve
     page.goto(page.url)
     expect(tile).to_be_visible(timeout=PATIENCE)
     shows(4, 3)
-
-
-def test_a_cell_of_the_budget_map_is_changed_and_undone(app_server, page):
-    errors = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.goto(f"{app_server}/kv-budgets")
-    expect(page.locator(".st-key-budget_map .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
-    settle(page)
-
-    def keys() -> list[str]:
-        return page.locator(".st-key-budget_map .textpoint text").all_text_contents()
-
-    before = keys()
-    assert len(before) == 48
-    box = plot(page, "budget_map")
-    page.mouse.click(box["x"] + box["width"] * 4.5 / 8, box["y"] + box["height"] * 2.5 / 6)
-    expect(page.get_by_text("Chosen: head 3.4")).to_be_visible(timeout=PATIENCE)
-    settle(page)
-    choose(page, "Set")
-    expect(page.locator(".st-key-budget_keys input")).to_be_visible(timeout=PATIENCE)  # the script has run again
-    settle(page)
-    page.get_by_role("button", name="Apply").click()
-    changed = page.get_by_text("Your changes, in this order: head 3.4 set to 64 keys.")
-    expect(changed).to_be_visible(timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("budget_edits=c28s64"))
-    settle(page)
-    assert keys() != before
-    page.get_by_role("button", name="Undo").click()
-    expect(changed).to_have_count(0, timeout=PATIENCE)
-    settle(page)
-    assert keys() == before
-    assert [line for line in errors if "404" not in line] == []  # Streamlit probes for a file that is not there
 
 
 @pytest.mark.slow
@@ -126,16 +94,8 @@ def test_sliders_over_stored_numbers_redraw_text_and_chart_within_their_limit(ap
         took.append(moved(page, thumb, key, (".fs-lead", f"At temperature {t} "), bars, charts=["temperature_query"]))
     assert statistics.median(took[1:]) <= STORED
 
-    page.goto(f"{app_server}/routing?layer=3&head=4")
-    thumb, took = page.get_by_role("slider", name=re.compile("Buckets that each query visits")), []
-    expect(page.locator(".fs-lead").first).to_contain_text("Visiting 2 of 64 buckets (3.1%)", timeout=PATIENCE)
-    settle(page)
-    for buckets in ("2.25", "2.5", "2.75", "3"):
-        said = (".fs-lead", f"Visiting {buckets} of 64")
-        took.append(moved(page, thumb, "ArrowRight", said, charts=["routing_recall"]))
-    assert statistics.median(took[1:]) <= STORED
-
-    page.get_by_role("tab", name="One token").click()
+    page.goto(f"{app_server}/routing?layer=3&head=4&route_tab=token")
+    thumb = page.get_by_role("slider", name="Buckets that each query visits")
     expect(painted(page).locator(".t.p").first).to_be_attached(timeout=PATIENCE)
     settle(page)
     before = float(thumb.input_value())

@@ -61,12 +61,6 @@ def on(page, label: str, title: str) -> None:
     settle(page)
 
 
-def changes(page) -> list[float]:
-    """The changes of all, the last and the worst positions, per cent."""
-    texts = page.get_by_test_id("stMetricValue").all_inner_texts()[:3]
-    return [float(text.strip().removesuffix("%").strip().replace("−", "-")) for text in texts]
-
-
 @pytest.mark.parametrize("picture", ["telephone by night"], indirect=True)
 def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, root, browser, tmp_path):
     visit(page, app_server, "How far back it reads")
@@ -159,20 +153,12 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     expect(page.locator(".contexts mark.hit")).to_have_count(2)
     picture("pair", sentence)
 
-    page.goto(f"{app_server}/kv-budgets?budgets=reads")
-    slider = page.get_by_role("slider", name="Share of the causal pairs that is read")
-    expect(slider).to_be_visible(timeout=PATIENCE)
+    page.goto(f"{app_server}/kv-budgets?budgets=reads&budget_reads=0.02")
+    heading = page.get_by_role("heading", name="By position, reading 2%")
+    expect(heading).to_be_visible(timeout=PATIENCE)
     settle(page)
-    found = {}
-    for key, share in (("Home", "100%"), ("End", "2%")):
-        slider.focus()
-        slider.press(key)
-        heading = page.get_by_role("heading", name=f"By position, reading {share}")
-        expect(heading).to_be_visible(timeout=PATIENCE)
-        settle(page)
-        found[share] = changes(page)
-    mean, last, worst = found["2%"]
-    assert max(map(abs, found["100%"])) < 0.1 and worst > mean > 0 and last > 1, "the last positions do not jump"
+    mean, worst = (float(number) for number in re.findall(r"\+([\d.]+)%", page.locator(".budgets .facts").inner_text()))
+    assert worst > mean > 10
     picture("budgets", heading)
 
     page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")

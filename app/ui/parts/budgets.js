@@ -4,6 +4,7 @@
 const LEAST = 0.02 // share of the pairs
 const STEPS = 200
 const MOST = 2 ** 30
+const FINEST = 1000 // bits after the point of a rank
 const EDGE = 30
 const LOSS = { top: 14, height: 104, edge: 56 }
 const WRITTEN = 26 // pixels of a cell that has its number written in it
@@ -15,9 +16,13 @@ const CHANGES = { mid: 0.65, high: 0.86 }
 // Ranks as whole numbers of one common unit: their remainders are then exact, as the fractions of Python are.
 export function weights(ranks) {
   if (!ranks.some((rank) => rank > 0)) return ranks.map(() => 1n)
-  let power = 0
-  while (!ranks.every((rank) => Number.isInteger(rank * 2 ** power))) power++
-  return ranks.map((rank) => BigInt(rank * 2 ** power))
+  const powers = ranks.map((rank) => {
+    let power = 0
+    while (power < FINEST && !Number.isInteger(rank * 2 ** power)) power++
+    return power
+  })
+  const common = Math.max(...powers)
+  return ranks.map((rank, place) => BigInt(Math.round(rank * 2 ** powers[place])) << BigInt(common - powers[place]))
 }
 
 // `total` keys over heads of these weights: `floor` each, the rest by largest remainder, ties to the first.
