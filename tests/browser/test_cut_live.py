@@ -46,7 +46,7 @@ def test_budgets_follow_the_hand_and_python_says_the_same(app_server, page, size
     before = cells.all_text_contents()
     assert len(before) == 48
     thumb = page.get_by_role("slider", name="Read")
-    drag(thumb, 0.43)
+    drag(thumb, 0.41)
     live, facts = cells.all_text_contents(), page.locator(".budgets .facts").inner_text()
     assert live != before and "worst" in facts
     redrawn(page, lambda: thumb.dispatch_event("change"))
