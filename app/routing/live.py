@@ -17,7 +17,7 @@ _ROUTING = part(
       <svg class="chart" role="img" aria-label="Far attention found, by the share of the buckets visited"></svg>
       <div class="dial"><span></span><input class="visits" type="range" aria-label="Buckets that each query visits">
         <output class="now"></output></div></div>
-    <div class="table"><div class="head"><span></span><span></span><span>● finds</span><span>◇ reads</span></div>
+    <div class="beside"><div class="head"><span></span><span></span><span>● finds</span><span>◇ reads</span></div>
       <ul class="list"></ul><button class="more" type="button"></button></div></section>""",
     library="picture",
 )

@@ -108,7 +108,7 @@ def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
     _distance(cells, card)
     if opened is not None:
         on = list(ROUTE_ON)
-        st.segmented_control("Tested on", on, key="route_on", format_func=ROUTE_ON.__getitem__, required=True)
+        st.selectbox("Tested on", on, key="route_on", format_func=ROUTE_ON.__getitem__)
     more = st.popover("More", icon=":material/more_horiz:", key="route_more")
     with more:
         st.toggle(f"Leave out the first {LEFT_OUT} tokens", key="route_sinks", help=cached.glossary("attention sink"))

@@ -68,7 +68,8 @@ def test_quiet_text_can_be_read(mode):
 
 def test_every_part_can_be_reached_without_a_mouse():
     for path in (ROOT / "app" / "ui" / "parts").glob("*.js"):
-        script, style = path.read_text(encoding="utf-8"), path.with_suffix(".css").read_text(encoding="utf-8")
+        script, look = path.read_text(encoding="utf-8"), path.with_suffix(".css")
+        style = look.read_text(encoding="utf-8") if look.is_file() else ""  # a library has none
         if re.search(r"\.onclick|addEventListener\(.click", script):
             works = re.search(r"onkeydown|createElement\(.button|querySelector\w*\([^)]*button", script)
             assert works, f"{path.name} listens to clicks and not to keys"

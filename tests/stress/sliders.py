@@ -44,11 +44,9 @@ class Slider:
 
 def stored() -> list[Slider]:
     """The sliders whose stops are stored once each was looked at."""
-    reads, worth = address("budgets", {"budgets": "reads"}), ("Is it worth it?", address("worth"))
+    worth = ("Is it worth it?", address("worth"))
     return [
         Slider("Softmax temperature", address("temperature"), "Softmax temperature t", "temperature_query"),
-        Slider("Routing", address("routers"), "Buckets that each query visits", "routing_recall"),
-        Slider("KV budgets", reads, "Share of the causal pairs that is read", "budget_positions"),
         Slider(*worth, "Context, tokens", "worth_shares"),
         Slider(*worth, "Keys that are read", "worth_gains"),
         Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),

@@ -54,7 +54,7 @@ function slider(root, own) {
 }
 
 function list(root, own) {
-  const { data } = own, more = root.querySelector(".more"), rest = data.routers.length - data.shown.length
+  const { data } = own, more = root.querySelector("button.more"), rest = data.routers.length - data.shown.length
   own.rows = new Map(data.routers.map((router) => {
     const row = document.createElement("li")
     row.title = router.about

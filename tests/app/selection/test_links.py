@@ -19,6 +19,7 @@ from tests.made.in_process import at, redrawn
 
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
+FOLDED = ("budgets", "route_tab")  # controls of details that are folded one below the other
 MORE = {"runs": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
 TABBED = ("budgets", "routers", "tests", "training")  # pages that have tabs themselves
 KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
@@ -28,14 +29,21 @@ MOST = 4  # rounds on one tab: what is moved brings out other controls
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """A store with the stored examples, and a worker; the last call of st.tabs."""
+    """A store with the stored examples, and a worker; the last tabs, or details that fold one below the other."""
     store = RunStore(tmp_path_factory.mktemp("links") / "state")
-    jobs, last, tabs = Jobs(store), {}, st.tabs
+    jobs, last, tabs, expander = Jobs(store), {}, st.tabs, st.expander
 
     def told(labels, **how):
         # Those of the door lead to other pages.
         last.update(how if how["args"][0] != "at" else {})
         return tabs(labels, **how)
+
+    def folded(label, **how):
+        control, *name = how.get("args", ("",))
+        if name:
+            before = last["args"][1] if last.get("args", ("",))[0] == control else {}
+            last.update(args=(control, before | {name[0]: label}))
+        return expander(label, **how)
 
     with pytest.MonkeyPatch.context() as patched:
         st.cache_data.clear()
@@ -43,6 +51,7 @@ def drawn(tmp_path_factory):
         patched.setattr(cached, "store", lambda: store)
         patched.setattr(cached, "jobs", lambda: jobs)
         patched.setattr(st, "tabs", told)
+        patched.setattr(st, "expander", folded)
         yield last
     jobs.close()
 
@@ -128,7 +137,7 @@ def test_the_address_restores_every_control_for_a_stranger(drawn, page):
 def turn(app, control: str, tab: str) -> dict[str, str]:
     """Open a tab; what the page's controls show then."""
     app.session_state[control] = tab  # what the tabs' own callback does
-    redrawn(app, f"{control}_pick")
+    redrawn(app, f"{control}_{tab}_open" if control in FOLDED else f"{control}_pick")
     return {one.key: str(one.value) for one in widgets(app.main)}
 
 
