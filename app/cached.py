@@ -18,7 +18,8 @@ from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
 from analysis.runs.keys import look_once
-from analysis.runs.price import FIRST_SECONDS, counted as counted_in, free_memory, predict, predicted
+from analysis.runs.memory import free_memory
+from analysis.runs.price import FIRST_SECONDS, counted as counted_in, predict, predicted
 from analysis.runs.stored import StoredStudy, read_study, study_files, study_folders
 
 Asks = TypeVar("Asks", bound=Command)

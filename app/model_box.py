@@ -8,7 +8,8 @@ from analysis import available, places
 from analysis.commands.text import Fetch
 from analysis.errors import AnalysisError
 from analysis.limits import limits
-from analysis.runs.price import free_memory, predict, spell_bytes
+from analysis.runs.memory import free_memory
+from analysis.runs.price import predict, spell_bytes
 from app import cached
 from app.selection import state
 from app.ui import asking, chips, jobs, reading, widgets

@@ -7,11 +7,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import psutil
 
 from ..commands import COMMANDS
 from ..commands.text import Inspect, Model
 from ..declaration.command import SMALLEST, Command, Shape
+from .memory import held
 from .run import Run
 
 # Past runs that count: enough for a median, few enough to follow a change of machine or load.
@@ -43,18 +43,6 @@ SERVED = 0.05
 PACED_BY = 3
 # Operations a second, until something was run here.
 WORK = {"cpu": 5e10, "cuda": 5e13}
-
-# Bytes: compiled kernels, blocks of scores, tables.
-FIXED = 60 << 20
-HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
-# Of queries and keys of one window: more are not kept, but for the layer that is looked at.
-STATES_BYTES = 256 << 20
-# Bytes: routing vectors, groups and their controls.
-OF_TOKEN_AND_LAYER = 180
-# Tokens that fit a router, and of a window of them.
-FITTED_ON, FITTED_IN = 2048, 1024
-LOGITS = 2  # tensors [T, vocabulary] that are compared
-OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 
 Guess = Callable[[float], float]  # work -> seconds
 
@@ -270,46 +258,6 @@ def counted(store: Any, args: Mapping[str, Any]) -> tuple[int, int | None]:
     if isinstance(args.get("tokens"), int):
         tokens = min(tokens, args["tokens"]) if counts else args["tokens"]
     return tokens, counts[0]["max_positions"] if counts else None
-
-
-def held(
-    command: type[Command], args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], is_read: bool = False
-) -> int:
-    """Bytes at the peak of a request that reads so many tokens, beside the model's weights; `card`: the numbers of the
-    verb `model`. `is_read`: the reading of an earlier page serves it, so that the model reads nothing."""
-    width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
-    window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if command.scores else tokens)
-    if is_read:
-        return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
-    a_token = of_token(item, width, card.get("inner"))
-    if command.verb == "fit-router":
-        return FIXED + 4 * FITTED_ON * layers * width + FITTED_IN * a_token
-    total = FIXED + window * a_token
-    if command.looks:
-        of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
-        total += layers * of_layer if layers * of_layer <= STATES_BYTES else of_layer
-        total += OF_TOKEN_AND_LAYER * tokens * layers
-    if command.gradient:
-        # The estimate keeps what every layer computed for the way back.
-        total += (layers - 1) * window * a_token + OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
-    if command.scores:
-        total += LOGITS * item * window * card.get("vocabulary", 0)
-    return total
-
-
-def of_token(item: int, width: int, inner: int | None) -> int:
-    """Bytes of a token in a pass: the tensors of one layer that are held at once, of `item` bytes a number."""
-    return item * (HIDDEN_COPIES * width + INNER_COPIES * (inner or 4 * width))
-
-
-def item_bytes(dtype: str) -> int:
-    """Bytes of a number of the type that a card names."""
-    return 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 4
-
-
-def free_memory() -> int:
-    """Bytes of main memory that a program can still have."""
-    return psutil.virtual_memory().available
 
 
 def spell(seconds: float) -> str:

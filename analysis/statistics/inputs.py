@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import BadSetting, BadText, TooLarge
 from ..models.weights import free_bytes
-from ..runs.price import of_token
+from ..runs.memory import of_token
 from ..seam.layers import attention_modules
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from analysis.declaration.command import Shape
 from analysis.declaration.undeclared import Undeclared
 from analysis.probes.named import LENGTH
 from analysis.runs import Result
-from analysis.runs.price import FIRST_SECONDS, RECENT, SERVED, Price, held, predict, predicted, spell, together
+from analysis.runs.memory import held
+from analysis.runs.price import FIRST_SECONDS, RECENT, SERVED, Price, predict, predicted, spell, together
 from analysis.studies.heads.names import TEXTS
 from analysis.studies.temperature.curve import ALL_LAYERS
 from tests.made.stored_runs import ASK, PROTOCOL, result

@@ -11,7 +11,7 @@ from ...commands.heads import Head, HeadTokens
 from ...commands.temperature import Temperature
 from ...errors import BadSetting
 from ...models import Model
-from ...runs.price import STATES_BYTES
+from ...runs.memory import STATES_BYTES
 from ...statistics.states import BLOCK_BYTES, States, attention_states, state_bytes
 from ..context import Context, Reading, read
 from .text import token_table

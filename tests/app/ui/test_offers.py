@@ -67,18 +67,24 @@ def big(client, monkeypatch):
     return client
 
 
-def test_a_smaller_scope_runs_when_it_is_clicked(big):
+@pytest.mark.parametrize(
+    "view, verb, times",
+    # Without the shuffled text, then with it.
+    [("groups", "groups", 2), ("links", "pairs", 2), ("text", "start", 1), ("map", "statistics", 1)],
+)
+def test_a_smaller_scope_runs_when_it_is_clicked(big, view, verb, times):
     key = big.store.put_text("word " * 1150, "long.txt")
-    app = opened("groups", text=key)
-    assert "groups" not in big.asked
-    cut = next(one for one in app.button if one.key.startswith("run_") and "first quarter" in one.label)
+    app = opened(view, text=key)
+    assert verb not in big.asked
+    cut = next(one for one in app.button if one.key.startswith("run_") and "quarter" in one.label)
+    assert cut.label.endswith(", ~6 s")
     cut.click().run()
-    assert big.asked.count("groups") == 2 and not app.error, "without the shuffled text, then with it"
-    assert not [one for one in app.button if one.key.startswith("run_")], "nothing is offered once more"
-    (run,) = big.store.list("groups")
+    assert big.asked.count(verb) == times and not app.error
+    assert not [one for one in app.button if one.key.startswith(f"run_{verb}")], "nothing is offered once more"
+    (run,) = big.store.list(verb)
     assert run.request["text"] == app.query_params["text"] != key
     app.run()
-    assert big.asked.count("groups") == 2
+    assert big.asked.count(verb) == times
 
 
 def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
