@@ -1,4 +1,4 @@
-"""Take it with you: the setting of a result as a zip that runs on torch and transformers, without this program."""
+"""Export: the setting of a result as a zip that runs on torch and transformers, without this program."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
     method as that run was asked for it. `key` begins the keys of what is drawn."""
     if not settings:
         return
-    with st.popover("Take it with you", icon=":material/luggage:", key=f"{key}_take"):
+    with st.popover("Export", icon=":material/luggage:", key=f"{key}_take"):
         widgets.prose(ABOUT, "quiet")
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
