@@ -11,7 +11,10 @@ from app.serve import sharing
 from app.tour import tour_page
 from app.ui import asking, chips, door, fields, foot, jobs, repeat, widgets
 from app.ui.painted import PARTS
+from app.worth import banner
 
+# Doors whose pages measure the loaded model, while a reader may decide on another one.
+MEASURING = {"read", "heads", "cut"}
 # Pages that ask what far reading is worth open with the text in which it decides, as long as none was chosen.
 REGISTER = {"methods", "generate", "tests"}
 SIDEBAR = 200  # pixels
@@ -82,6 +85,8 @@ with widgets.guarded():
     fields.write_address()
     if not bare:
         topbar.topbar(about.chips)
+        if about.door.name in MEASURING:
+            banner.show()
     for sentence in dropped:
         widgets.dropped(sentence)
     with widgets.guarded():

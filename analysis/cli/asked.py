@@ -116,10 +116,10 @@ def asked(options: dict[str, Any]) -> Asked:
         arguments |= _methods(methods, arguments.pop(methods, None), options, known)
     elif options["set"]:
         raise BadSetting(f"This verb runs no method, so {options['set'][0]!r} sets nothing: leave --set out.")
-    if verb == "worth":
+    if verb == "worth" or (verb == "take" and "config" in arguments):
         from ..studies.worth.worth import config_of
 
-        arguments |= config_of(arguments.pop("config", None) or arguments.get("model", "demo"))
+        arguments = config_of(arguments.pop("config", None) or arguments.get("model", "demo")) | arguments
     texts, said = {}, []
     for name in TEXTS:
         places = arguments.get(name)

@@ -99,6 +99,22 @@ class Take(Command):
     model: str | None = field(
         None, "demo, a Hugging Face id, or a local folder; precision and device may follow, as in NAME@bfloat16@cuda:1"
     )
+    config: str | None = field(
+        None, "a config.json in the place of the model, for a method that is not fitted to it: its weights stay away"
+    )
+
+
+class UseIn(OfModel):
+    """What serving stacks are told to run a method, with lines to copy: transformers, vLLM, TensorRT-LLM and OpenVINO;
+    or why one cannot."""
+
+    place = "take.use_in:use_in"
+    page = "/is-it-worth-it"
+
+    method: str = field("snapkv", "a method such as snapkv, streaming_llm, skip_softmax or xattention", word="[METHOD]")
+    length: int = field(32768, "tokens of the context", low=1, high=1 << 24)
+    keep: float = field(0.1, "fraction of the keys that is read or held", low=0.001, high=1.0)
+    gpu: str = field("", "a GPU by its data sheet, such as H100-SXM: says what it cannot run")
 
 
 class SparseConfig(OfTexts):

@@ -106,6 +106,7 @@ class Worth(OfModel):
 
     place = "worth.worth:worth"
     page = "/is-it-worth-it"
+    version = 2
 
     config: str | None = field(
         None,
@@ -120,7 +121,8 @@ class Worth(OfModel):
     projections: bool = field(True, "also count the projections and the output head, not only attention")
     gpu: str = field(
         "",
-        "a GPU by its data sheet, for times at best: T4, L4, RTX-4090, L40S, A100-80GB, H100-SXM, H200-SXM or MI300X",
+        "a GPU by its data sheet, for times at best: T4, L4, RTX-4090, L40S, A100-80GB, H100-SXM, H200-SXM, MI300X or "
+        "B200-SXM",
     )
 
 

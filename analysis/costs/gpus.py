@@ -47,29 +47,37 @@ def named_gpu(name: str) -> Gpu:
 def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> dict[str, float | bool | int]:
     """Roofline estimate, max(bytes / bandwidth, FLOPs / peak), with all keys and with a fraction `keep` of them:
     `prefill_seconds` of `batch` prompts of `context` tokens, `ms_per_token` of the step after them, `memory_bytes` of
-    weights and cache, and whether that `fits`."""
+    weights and cache, and whether that `fits`; `largest_batch` that does, and its `tokens_per_second`, where the cache
+    holds all keys or that fraction of them."""
     attention, other_flops = prefill_flops(shape, context)
-    cache, weights = decode_bytes(shape, context, batch)
-    # operations of a step: with all keys and values, and with the weights
-    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes
-    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes
     times: dict[str, float | bool | int] = {}
     for name, part in (("", 1.0), ("_sparse", keep)):
         times[f"prefill_seconds{name}"] = batch * (attention * part + other_flops) / on.flops
-        step = max((cache * part + weights) / on.bandwidth, (scores * part + products) / on.flops)
-        times[f"ms_per_token{name}"] = 1000 * step
+        times[f"ms_per_token{name}"] = 1000 * step_seconds(shape, on, context, batch, part)
+        fitting = times[f"largest_batch{name}"] = largest_batch(shape, on, context, part)
+        seconds = step_seconds(shape, on, context, max(fitting, 1), part)
+        times[f"tokens_per_second{name}"] = fitting / seconds
     needed = held_bytes(shape, context, batch)
     return times | {"memory_bytes": needed, "fits": needed <= on.memory}
 
 
-def held_bytes(shape: Shape, context: int, batch: int) -> int:
-    """Bytes of all weights, every expert included, and of the KV cache."""
-    return round(shape.parameters * shape.value_bytes + decode_bytes(shape, context, batch)[0])
+def step_seconds(shape: Shape, on: Gpu, context: int, batch: int, keep: float = 1.0) -> float:
+    """What a step of `batch` sequences takes at best when it reads a fraction `keep` of the keys."""
+    cache, weights = decode_bytes(shape, context, batch)
+    # operations of a step: with all keys and values, and with the weights
+    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes
+    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes
+    return max((cache * keep + weights) / on.bandwidth, (scores * keep + products) / on.flops)
 
 
-def largest_batch(shape: Shape, on: Gpu, context: int) -> int:
+def held_bytes(shape: Shape, context: int, batch: int, keep: float = 1.0) -> int:
+    """Bytes of all weights, every expert included, and of a KV cache that holds a fraction `keep` of the keys."""
+    return round(shape.parameters * shape.value_bytes + keep * decode_bytes(shape, context, batch)[0])
+
+
+def largest_batch(shape: Shape, on: Gpu, context: int, keep: float = 1.0) -> int:
     """How many sequences of `context` tokens fit beside the weights; 0 where not one does."""
-    return bisect_left(range(1, MOST_BATCH + 1), True, key=lambda n: held_bytes(shape, context, n) > on.memory)
+    return bisect_left(range(1, MOST_BATCH + 1), True, key=lambda n: held_bytes(shape, context, n, keep) > on.memory)
 
 
 def longest_context(shape: Shape, on: Gpu, batch: int) -> int:

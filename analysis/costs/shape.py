@@ -5,7 +5,9 @@ multiplication and an addition are 2 FLOPs. Attention is what grows with the con
 """
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import BadSetting
 
@@ -102,6 +104,29 @@ def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all
     keys = sum(context if window is None else min(context, window) for window in shape.windows)
     cache = kv_cache_bytes(shape.kv_heads * keys * batch, shape.head_dim, shape.value_bytes)
     return cache, _weights(shape, batch, counted) * shape.value_bytes
+
+
+def coefficients(shape: Shape, counted: str = "all") -> dict[str, Any]:
+    """What `prefill_flops` and `decode_bytes` are made of, as plain numbers: whoever has them counts at any context and
+    batch without the shape.
+
+    `windows`: (keys at most or None, layers of that kind); `pair_flops` of a query and a key in a layer; `token_flops`
+    of a token beside attention and `once_flops` of a prompt; `key_bytes` of a key in a layer; `step_bytes` of the
+    weights that every step reads, and `experts`: (bytes of an expert, experts, those that a token visits, layers).
+    """
+    head = shape.head if counted == "all" else 0
+    sparse = Counter(block for block in shape.blocks if block.experts > 1)
+    of_expert = {block: block.matrices * shape.width * block.width * shape.value_bytes for block in sparse}
+    visited = sum(of_expert[block] * block.active * layers for block, layers in sparse.items())
+    return {
+        "windows": [list(kind) for kind in Counter(shape.windows).items()],
+        "pair_flops": 4 * shape.heads * shape.head_dim,
+        "token_flops": 2 * (_weights(shape, 1, counted) - head),
+        "once_flops": 2 * head,
+        "key_bytes": kv_cache_bytes(shape.kv_heads, shape.head_dim, shape.value_bytes),
+        "step_bytes": _weights(shape, 1, counted) * shape.value_bytes - visited,
+        "experts": [[of_expert[block], block.experts, block.active, layers] for block, layers in sparse.items()],
+    }
 
 
 def amdahl(share: float, keep: float) -> float:

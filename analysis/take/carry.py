@@ -56,6 +56,11 @@ PLAIN = ("float32", "bfloat16", "float16", "float64")
 PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")
 
 
+# What the code that leaves gains, by what a method saves.
+MASKS = "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed."
+SHRINKS = "The code drops keys after the prompt, so the KV cache shrinks; it is a plain reference, and no fast kernel."
+
+
 def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:
     """The part of a policy.json that is the own one of a method made for a model of so many layers, and its tensors,
     float32 by name.
@@ -128,6 +133,7 @@ def readme(policy: dict, place: str = "") -> str:
     kind = measured_by.get("dtype") or ""
     loaded = f", dtype=torch.{kind}" if kind in PLAIN else ""
     measured = f"Measured: {quality or 'no quality was measured in this run.'}"
+    gains = SHRINKS if METHODS[policy["method"]].saves == "memory" else MASKS
     if quality and not loaded:
         measured += f" It was measured with weights in {kind or 'an unknown type'}, not in these."
     return f"""# {policy["label"]}, a setting from Focuscope
@@ -142,5 +148,5 @@ Needs torch, transformers 5 and safetensors:
 
 {measured}
 Protocol: {protocol}; {versions}. Again: `{policy["command"]}`
-The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. No beam search.
+{gains} No beam search.
 """

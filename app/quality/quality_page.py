@@ -17,7 +17,7 @@ from app.quality.steps import Found, Step, Subject
 from app.selection import state
 from app.selection.controls import named
 from app.selection.decide import MAY_LOSE, SAVES
-from app.speed import inherited
+from app.speed import speed_requests
 from app.ui import asking, fields, foot, jobs, repeat, take, widgets
 from app.ui.screen import answer, picture_and_card
 from app.ui.tabs import drawer
@@ -116,7 +116,7 @@ def _curves(
     lead, requests = _lead(found, usual, percent), ahead.wanted(subject, found, percent)
     if lead is not None:
         going = not waits and ahead.unasked(subject, requests)
-        launched = inherited.launches() if any(choice.router for choice in choices) else []
+        launched = speed_requests.launches() if any(choice.router for choice in choices) else []
         look: dict[str, Any] = {"launched": launched, "waits": "computing" if going else "not computed"}
         curves.draw(subject, found, lead.choice.name, percent, moved=_moved, **look)
     for choice in unfitted:
@@ -192,7 +192,7 @@ def _beside(step: Step, choice: Asked, subject: Subject, card: dict) -> None:
     holds = "Quality does not hold."
     if step.change.value <= limit:
         holds = "Quality holds." if high is None or high <= limit else "Quality holds in the mean."
-    timed = timing.measured(step.asked, subject.size, inherited.launches() if choice.router else [])
+    timed = timing.measured(step.asked, subject.size, speed_requests.launches() if choice.router else [])
     widgets.prose(f"{holds} {timing.verdict(step.asked, timed)}", "more")
     if not timed:
         timing.button(step.asked, card, subject.size)

@@ -22,6 +22,7 @@ GPUS = {  # those of the worker, by their name there
     "H100-SXM": "NVIDIA H100 SXM, 80 GB",
     "H200-SXM": "NVIDIA H200 SXM, 141 GB",
     "MI300X": "AMD Instinct MI300X, 192 GB",
+    "B200-SXM": "NVIDIA B200 SXM, 180 GB",
 }
 COUNTED = {"all": "all weights", "ffn": "feed-forward only"}
 # Per cent of the causal pairs, the cache or the blocks that every method reads or keeps.
@@ -79,6 +80,8 @@ class WorthPage:
     gpu: str | None = field(None, options=tuple(GPUS), label="GPU")
     shape_beside: str | None = field(None, pattern=MODEL, label="second model")
     counted: str = field("all", options=tuple(COUNTED))
+    use_method: str = field("snapkv", pattern="[a-z0-9_]{1,40}", label="method to use")
+    use_stack: str | None = field(None, pattern="[a-z_]{1,40}", label="serving stack")
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class SpeedPage:
     speed_members: str = field("even", options=tuple(SPEED_MEMBERS), label="kind of groups")
     speed_lengths: str = field("1024, 4096, 16384", pattern="[0-9kKmM, ]{1,80}", label="list of lengths")
     speed_evidence: bool = field(False)
+    speed_method: str = field("focus", pattern="[a-z0-9_]{1,40}", label="timed method")
+    worth_details: bool = field(False)
 
 
 @dataclass(frozen=True)

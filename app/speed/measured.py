@@ -58,25 +58,12 @@ def machine(run: Run) -> None:
 
 def launched(run: Run) -> None:
     """Everything about one launch of the loaded model."""
-    numbers, spread = run.numbers, run.numbers["speedup"]
+    numbers = run.numbers
     widgets.prose(numbers["sentence"])
-    machine(run)
-    widgets.notes(run)
-    timed = {name: spread[kind] for kind, name in speed_charts.KINDS.items() if spread.get(kind)}
-    unclear = [name for name, rounds in timed.items() if rounds["low"] < 1 < rounds["high"]]
-    if unclear:
-        widgets.prose(f"Rounds fell on both sides of 1 for {' and '.join(unclear)}: no winner there yet.", "note")
-    rows = [{"speed-up of": name, **rounds, "bound": None} for name, rounds in timed.items()]
-    if rows and rows[0]["speed-up of"] == speed_charts.KINDS["attention"]:
-        rows[0]["bound"] = numbers["bound"]
-    with st.grid(2, min_column_width=420, gap="large"):
-        figure, title = speed_charts.speedups(spread, numbers["bound"]), "Speed-up: the kernel and the whole model"
-        plots.draw(figure, rows, title, "speed_ups", "speed-up")
-        with st.container():
-            bars = {"first token": numbers["parts"], "each further token": numbers["step_parts"]}
-            time_goes(bars, "speed_parts", "Where the time of the sparse model goes")
+    bars = {"first token": numbers["parts"], "each further token": numbers["step_parts"]}
     st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
     _sides(run)
+    time_goes(bars, "speed_parts", "Where the time of the sparse model goes")
     _texts(run)
     st.subheader("Does it compute what it should?", anchor=False, help=cached.glossary("masked reference"))
     widgets.prose(
@@ -88,10 +75,25 @@ def launched(run: Run) -> None:
     if numbers.get("merges"):
         merged(run)
     opponent(numbers["dense_kernel"], numbers["missing_kernels"])
-    with st.expander("Which kernel ran in which layer, and why", icon=":material/memory:"):
-        table = cached.columns(run, "kernels")
-        columns = {name: tables.Column(name, wrap=name == "why") for name in table}
-        tables.table(columns, table, key="speed_kernels", identity=run.id, label="Kernels by layer", height=300)
+    st.subheader("Which kernel ran in which layer, and why", anchor=False)
+    table = cached.columns(run, "kernels")
+    columns = {name: tables.Column(name, wrap=name == "why") for name in table}
+    tables.table(columns, table, key="speed_kernels", identity=run.id, label="Kernels by layer", height=300)
+
+
+def method(run: Run) -> None:
+    """Everything about a method that was timed by its own kernels."""
+    widgets.prose(run.numbers["sentence"])
+    rows = run.numbers["rows"]
+    columns = (
+        {name: tables.Column(name.replace("_ms", ", ms").replace("_", " "), "number") for name in rows[0]}
+        if rows
+        else {}
+    )
+    if rows:
+        plots.listed(columns, rows, "speed_timed", "Every length", run.id + run.created, height=240)
+    for phase, why in run.numbers["why"].items():
+        widgets.prose(f"{phase.capitalize()}: {run.numbers['kernels'][phase] or 'no kernel'}. {why}", "more")
 
 
 def _sides(run: Run) -> None:

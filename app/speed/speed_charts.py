@@ -10,11 +10,9 @@ from app.ui.charts import (
     SHUFFLED,
     TOKENS,
     bars,
-    error_bars,
     figure,
     level,
     line,
-    marks,
     safe,
     upright,
 )
@@ -90,22 +88,6 @@ def by_length(
     look = {"height": 420, "margin": {"l": 60, "r": 16, "t": 40, "b": 100}}
     axes = {"xaxis": left, "yaxis": times_axis()} | panel
     return figure(data, "length, tokens", "times as fast as dense", shapes=shapes, annotations=notes, **look, **axes)
-
-
-def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
-    """Attention alone and the whole model as separate marks, each with its spread over rounds; hollow is the bound."""
-    rows = {name: spread[kind] for kind, name in KINDS.items() if spread.get(kind)}
-    median, low, high = ([rounds[end] for rounds in rows.values()] for end in ("median", "low", "high"))
-    look = {"marker": {"color": HERE, "size": 12}, "error_x": error_bars(median, low, high, HERE)}
-    hover = "%{y}<br>%{x:.2f} times dense"
-    data = [marks("measured (bar: slowest to fastest round)", median, list(rows), hover, **look)]
-    if bound is not None and KINDS["attention"] in rows:
-        look = {"color": CHANCE, "symbol": "diamond-open", "size": 13, "line": {"width": 2}}
-        hover = "1 / pairs read: at most %{x:.2f} times dense"
-        data.append(marks("bound of attention (not measured)", [bound], [KINDS["attention"]], hover, look))
-    place = {"height": 300, "margin": {"l": 16, "r": 16, "t": 32, "b": 96}, "shapes": [upright(1)]}
-    axes = {"xaxis": times_axis(), "yaxis": {"automargin": True, "autorange": "reversed"}}
-    return figure(data, "times as fast as dense", "", **place, **axes)
 
 
 def parts(times: dict[str, dict[str, float]]) -> dict:

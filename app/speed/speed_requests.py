@@ -1,20 +1,24 @@
 """What the page Speed asks for: requests, lengths as a reader types them, their price, and the bound on any gain."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
-from analysis.commands.speed import Bench, Launch
+from analysis.commands.speed import Bench, Launch, TimeMethod
 from analysis.declaration.command import Command
 from analysis.errors import BadSetting
-from analysis.runs import Price
+from analysis.runs import Price, Run
 from analysis.runs.price import predict
 from app import cached
 from app.selection.decide import DTYPES
-from app.speed import inherited
 from app.ui.offers import Scope
 
+# A setting of Focus -> its control.
+FIELDS = {"top": "speed_top", "window": "speed_window", "n_sink": "speed_sinks"}
+ASKED = FIELDS | {"length": "speed_prompt", "new_tokens": "speed_new", "repeats": "speed_rounds"}
+NAMES = ("groups per token", "window", "sinks", "prompt", "new tokens", "rounds")  # of `ASKED`, in words
 MOST_LENGTHS, LONGEST = 12, 1 << 22
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 # Seconds per pair and head dimension, both sides, on two cores; bytes and operations a second. Only until something was
@@ -45,11 +49,33 @@ def lengths(words: str) -> list[int]:
     return sorted(parsed)
 
 
+def inherited() -> dict[str, int]:
+    """The settings of Focus that were changed on Quality vs speed, of those that a launch times."""
+    for part in (st.session_state["quality"] or "").split("~~"):
+        name, *changed = part.split("~")
+        if name == "focus":
+            values = dict(pair.partition("-")[::2] for pair in changed)
+            return {field: int(values[field]) for field in FIELDS if values.get(field, "").isdigit()}
+    return {}
+
+
+def launches() -> list[Run]:
+    """The stored runs of `launch` for the model, text and groups in use, the newest first."""
+    wanted = {name: st.session_state[name] for name in ("model", "text", "router")}
+    return [run for run in cached.store().list("launch") if wanted.items() <= run.request.items()]
+
+
+def in_words(run: Run) -> str:
+    """The settings of a launch that were chosen."""
+    named = zip(NAMES, map(run.request.get, ASKED), strict=True)
+    return ", ".join(f"{name} {value:,}" for name, value in named if value is not None) or "as the groups were made"
+
+
 def launch() -> Launch:
     """The launch of the present selection."""
-    chosen, changed = st.session_state, inherited.settings()
+    chosen, changed = st.session_state, inherited()
     args = {name: chosen[name] for name in ("model", "text", "router")}
-    for field, control in inherited.FIELDS.items():
+    for field, control in FIELDS.items():
         args[field] = changed.get(field) if chosen[control] is None else chosen[control]
     sizes = {"new_tokens": chosen["speed_new"], "length": chosen["speed_prompt"]}
     return Launch(**args, **sizes, repeats=chosen["speed_rounds"])
@@ -101,7 +127,7 @@ def even_bound(length: int, groups: int, top: int, window: int, phase: str = "at
     return all_pairs / (local + (1 - apart) * (all_pairs - local))
 
 
-def smaller(request: Launch | Bench) -> list[Scope]:
+def smaller(request: Launch | TimeMethod | Bench) -> list[Scope]:
     """A measurement with less to do: without its longest prompt, in fewer rounds."""
     scopes, tried = [], sorted(request.lengths or []) if isinstance(request, Bench) else []
     if fewer := tried[:-1]:
@@ -130,13 +156,13 @@ def bench_price(request: Bench, card: dict | None = None, lengths: Sequence[int]
     return _price(request, guess, 4 * 4 * request.batch * max(request.lengths) * request.head_dim * states)
 
 
-def launch_price(request: Launch, card: dict, tokens: int) -> Price:
+def launch_price(request: Launch | TimeMethod, card: Mapping[str, Any], tokens: int) -> Price:
     """What launching costs: prompt and new tokens on both sides in every round, and attention at longer prompts."""
 
     def guess(args: dict, about: dict) -> float:
         return 10 + 2 * (args["repeats"] + 6) * _passes(card, about.get("tokens", tokens), args["new_tokens"])
 
-    return _price(request, guess, _held(card, tokens, request.new_tokens, request.top or 1))
+    return _price(request, guess, _held(card, tokens, request.new_tokens, getattr(request, "top", None) or 1))
 
 
 def _passes(card: dict, tokens: int, new: int) -> float:

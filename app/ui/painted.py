@@ -23,12 +23,13 @@ PACKED = ("keys", "readers", "given", "received")
 MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
 
 
-def part(name: str, html: str, library: str = "") -> Callable[..., Any]:
+def part(name: str, html: str, library: str = "", isolated: bool = True) -> Callable[..., Any]:
     """A component whose script and style are files of app/ui/parts; data reaches the page as text nodes only. The
-    functions of a `library`, a script there that exports nothing, stand before its own."""
+    functions of a `library`, a script there that exports nothing, stand before its own. `isolated`: in a shadow root of
+    its own, where no style of the page reaches it, nor its own the page."""
     js = "\n".join((PARTS / f"{file}.js").read_text(encoding="utf-8") for file in filter(None, (library, name)))
     css = (PARTS / f"{name}.css").read_text(encoding="utf-8")
-    component = st.components.v2.component(f"focuscope_{name}", html=html, css=css, js=js)
+    component = st.components.v2.component(f"focuscope_{name}", html=html, css=css, js=js, isolate_styles=isolated)
 
     def mount(data: dict, **look: Any) -> Any:
         # A bare dict would be searched for data frames, which loads pandas (50 MB) into the app.

@@ -10,10 +10,12 @@ from analysis.runs import Run
 from app import cached
 from app.ui import widgets
 
-ABOUT = (
-    "A zip for your own code: the setting, its tensors, and one Python file that makes a transformers model read this "
-    "way. It needs torch and transformers, and nothing from here."
-)
+# Said before anybody downloads, by what a method saves.
+GAINS = {
+    "memory": "It drops keys after the prompt, so the KV cache shrinks; plain torch, no fast kernel.",
+    "reads": "It masks what is not read: it shows the quality, and saves neither time nor memory.",
+    "prefill": "It masks what is not read: it shows the quality, and saves neither time nor memory.",
+}
 
 
 def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
@@ -21,19 +23,24 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
     method as that run was asked for it. `key` begins the keys of what is drawn."""
     if not settings:
         return
-    with st.popover("Export", icon=":material/luggage:", key=f"{key}_take"):
-        widgets.prose(ABOUT, "quiet")
+    with st.popover("Export", icon=":material/folder_zip:", key=f"{key}_take"):
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
-        request = Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]})
+        widgets.prose("One Python file, the setting and its tensors, for torch and transformers.", "quiet")
+        widgets.prose(GAINS[cached.catalogue()[method["name"]]["saves"]], "note")
+        button(Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]}), key)
+
+
+def button(request: Take, key: str) -> None:
+    """Makes the zip, then hands it over."""
+    with widgets.guarded():
+        taken = cached.store().find(request)
         look: dict[str, Any] = {"type": "primary", "icon": ":material/folder_zip:"}
-        with widgets.guarded():
-            taken = cached.store().find(request)
-            if taken is None and st.button("Make the zip", key=f"{key}_make", **look):
-                with st.spinner("Packing the setting"):
-                    taken = cached.jobs().compute(request, timeout=cached.PATIENCE)
-            if taken is not None:
-                _download(taken, key)
+        if taken is None and st.button("Make the zip", key=f"{key}_make", **look):
+            with st.spinner("Packing the setting"):
+                taken = cached.jobs().compute(request, timeout=cached.PATIENCE)
+        if taken is not None:
+            _download(taken, key)
 
 
 def _download(taken: Run, key: str) -> None:
@@ -47,4 +54,5 @@ def _download(taken: Run, key: str) -> None:
         icon=":material/download:",
         on_click="ignore",
     )
-    st.code(taken.numbers["readme"], language="markdown", wrap_lines=True)
+    with st.popover("What is in it", type="tertiary"):
+        st.code(taken.numbers["readme"], language="markdown", wrap_lines=True)

@@ -1,91 +1,100 @@
-"""Is it worth it?: what could sparse attention gain at most, from the model's shape alone?"""
+"""Is it worth it?: one row of inputs, the answer in large numbers, the gain by context, and what to do with it."""
 
+import json
 from typing import Any
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, painted, plots, tables, widgets
+from app.selection.decide import CONTEXTS, GPUS, KEEPS, SEQUENCES
+from app.ui import export, fields, widgets
+from app.ui.painted import part
 from app.ui.reading import rows_of
-from app.ui.spelled import size
-from app.worth import shape_costs, worth_charts, worth_form
+from app.ui.tabs import drawer
+from app.worth import details, measured_here, shapes, use_in
 
-GAIN = cached.glossary("largest possible gain")
-COLUMNS = {
-    "context": tables.Column("context", "whole", help="tokens"),
-    "prefill_share": tables.Column("share, first token", "share", help="attention's share of the FLOPs", full=1.0),
-    "decode_share": tables.Column("share, later tokens", "share", help="attention's share of the bytes read", full=1.0),
-    "kv": tables.Column("KV cache", help=cached.glossary("KV cache")),
-    "prefill_gain": tables.Column("gain, first token", "number", help=GAIN),
-    "decode_gain": tables.Column("gain, later tokens", "number", help=GAIN),
-    "ceiling": tables.Column("free attention", "number", help="the larger gain if attention cost nothing at all"),
-}
+_WORTH = part("worth", '<section class="worth"></section>', library="costs", isolated=False)
+SCOPE = "Counted from the configuration: at most. A machine gains less."
+ROOFLINE = (
+    "Estimated from the data sheet, a lower bound in time: every byte is read once at full bandwidth and every "
+    "multiplication runs at the full bfloat16 rate. Real programs take one and a half to two times as long."
+)
+# The control of each slider, by its name in the browser.
+CONTROLS = {"context": "context", "batch": "sequences", "keep": "keep"}
+SLIDERS: list[dict[str, Any]] = [
+    {"name": "context", "label": "Context", "options": CONTEXTS, "help": "tokens of each sequence"},
+    {
+        "name": "batch",
+        "label": "Batch",
+        "options": SEQUENCES,
+        "help": "sequences at once: each has its own keys, the weights are read once",
+    },
+    {"name": "keep", "label": "Keep", "options": KEEPS, "help": "share of the keys that is read, or held"},
+]
 
 
 def show() -> None:
-    """What the page is about, and all that its controls change."""
-    widgets.header(
-        "Is it worth it?",
-        "How much of a model's work is attention, and the most that reading fewer keys could gain: counted from its "
-        "config.json",
-    )
+    """Redrawn alone when something is chosen."""
     fields.alone(_live)
 
 
 def _live() -> None:
     """The controls and all that they count."""
-    chosen, models, answer = st.session_state, worth_form.offered(), st.container()
-    worth_form.whose(models)
-    sliders, pictures, second = st.container(), st.container(), st.container()
-    with second:
-        st.subheader("On a GPU, or beside another model", anchor=False, help=cached.glossary("estimated and measured"))
-        worth_form.beside(models)
-    keep, named = chosen["keep"], []
-    for wanted in filter(None, (chosen["shape"], chosen["shape_beside"])):
-        request = shape_costs.request(wanted, keep, chosen["counted"], chosen["gpu"])
-        named.append((models[wanted], shape_costs.ask(request)))
-    run = named[0][1]
-    shape, rows, sentences = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
-    longest = shape["max_positions"]
+    chosen, models = st.session_state, shapes.offered()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="worth_inputs_row"):
+        shapes.choose(models)
+        sliders = st.container(key="worth_sliders")
+    widgets.trouble("shape_trouble")
+    run = shapes.ask(shapes.request(chosen["shape"], chosen["keep"], chosen["counted"]))
+    context, batch = shapes.context_of(run.numbers["shape"]["max_positions"]), chosen["sequences"]
+    row = at(run, context, batch)
+    now = {"context": context, "batch": batch, "keep": chosen["keep"]}
     with sliders:
-        context, batch = worth_form.where(longest)
-    place = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
-    verdict = sentences["sentence"][place]
-
-    with answer:
-        widgets.prose(verdict)
-        widgets.prose(sentences["further"][place], "more")
+        _mount("inputs", run, now, sliders=SLIDERS)
+    hint = f"{row['further']} {ROOFLINE} {run.numbers['gpu']['source']}."
+    _mount("numbers", run, now, hint=hint, scope=SCOPE)
+    widgets.notes(run)
+    picture, aside = st.columns([1.0, 0.85], gap="large")
+    with picture:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            help = cached.glossary("estimated and measured")
-            st.badge("estimated", icon=":material/calculate:", color="blue", help=help)
-            widgets.prose("Counted, not timed: what a machine gains lies below this bound.", "quiet")
-        widgets.notes(run)
-    with second:
-        shape_costs.beside(named, context, batch)
-    with pictures, st.grid(2, min_column_width=420, gap="large"):
-        figure = worth_charts.shares(rows, batch, context, longest)
-        plots.draw(figure, rows, "Attention's share of the work", "worth_shares", "attention's share")
-        figure = worth_charts.gains(rows, batch, context, longest, keep)
-        plots.draw(figure, rows, "Largest possible gain", "worth_gains", "largest possible gain")
-        figure = worth_charts.memory(rows, batch, context, longest)
-        plots.draw(figure, rows, "KV cache and weights", "worth_memory", "KV cache")
-        with st.container(), widgets.guarded():
-            shape_costs.paper_beside()
+            st.subheader("Gain by context", anchor=False)
+            rows = rows_of(cached.columns(run, "rows"), batch=batch)
+            export.menu(lambda: rows, "gain-by-context", "worth_gains", "Gain by context")
+        _mount("picture", run, now, contexts=CONTEXTS, label="Context: the largest gain by context")
+        with widgets.guarded():
+            measured_here.show()
+    with aside, widgets.guarded():
+        use_in.show(context)
+    drawer(
+        "worth_details",
+        lambda: details.show(run, models, context, batch),
+        title="Details",
+        icon=":material/more_horiz:",
+    )
 
-    of_batch = rows_of(rows, batch=batch)
-    of_batch |= {"kv": [size(count) for count in of_batch["kv_bytes"]]}
 
-    def on_row() -> None:
-        if wanted := painted.picked("worth_table", of_batch["context"]):
-            state.choose(chosen, context=wanted)
+def at(run: Run, context: int, batch: int) -> dict[str, Any]:
+    """A row of the counts, with its sentences."""
+    rows, said = cached.columns(run, "rows"), cached.columns(run, "said")
+    place = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
+    return {name: cells[place] for name, cells in (rows | said).items()}
 
-    st.subheader(f"Context by context, {worth_charts.many(batch)}", anchor=False)
-    label, marked = "Shares and gains by context; choose one to look at it", of_batch["context"].index(context)
-    look: dict[str, Any] = {"selected": marked, "on_row": on_row, "height": 520}
-    plots.listed(COLUMNS, of_batch, "worth_table", label, f"{run.id}.{batch}", **look)
-    with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
-        widgets.source(run)
-        shape_costs.counted(run, context)
-    counted = shape_costs.request(chosen["shape"], keep, chosen["counted"])
-    shape_costs.card(counted, shape, {name: cells[place] for name, cells in rows.items()}, verdict)
+
+def _mount(role: str, run: Run, now: dict[str, Any], **more: Any) -> None:
+    """A place of the live part: `role` is what it draws."""
+    numbers, key = run.numbers, f"worth_{role}"
+    about = {"role": role, "id": run.id, "now": now, "made": numbers["made_of"], "gpu": numbers["gpu"]}
+    about |= {"longest": numbers["shape"]["max_positions"], "gpu_title": GPUS[shapes.gpu()]}
+    _WORTH(about | more, key=key, on_released_change=lambda: _released(key))
+
+
+def _released(key: str) -> None:
+    """The hand let go of a slider."""
+    released = st.session_state.get(key, {}).get("released")
+    values = json.loads(released) if isinstance(released, str) else {}
+    for slider in SLIDERS:
+        value = values.get(slider["name"])
+        if value in slider["options"]:
+            state.choose(st.session_state, **{CONTROLS[slider["name"]]: value})

@@ -50,7 +50,7 @@ PAGES = {  # rooms of the pages, and those of other pages that they show a part 
     "temperature": "app.heads",
     "tour": "app.budgets app.heads app.start app.temperature",
     "training": "",
-    "worth": "",
+    "worth": "app.speed",
 }
 VIEWS = " ".join(f"app.{page}" for page in PAGES)
 ARROWS = {
@@ -64,7 +64,7 @@ ARROWS = {
     "app.model_box": KIT,
     **{f"app.{page}": f"{PAGE} {others}" for page, others in PAGES.items()},
     "app.views": f"{PAGE} {VIEWS}",
-    "app.streamlit_app": f"app.serve app.tour app.views {PAGE}",
+    "app.streamlit_app": f"app.serve app.tour app.views app.worth {PAGE}",
     # the lab beside the product: the right side of no other arrow
     "lab": f"jobs cli shapes {ROOMS}",
     # the analysis: no streamlit

@@ -17,6 +17,7 @@ from analysis.jobs import JobStatus
 from analysis.places import plain_name
 from analysis.runs import Result, Run, RunStore
 from analysis.studies.groups.pairs import KINDS
+from analysis.studies.take.use_in import use_in
 from analysis.studies.worth.worth import worth
 
 LAYERS, HEADS, GROUPS, CONTEXT = 3, 2, 4, 64
@@ -152,6 +153,19 @@ def launch(args: dict, text: str) -> Result:
     return Result(numbers, {"rounds": rounds, "kernels": kernels})
 
 
+def timed_method(args: dict, text: str | None) -> Result:
+    rows = [{"length": n, "token_dense_ms": 8.0, "token_sparse_ms": 7.0} for n in (15, 30, 60)]
+    numbers = {
+        "kernels": {"prompt": None, "token": "pages"},
+        "why": {"prompt": "None.", "token": "It wins."},
+        "length": 60,
+    }
+    numbers |= {"speedup": {"prefill": None, "per_token": {"median": 1.14, "low": 1.1, "high": 1.2}}, "rows": rows}
+    numbers |= {"longer": {"prefill": [], "per_token": [[15, 0.9], [30, 1.0], [60, 1.14]]}, "sentence": "Quest at 60."}
+    about = {"processor": "A chip", "threads": 2, "dtype": "float32", "repeats": args["repeats"]}
+    return Result(numbers | {"protocol": protocol("time-method", args, 60) | about}, {})
+
+
 def bench(args: dict, text: str | None) -> Result:
     names = ("sort_ms", "set_a_ms", "set_b_ms", "merge_ms", "rest_ms")
     rows = [
@@ -187,7 +201,7 @@ def readers(args: dict, text: str) -> Result:
 
 
 STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
-STUDIES |= {"launch": launch, "bench": bench, "readers": readers}
+STUDIES |= {"launch": launch, "bench": bench, "time-method": timed_method, "readers": readers}
 
 
 def answers() -> dict:
@@ -214,6 +228,9 @@ class FakeJobs:
         self.asked.append(verb)
         if verb in self.refusals:
             raise self.refusals[verb]
+        if verb == "use-in":  # a table that is read
+            result = use_in(request)
+            return self.store.put(request, result, result.numbers["protocol"], 0.01)
         if plain_name(args["model"]) not in ("demo", "demo-gpt2", "owner/tiny", *KNOWN):
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if args.get("text") else None

@@ -9,6 +9,7 @@ from analysis.costs import (
     FeedForward,
     Shape,
     amdahl,
+    coefficients,
     costs,
     decode_bytes,
     estimate,
@@ -104,6 +105,22 @@ def test_the_shortest_context_that_gains_enough():
     assert first_context(mistral, 1, 0.1, 1.5) is None, "its layers read windows"
 
 
+@pytest.mark.parametrize("counted", ["all", "layers", "ffn"])
+@pytest.mark.parametrize("name", ["mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b-it", "meta-llama/Llama-3.1-70B"])
+def test_coefficients_count_what_the_shape_counts(name, counted):
+    """Mixtures, windows and plain layers, at contexts inside a window and beyond it."""
+    made = read_shape(KNOWN[name])
+    parts = coefficients(made, counted)
+    for context, batch in ((1000, 1), (4096, 3), (100_000, 64)):
+        spans = [(min(context, window or context), layers) for window, layers in parts["windows"]]
+        pairs = sum(layers * (span * (span + 1) // 2 + (context - span) * span) for span, layers in spans)
+        flops = parts["pair_flops"] * pairs, parts["token_flops"] * context + parts["once_flops"]
+        assert flops == pytest.approx(prefill_flops(made, context, counted))
+        visited = sum(size * n * (1 - (1 - a / n) ** batch) * layers for size, n, a, layers in parts["experts"])
+        cache = parts["key_bytes"] * batch * sum(span * layers for span, layers in spans)
+        assert (cache, parts["step_bytes"] + visited) == pytest.approx(decode_bytes(made, context, batch, counted))
+
+
 @pytest.mark.parametrize(
     "values", [(0, 1, 0.1), (1 << 25, 1, 0.1), (8, 0, 0.1), (8, 1 << 20, 0.1), (8, 1, 0), (8, 1, 1.1)]
 )
@@ -125,6 +142,9 @@ def test_a_gpu_at_best_by_hand():
     assert found["memory_bytes"] == 2 * weights + 4 * 32 and found["fits"]
     assert longest_context(toy, on, batch=2) == 10 and largest_batch(toy, on, context=4) == 5
     assert largest_batch(toy, on, context=21) == 0
+    assert largest_batch(toy, on, context=4, keep=0.5) == 10 == found["largest_batch_sparse"], "half of every cache"
+    assert found["tokens_per_second"] == pytest.approx(5 / ((2 * weights + 5 * 4 * 32) / 1000))
+    assert found["tokens_per_second_sparse"] == pytest.approx(10 / ((2 * weights + 10 * 2 * 32) / 1000))
     slow = replace(on, flops=1.0)
     step = 2 * weights * 3 + 4 * 8 * 4 * 3
     assert estimate(toy, slow, 4, 3, 1.0)["ms_per_token"] == pytest.approx(1000 * step), "arithmetic decides"

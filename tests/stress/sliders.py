@@ -43,12 +43,9 @@ class Slider:
 
 
 def stored() -> list[Slider]:
-    """The sliders whose stops are stored once each was looked at."""
-    worth = ("Is it worth it?", address("worth"))
+    """The sliders whose stops are stored once each was looked at; those of *Decide* move in the browser alone."""
     return [
         Slider("Softmax temperature", address("temperature"), "Softmax temperature t", "temperature_query"),
-        Slider(*worth, "Context, tokens", "worth_shares"),
-        Slider(*worth, "Keys that are read", "worth_gains"),
         Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),
         Slider("Train a router", address("training", {"evidence": "balance"}), "Sinkhorn iterations", "balance_curve"),
     ]

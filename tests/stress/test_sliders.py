@@ -10,7 +10,7 @@ COLUMNS = "page slider what median_ms worst_ms moves target_ms met refused".spli
 
 
 def test_every_page_and_every_method_that_is_moved_live_has_a_slider():
-    assert len({slider.page for slider in sliders.stored()}) == 4 and not any(one.new for one in sliders.stored())
+    assert len({slider.page for slider in sliders.stored()}) == 3 and not any(one.new for one in sliders.stored())
     live = {name for name, method in METHODS.items() if name != "dense"}
     assert {slider.card.rpartition("card_")[2] for slider in sliders.live()} == live
     assert all(slider.new and slider.label for slider in sliders.live())
@@ -19,12 +19,12 @@ def test_every_page_and_every_method_that_is_moved_live_has_a_slider():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_slider_is_timed_at_stored_stops_and_one_that_is_not_there_is_refused(monkeypatch):
-    worth = next(slider for slider in sliders.stored() if slider.name == "Context, tokens")
-    asked = [worth, next(slider for slider in sliders.live() if slider.card.endswith("focal_learned"))]
+    pairs = next(slider for slider in sliders.stored() if slider.name == "Smallest distance, tokens")
+    asked = [pairs, next(slider for slider in sliders.live() if slider.card.endswith("focal_learned"))]
     said = []
     (found, refused), about = sliders.timed(lambda done, stage: said.append(stage), asked)
     assert list(found) == list(refused) == COLUMNS
     assert (found["what"], found["moves"], found["refused"]) == ("stored", sliders.MOVES, "")
     assert 0 < found["median_ms"] <= found["worst_ms"] < PATIENCE
     assert refused["median_ms"] is refused["met"] is None and "no learned temperatures" in refused["refused"]
-    assert about["browser"].startswith("Chromium ") and said[0] == "Is it worth it? Context, tokens"
+    assert about["browser"].startswith("Chromium ") and said[0] == "Long-range pairs Smallest distance, tokens"

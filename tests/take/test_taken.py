@@ -16,7 +16,7 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply
-from analysis.take.carry import LEFT_BEHIND, TAKEN, carry, code, pack, readme
+from analysis.take.carry import LEFT_BEHIND, MASKS, SHRINKS, TAKEN, carry, code, pack, readme
 from tests.contract.test_contract import router
 from tests.made.routed import made_state
 from tests.made.tiny import LAYERS, WIDTH, left_padded, tiny, token_ids
@@ -168,7 +168,8 @@ def test_what_cannot_be_taken_says_so_in_one_sentence(name, method, words):
 
 @pytest.mark.parametrize("kind, loaded", [("float32", True), ("bfloat16", True), ("8bit, products in bfloat16", False)])
 def test_the_readme_loads_what_was_measured_or_says_that_it_does_not(kind, loaded):
-    policy = {"label": "A", "model": "tiny", "layers": 1, "heads": 1, "revision": "0", "command": "c"}
+    policy = {"label": "A", "method": "csa", "model": "tiny", "layers": 1, "heads": 1, "revision": "0", "command": "c"}
     written = readme(policy | {"quality": "perplexity 2.", "protocol": {"dtype": kind}}, "/models/tiny")
     assert ("'/models/tiny'" in written) and (f"dtype=torch.{kind})" in written) == loaded
     assert (f"measured with weights in {kind}, not in these" in written) == (not loaded)
+    assert (MASKS in written) and SHRINKS in readme(policy | {"method": "snapkv", "quality": None, "protocol": {}})

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ...answer import Worded, doc, record
+from ...claims import speeds
 from ...commands.speed import Launch
 from ...errors import BadSetting, TooLarge
 from ...kernels.merge import sink_pairs
@@ -14,7 +15,7 @@ from ...methods.base import Method
 from ...models import Model
 from ...seam.attention import apply
 from ...seam.calls import Ran
-from ...timing import Timing, check_model_memory, processor
+from ...timing import check_model_memory, processor
 from ...timing.inference import InferenceTime, SideTimes, time_inference
 from ..context import Context, Reading, protocol, read
 from ..groups.routers import router_facts, router_for
@@ -104,7 +105,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
         length=len(ids),
         new_tokens=new_tokens,
         router=router_facts(request.router, router),
-        sentence=_sentence(timed, further, share, lm.max_positions),
+        sentence=_sentence(timed, speedup, request.repeats, further, share, lm.max_positions),
         notes=_notes(reading, len(ids), timed.ran),
         rounds=timed.rounds,
         kernels=kernels_table(timed.ran),
@@ -173,35 +174,19 @@ def _notes(reading: Reading, length: int, entries: list[Ran]) -> list[str]:
     return notes
 
 
-def verdict(prompt: Timing, token: Timing) -> str:
-    """Who wins the prompt and each further token: nobody does where rounds fell on both sides of dense speed."""
-    sides = []
-    for speed in (prompt, token):
-        sides.append("no clear winner")
-        if speed.low > 1:
-            sides[-1] = "sparse wins"
-        elif speed.high < 1:
-            sides[-1] = "dense wins"
-    if sides[0] == sides[1]:
-        return f"{sides[0].capitalize()} here"
-    return f"The prompt: {sides[0]}; a token: {sides[1]}; here"
-
-
-def _sentence(timed: InferenceTime, further: Longer, share: float | None, longest: int) -> str:
-    prompt, token, alone = timed.prefill.median, timed.per_token.median, further.attention
-    speeds = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
-    if alone is None or share is None:
-        return f"No kernel could run here, so nothing is gained: {speeds}."
-    speeds = (
-        f"{verdict(timed.prefill, timed.per_token)}, at {timed.length:,} tokens: {speeds} "
-        f"(attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
-    )
+def _sentence(
+    timed: InferenceTime, speedup: dict, rounds: int, further: Longer, share: float | None, longest: int
+) -> str:
+    if further.attention is None or share is None:
+        return f"No kernel could run here, so nothing is gained. {speeds(speedup, rounds)}"
+    alone = f"attention alone {further.attention.speedup.median:.2f}x, bound {1 / share:.2f}x"
+    said = f"{speeds(speedup, rounds)} At {timed.length:,} tokens: {alone}"
     lost = []
     for (phase, points), what in zip(further.points.items(), ("the prompt", "a token"), strict=True):
         # dense wins at the length of the prompt
         if points[0][1] <= 1:
             lost.append(f"for {what} {meeting(further.crossovers[phase], points[-1][0], longest)}")
-    return f"{speeds}; estimated crossover {' and '.join(lost)}." if lost else f"{speeds}."
+    return f"{said}; estimated crossover {' and '.join(lost)}." if lost else f"{said}."
 
 
 def meeting(crossover: int | None, looked: int, longest: int) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from ...answer import Answer, Worded, doc, record
+from ...claims import speeds
 from ...commands.routing import RouteTime
 from ...commands.speed import TimeMethod
 from ...corpus import sample_texts
@@ -30,7 +31,6 @@ from ..text.held_out import check_range
 PHASES = {"prefill": "prompt", "per_token": "token"}
 # Likewise -> the phase of `ran`.
 RAN = {"prompt": "prefill", "token": "decode"}
-WORDS = {"prompt": "the prompt", "token": "each further token"}
 PARTS = (4, 2, 1)  # of the longest prompt
 # Tokens of the prompt that shows which kernels there are.
 TRIED = 64
@@ -100,7 +100,7 @@ def time_method(request: TimeMethod, *, context: Context) -> MethodTimes:
         crossover={name: crossover(measured) if measured else None for name, measured in points.items()},
         length=length,
         reads_future=chosen.method.reads_future,
-        sentence=_sentence(chosen.label, kernels, spread, length),
+        sentence=_sentence(chosen.label, kernels, spread, length, request.repeats),
         table=pd.DataFrame(rows),
         protocol=protocol("time-method", lm, request.text, length, **about),
     )
@@ -131,17 +131,10 @@ def _milliseconds(run: InferenceTime) -> dict[str, float]:
     return times
 
 
-def _sentence(label: str, kernels: dict, spread: dict, length: int) -> str:
-    speeds, missing = [], ""
-    for name, phase in PHASES.items():
-        if ratio := spread[name]:
-            ends = f"({ratio['low']:.2f} to {ratio['high']:.2f})"
-            speeds.append(f"{WORDS[phase]} at {ratio['median']:.2f} times dense speed {ends}")
-        if not kernels[phase]:
-            missing = f"; no kernel here for {WORDS[phase]}"
-    if not speeds:
+def _sentence(label: str, kernels: dict, spread: dict, length: int, rounds: int) -> str:
+    if not any(kernels.values()):
         return f"{label} has no kernel here, so no speed of it was measured."
-    return f"{label} at {length:,} tokens: {', '.join(speeds)}{missing}."
+    return f"{label} at {length:,} tokens: {speeds(spread, rounds)}"
 
 
 def route_time(request: RouteTime, *, context: Context) -> RoutedTimes:

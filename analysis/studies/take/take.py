@@ -9,6 +9,8 @@ import numpy as np
 from ...answer import Answer, doc, record
 from ...commands import commandline
 from ...commands.quality import Take
+from ...corpus import text_hash
+from ...costs import read_config, read_shape
 from ...errors import BadSetting
 from ...files import write_bytes
 from ...methods import METHODS
@@ -19,6 +21,7 @@ from ...runs.stored import POLICY_FORMAT
 from ...take.carry import carry, pack, readme
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, candidates
+from ..worth.worth import config_text
 from .settings import STATES, Setting, settings_of
 
 
@@ -39,7 +42,8 @@ def take(request: Take, *, context: Context) -> Taken:
     """The setting of a stored run (its id) as a zip: policy.json, tensors.safetensors, focuscope_attention.py, README.
 
     `method` says which, where the run is about several: {"name", "settings", "router", "policy"}, as far as that tells
-    them apart. `run` may also name a method, to take it along with the settings of `method` and nothing measured.
+    them apart. `run` may also name a method, to take it along with the settings of `method` and nothing measured; then
+    `config`, a config.json or the hash of a stored one, stands for the model.
     Errors: BadSetting for a run about no method, a method that cannot be taken along, weights that have changed.
     """
     output, run, method = request.output, request.run, request.method or {}
@@ -47,11 +51,15 @@ def take(request: Take, *, context: Context) -> Taken:
         raise BadSetting("A page keeps the zip with the run." if output else "Say where the zip goes: -o FILE.zip.")
     if output and Path(output).exists():
         raise BadSetting(f"{output} is there already: give -o another name.")
+    if run in METHODS and method.get("name", run) != run:
+        raise BadSetting(f"{run} is to be taken along and {method['name']} is set: name one method.")
+    if run in METHODS and not METHODS[run].needs:
+        return _of_config(request, context)
     measured_by = None
     if run in METHODS:
+        if request.config:
+            raise BadSetting(f"{METHODS[run].title} is fitted to a model: name the model, whose weights it needs.")
         name, setting = request.model or "demo", Setting(method | {"name": run})
-        if method.get("name", run) != run:
-            raise BadSetting(f"{run} is to be taken along and {method['name']} is set: name one method.")
         command = commandline("take", asdict(request))
     else:
         stored = (context.store or RunStore()).open(run)
@@ -67,35 +75,48 @@ def take(request: Take, *, context: Context) -> Taken:
         raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
     candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
     of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
-    policy = {
-        "format": POLICY_FORMAT,
-        "method": candidate.name,
-        "label": candidate.label,
-        "model": lm.name,
-        "revision": lm.revision,
-        "layers": lm.num_layers,
-        "heads": lm.num_heads,
-        "kv_heads": lm.num_kv_heads,
-        "width": lm.width,
-        **of_method,
-        "quality": setting.quality,
-        "protocol": measured_by,
-        "command": command,
-    }
+    sizes = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
+    about = {"method": candidate.name, "label": candidate.label, "model": lm.name, "revision": lm.revision, **sizes}
+    about |= of_method | {"quality": setting.quality, "protocol": measured_by, "command": command}
+    return _packed(about, tensors, str(_place(name)), output, own_protocol)
+
+
+def _of_config(request: Take, context: Context) -> Taken:
+    """A method that is not fitted to a model, for the shape that a config.json says: no weights are needed."""
+    method = METHODS[request.run]
+    title, text = config_text(request.model or "demo", request.config, context)
+    shape = read_shape(read_config(text, title))
+    made = method(**(request.method or {}).get("settings") or {})
+    of_method, tensors = carry(request.run, made, shape.layers)
+    about = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
+    about |= {"layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
+    protocol = {"verb": "take", "model": title, "revision": text_hash(text), "text": None, "tokens": None}
+    protocol |= {"dtype": shape.dtype, "kernel": "none: nothing is computed"}
+    told = asdict(request) | ({"config": "CONFIG.json", "model": None} if request.config else {})
+    about |= of_method | {"quality": None, "protocol": protocol, "command": commandline("take", told)}
+    return _packed(about, tensors, "MODEL" if request.config else str(_place(title)), request.output, protocol)
+
+
+def _place(name: str) -> str | Path:
+    """What transformers loads a model by."""
     place = locate(name)
-    load_from = str(place.resolve() if isinstance(place, Path) else place)
+    return place.resolve() if isinstance(place, Path) else place
+
+
+def _packed(about: dict, tensors: dict, load_from: str, output: str, protocol: dict) -> Taken:
+    policy = {"format": POLICY_FORMAT, **about}
     data = pack(policy, tensors, load_from)
     if output:
         write_bytes(Path(output), data)
     return Taken(
-        label=candidate.label,
-        file=f"focuscope-{candidate.name.replace('_', '-')}.zip",
+        label=about["label"],
+        file=f"focuscope-{about['method'].replace('_', '-')}.zip",
         path=output or None,
         bytes=len(data),
         readme=readme(policy, load_from),
-        sentence=f"{candidate.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call attach(model).",
+        sentence=f"{about['label']} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call attach(model).",
         zip=None if output else np.frombuffer(data, dtype=np.uint8),
-        protocol=own_protocol,
+        protocol=protocol,
     )
 
 

@@ -19,6 +19,7 @@ from ...costs import (
     MAX_BYTES,
     Shape,
     amdahl,
+    coefficients,
     costs,
     decode_bytes,
     estimate,
@@ -34,8 +35,14 @@ from ...places import CACHE, config_file
 
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
-# Below the first the answer is No; from the second on it can be worth it.
-LITTLE, GOAL = 1.1, 1.5
+# A gain from which on it can be worth it.
+GOAL = 1.5
+# Gains are bounds, hence "up to".
+VERDICTS = {
+    "yes": "Yes. At {context}, reading {keep}: prefill up to {prefill}x, each token up to {token}x.",
+    "later": "Only from {needed} tokens. At {context}: prefill up to {prefill}x, each token up to {token}x.",
+    "no": "No. At {context}, reading {keep}: prefill up to {prefill}x, each token up to {token}x.",
+}
 FACTS = "family parameters layers heads kv_heads head_dim width vocabulary tied max_positions dtype value_bytes".split()
 BESIDE = {  # how much is counted beside attention
     "ffn": "the feed-forward blocks alone, as CSA counts",
@@ -55,6 +62,9 @@ class Gains(Answer):
     keep: float = doc("share of the keys that sparse attention reads")
     accounting: list[dict] = doc("that row counted in three ways: attention's share, and what it could gain")
     shape: dict = doc("sizes of the model")
+    made_of: dict = doc(
+        "what gains and times are counted from, see `costs.coefficients`, with the words of the verdict"
+    )
     notes: list[str] = doc("what the config left open")
     table: pd.DataFrame = doc("the rows", name="rows")
     said: pd.DataFrame = doc("sentence and further of each row")
@@ -72,7 +82,7 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
     feed-forward blocks alone beside attention, as CSA does. With `gpu`, one of `costs.GPUS`, every row also has what
     `costs.estimate` says of it at best.
     """
-    name, text = _config(request.model, request.config, context)
+    name, text = config_text(request.model, request.config, context)
     shape, keep = read_shape(read_config(text, name)), request.keep
     counted = "all" if request.projections else "ffn"
     contexts, batches = request.contexts, request.batches
@@ -95,8 +105,8 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
         fits["largest_batch"] = {str(length): largest_batch(shape, sheet, length) for length in contexts}
         fits["longest_context"] = {str(batch): longest_context(shape, sheet, batch) for batch in batches}
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
-    sentences = [_sentence(row, keep, request.projections) for row in rows]
-    further = [_further(row, needed[row["batch"]], shape) for row in rows]
+    sentences = [verdict(row, keep, needed[row["batch"]], shape.max_positions) for row in rows]
+    further = [_further(row, needed[row["batch"]], shape, request.projections) for row in rows]
     accounts = [row for length in contexts for row in _accounting(shape, length, keep)]
     # the answer is that of the longest context which the model reads
     readable = [length for length in contexts if length <= (shape.max_positions or length)]
@@ -121,6 +131,15 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
         keep=keep,
         accounting=[row for row in accounts if row["context"] == contexts[shown]],
         shape=_facts(shape),
+        made_of={
+            "gain": coefficients(shape, counted),
+            "time": coefficients(shape),
+            "model_bytes": shape.parameters * shape.value_bytes,
+            "score_flops": 2 * (shape.heads / shape.kv_heads) / shape.value_bytes,
+            "product_flops": 2 / shape.value_bytes,
+            "goal": GOAL,
+            "verdicts": VERDICTS,
+        },
         notes=list(shape.notes),
         table=pd.DataFrame(rows),
         said=pd.DataFrame({"sentence": sentences, "further": further}),
@@ -146,7 +165,7 @@ def _decoded(file: IO[bytes]) -> str:
     return file.read(MAX_BYTES + 1).decode("utf-8-sig", "replace")
 
 
-def _config(model: str, config: str | None, context: Any) -> tuple[str, str]:
+def config_text(model: str, config: str | None, context: Any) -> tuple[str, str]:
     """(name, text) of the config.json."""
     if config is not None and context is not None and re.fullmatch("[0-9a-f]{12}", config):
         return context.text(config)
@@ -178,33 +197,47 @@ def _facts(shape: Shape) -> dict:
     return facts | {"active": block.active, "layers_with_experts": len(sparse)}
 
 
-def _sentence(row: dict, keep: float, projections: bool) -> str:
-    """The answer for one row; it may be No."""
-    verdict = "It can be"
-    if row["gain_bound"] < LITTLE:
-        verdict = "No"
-    elif row["gain_bound"] < GOAL:
-        verdict = "Hardly"
-    sequences = "1 sequence" if row["batch"] == 1 else f"{row['batch']:,} sequences at once"
-    way = "" if projections else " (beside the feed-forward blocks alone)"
-    return (
-        f"{verdict}: with {row['context']:,} tokens and {sequences}, attention is {_share(row['prefill_share'])} of "
-        f"the arithmetic before the first token and {_share(row['decode_share'])} of what each later one reads{way}, "
-        f"so reading {100 * keep:.3g}% of the keys makes the first at most {row['prefill_gain']:.2f} times and each "
-        f"later one at most {row['decode_gain']:.2f} times as fast."
+def verdict(row: dict, keep: float, needed: int | None, longest: int | None) -> str:
+    """The answer for one row, in at most 15 words. `needed`: the context from which the gain reaches `GOAL`, of no use
+    beyond the `longest` that the model reads."""
+    reachable = needed is not None and needed <= max(longest or needed, row["context"])
+    word = "yes" if row["gain_bound"] >= GOAL else "later" if reachable else "no"
+    return VERDICTS[word].format(
+        context=short(row["context"]),
+        keep=f"{100 * keep:.3g} %",
+        prefill=f"{row['prefill_gain']:.1f}",
+        token=f"{row['decode_gain']:.1f}",
+        needed=needed and short(_two_digits(needed)),
     )
 
 
-def _further(row: dict, needed: int | None, shape: Shape) -> str:
-    """Where the limits of one row's answer lie."""
+def short(tokens: int) -> str:
+    """Tokens as people say them: 131072 is 128k, 31000 is 31k."""
+    thousand = 1024 if tokens % 1024 == 0 else 1000
+    for size, unit in ((thousand**2, "M"), (thousand, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.3g}{unit}"
+    return str(tokens)
+
+
+def _two_digits(tokens: int) -> int:
+    """All that an estimate says."""
+    return round(tokens, min(0, 2 - len(str(tokens))))
+
+
+def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> str:
+    """What one row's answer rests on, and where its limits lie."""
     if needed is None:
         goal = f", and no context gets to {GOAL} times" + (": its layers read windows" if any(shape.windows) else "")
     else:
-        # two digits are all that an estimate says
-        about = f"{round(needed, min(0, 2 - len(str(needed)))):,} tokens"
         verb = "would need about" if row["gain_bound"] < GOAL else "begins at about"
-        goal = f"; a gain of {GOAL} times {verb} {about}"
-    sentence = f"Even free attention would stop at {row['ceiling']:,.2f} times{goal}."
+        goal = f"; a gain of {GOAL} times {verb} {_two_digits(needed):,} tokens"
+    way = "" if projections else ", beside the feed-forward blocks alone"
+    sentence = (
+        f"Attention is {_share(row['prefill_share'])} of the arithmetic before the first token and "
+        f"{_share(row['decode_share'])} of what each later one reads{way}. Even free attention would stop at "
+        f"{row['ceiling']:,.2f} times{goal}."
+    )
     if shape.max_positions and row["context"] > shape.max_positions:
         sentence += f" The model was made for {shape.max_positions:,} tokens."
     return sentence

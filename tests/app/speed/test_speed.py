@@ -10,7 +10,7 @@ from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.runs.stored import StoredStudy
 from app import cached
-from app.speed import measured, speed_charts, speed_page, speed_requests
+from app.speed import by_length, measured, speed_requests
 from app.ui import asking
 from lab.speed import sliders
 from tests.made.in_process import HOSTILE, captions, columns, figures, markup, opened, part, tables
@@ -30,16 +30,34 @@ def launching(text: str | None = None, **more: object) -> dict:
     return args | {"top": None, "window": None, "n_sink": None, "length": None, "repeats": 5} | more
 
 
-def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks(client):
+def test_without_a_run_it_says_what_nobody_can_pass_and_shows_only_hollow_marks(client):
     app = page()
-    said = markup(app)
     launch = app.button(key="speed_launch")
     assert launch.label.startswith("Launch sparse inference, ~") and "First time on this machine" in launch.help
-    assert said.index("Estimated, not timed yet") < said.index("dense and sparse inference in turns")
+    assert app.title[0].value.startswith("At most ") and app.title[0].value.endswith("not timed yet.")
     assert not tables(app) and not app.error
     (curve,) = figures(app)
     (ours,) = [trace for trace in curve["data"] if "xaxis" not in trace]
     assert ours["name"] == "bound: 1 / pairs read (not measured)" and ours["marker"]["symbol"].endswith("-open")
+
+
+def test_any_method_with_a_kernel_is_timed_and_those_without_are_named(client):
+    app = page(speed_method="snapkv")
+    assert "StreamingLLM" in app.selectbox(key="speed_method").help and app.title[0].value == "Not timed here yet."
+    assert "StreamingLLM" not in app.selectbox(key="speed_method").options
+    app.button(key="speed_time-method").click().run()
+    about = {"model": "demo", "text": cached.samples()[0][0], "method": {"name": "snapkv", "settings": {}}}
+    assert (client.job.verb, client.job.args) == (
+        "time-method",
+        about | {"length": None, "new_tokens": 32, "repeats": 5},
+    )
+    client.states.clear()
+    client.done("time-method", about | {"length": None, "new_tokens": 32, "repeats": 5})
+    app = page(speed_method="snapkv")
+    assert app.title[0].value == "Each token 1.14x faster. Prompt: no kernel here."
+    curve = figures(app)[0]
+    assert [trace["name"] for trace in curve["data"]] == ["whole model, each further token (measured)"]
+    assert curve["data"][0]["x"] == [15, 30, 60] and not app.error
 
 
 def test_the_button_submits_a_launch_with_every_setting_and_the_job_is_watched(client):
@@ -58,13 +76,13 @@ def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
     client.done("launch", launching(), 30.0)
     app = page()
     said = markup(app)
-    for words in ("Dense wins here", "estimated crossover", "A chip", "0.9999999", "2.0e-06", "flash-attn 2 (needs"):
+    assert app.title[0].value == "Each token 1.25x slower. Prompt 1.25x slower."
+    for words in ("estimated crossover", "A chip", "0.9999999", "2.0e-06", "flash-attn 2 (needs"):
         assert words in said
     sides = columns(app)
     assert sides["dense"][0] == "8.0 ms (7.0–9.0)" and sides["sparse"][-1] == "not measurable here"
     assert sides["sparse is"][1:4] == ["0.80 times as fast", "1.00 times as fast", "1.00 times the bytes"]
-    ups, time, curve = figures(app)
-    assert ups["data"][0]["y"] == list(speed_charts.KINDS.values())[:3] and ups["data"][1]["x"] == [2.5]
+    curve, time = figures(app)
     assert len(time["data"]) == 6 and sum(trace["x"][0] for trace in time["data"]) == pytest.approx(1)
     names = [trace["name"] for trace in curve["data"]]
     assert "whole model, first token (estimated)" in names and "attention alone (measured)" in names
@@ -117,7 +135,7 @@ def test_shapes_are_timed_by_bench_and_drawn_with_crossover_bound_and_paper(clie
     assert papers[1]["y"][0] == 0.2 and papers[1]["y"][-1] == 8.6
     assert any("H100-80GB" in note["text"] for note in curve["layout"]["annotations"])
     assert any("2,000" in shape.get("label", {}).get("text", "") for shape in curve["layout"]["shapes"])
-    assert "Dense wins below about 2,000 tokens" in markup(app) and len(time["data"]) == 5
+    assert "Dense wins below about 2,000 tokens" in app.title[0].value and len(time["data"]) == 5
     assert columns(app, 1)["cosine, mean of tokens"] == ["1.000000", "0.700000"]
     for said in ("bench attention --model demo ", "--lengths 1024,4096,16384", "--heads 8 "):
         assert said in app.code[0].value
@@ -131,7 +149,7 @@ def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
     args = client.job.args
     assert "router" not in args and (args["groups"], args["top"]) == (4, 2)
     app = page(speed_what="inference", speed_new=4, speed_window=9)
-    assert "This times the whole model at 15, 30, 60 tokens" in markup(app)
+    assert app.title[0].value.startswith("Attention at most ") and "at 60 tokens" in app.title[0].value
     app.button(key="speed_bench").click().run()
     about = {"what": "inference", "model": "demo", "router": "k4-top1", "text": cached.samples()[0][0]}
     assert client.job.args == about | {"window": 9, "new_tokens": 4, "repeats": 5}
@@ -178,7 +196,7 @@ def test_the_bound_counts_pairs():
 
 
 def test_the_papers_curve_is_read_from_its_table():
-    curves = speed_page.paper_curves()
+    curves = by_length.paper_curves()
     assert list(curves) == [4, 8] and [length for length, _ in curves[8]][:2] == [1024, 4096]
     assert [times for _, times in curves[4]] == [0.2, 0.5, 1.5, 2.2, 3.0, 4.0, 4.1]
 
@@ -190,7 +208,7 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     client.states.clear()
     client.done("launch", launching(top=1, window=32, length=48))
     app = page()
-    assert "With other settings than those above: groups per token 1, window 32, prompt 48" in markup(app)
+    assert "groups per token 1, window 32, prompt 48" in app.button(key="speed_take").help
     assert tables(app) and app.button(key="speed_launch").label.startswith("Launch sparse inference, ~")
     app.button(key="speed_take").click().run()
     assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (32, 48)

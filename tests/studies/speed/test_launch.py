@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from analysis.__main__ import main
+from analysis.claims import speeds
 from analysis.errors import BadSetting, Cancelled, TooLarge
 from analysis.kernels import plan
 from analysis.methods import METHODS
@@ -15,8 +16,8 @@ from analysis.seam.cache import GrowingCache
 from analysis.seam.calls import Ran
 from analysis.studies.groups.routers import router_for
 from analysis.studies.speed import longer
-from analysis.studies.speed.launch import first_difference, kernels_table, meeting, retained, verdict
-from analysis.timing import ON_CPU, Timing, check_model_memory, inference
+from analysis.studies.speed.launch import first_difference, kernels_table, meeting, retained
+from analysis.timing import ON_CPU, check_model_memory, inference
 from analysis.timing.inference import PARTS, time_inference
 from tests.kernels.test_decode import read_pairs
 from tests.made.asking import asker, study_context
@@ -81,8 +82,7 @@ def test_both_sides_are_described(launched):
 def test_who_wins_and_from_which_length(launched):
     numbers = launched.numbers
     speed = numbers["speedup"]
-    judged = verdict(*(Timing(**speed[name], seconds=[]) for name in ("prefill", "per_token")))
-    assert numbers["sentence"].startswith(judged)
+    assert numbers["sentence"].startswith(speeds(speed, 2))
     for name in ("prefill", "per_token"):
         points = numbers["longer"][name]
         assert tuple(points[0]) == (200, speed[name]["median"])
@@ -96,10 +96,13 @@ def test_speeds_that_meet_beyond_the_models_context_get_no_length():
 
 
 def test_nobody_wins_where_the_rounds_fall_on_both_sides():
-    faster, slower, either = (Timing.of(ratios) for ratios in ([1.5, 3.0], [0.4, 0.9], [0.9, 2.0]))
-    assert verdict(faster, faster) == "Sparse wins here" and verdict(slower, slower) == "Dense wins here"
-    assert verdict(either, either) == "No clear winner here"
-    assert verdict(faster, either) == "The prompt: sparse wins; a token: no clear winner; here"
+    faster, slower, either = (
+        {"median": m, "low": a, "high": b} for m, a, b in ((1.14, 1.1, 3), (0.5, 0.4, 0.9), (1, 0.9, 2))
+    )
+    assert speeds({"prefill": either, "per_token": faster}, 5) == (
+        "Each token 1.14x faster. Prompt: undecided after 5 rounds."
+    )
+    assert speeds({"prefill": slower, "per_token": None}, 1) == "Each token: no kernel here. Prompt 2.00x slower."
 
 
 def test_the_texts_are_those_that_generate_writes(launched, context):

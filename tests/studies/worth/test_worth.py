@@ -13,7 +13,7 @@ from analysis.commands.speed import Worth
 from analysis.costs import KNOWN
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
-from analysis.studies.worth.worth import worth
+from analysis.studies.worth.worth import short, worth
 from tests.cli.test_cli import strict
 from tests.models.test_costs import LLAMA, PYTHIA
 
@@ -25,14 +25,25 @@ LLAMA_8B = "meta-llama/Llama-3.1-8B"
 def test_the_study_says_yes_no_and_where_the_limits_lie():
     built = worth(Worth(model=LLAMA_8B, contexts=[1024, 131072, 1 << 20], batches=[1, 64])).numbers
     assert len(built["rows"]) == 6 and all(set(row) >= KEYS for row in built["rows"])
-    assert built["sentence"].startswith("It can be: with 131,072 tokens and 1 sequence"), "the longest it was made for"
-    assert "1.5 times begins at about 31,000 tokens" in built["further"]
+    assert built["sentence"] == "Yes. At 128k, reading 10 %: prefill up to 2.8x, each token up to 1.9x."
+    assert "1.5 times begins at about 31,000 tokens" in built["further"] and "Attention is 71%" in built["further"]
     small = worth(Worth(model=LLAMA_8B, contexts=[1024])).numbers
-    assert small["sentence"].startswith("No: with 1,024 tokens") and "would need about" in small["further"]
-    windows = worth(Worth(model="mistralai/Mistral-7B-v0.1")).numbers["further"]
-    assert "no context gets to 1.5 times: its layers read windows" in windows
+    assert small["sentence"].startswith("Only from 31k tokens. At 1k: ") and "would need about" in small["further"]
+    windows = worth(Worth(model="mistralai/Mistral-7B-v0.1")).numbers
+    assert "no context gets to 1.5 times: its layers read windows" in windows["further"]
     table = worth(Worth(model="openai-community/gpt2", contexts=[4096])).tables["said"]
     assert "The model was made for 1,024 tokens." in table["further"][0]
+    short_lived = worth(Worth(model="openai-community/gpt2", contexts=[1024])).numbers["sentence"]
+    assert windows["sentence"].startswith("No. ") and short_lived.startswith("No. "), "its gain begins beyond its reach"
+    assert all(len(said.split()) <= 15 for said in (built["sentence"], small["sentence"], short_lived))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [(131072, "128k"), (31000, "31k"), (1 << 20, "1M"), (1_200_000, "1.2M"), (999, "999"), (1536, "1.54k")],
+)
+def test_tokens_are_said_as_a_person_says_them(tokens, said):
+    assert short(tokens) == said
 
 
 def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):

@@ -1,0 +1,57 @@
+"""The numbers of costs.js, which move with the sliders, against those of the study."""
+
+import itertools
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from analysis.commands.speed import Worth
+from analysis.costs import KNOWN
+from analysis.studies.worth.worth import worth
+from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
+from app.ui.painted import PARTS
+
+SCRIPT = """
+const sent = JSON.parse(await new Promise(read => { let all = ""; process.stdin.on("data", part => all += part)
+  process.stdin.on("end", () => read(all)) }))
+console.log(JSON.stringify(sent.map(({ made, gpu, longest, asked }) => asked.map(([context, batch, keep]) => ({
+  ...gains(made.gain, context, batch, keep), said: verdict(made, longest, context, batch, keep),
+  dense: estimate(made, gpu, context, batch, 1), cut: estimate(made, gpu, context, batch, keep) })))))
+"""
+MODELS = ["meta-llama/Llama-3.1-8B", "mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b-it", "openai-community/gpt2"]
+ONE = {"dense": "", "cut": "_sparse"}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
+def test_every_number_and_verdict_is_python_s():
+    sent, wanted = [], []
+    for name, counted in itertools.product(MODELS, (True, False)):
+        assert name in KNOWN
+        for keep in KEEPS[::3]:
+            about = {"contexts": list(CONTEXTS), "batches": list(SEQUENCES), "keep": keep, "gpu": "H100-SXM"}
+            run = worth(Worth(model=name, projections=counted, **about))
+            asked = [[row["context"], row["batch"], keep] for row in run.rows]
+            longest = run.shape["max_positions"]
+            sent.append({"made": run.made_of, "gpu": run.gpu, "longest": longest, "asked": asked})
+            wanted.append([row | {"said": said} for row, said in zip(run.rows, run.said["sentence"], strict=True)])
+    script = (PARTS / "costs.js").read_text(encoding="utf-8") + SCRIPT
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", script],
+        input=json.dumps(sent),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for rows, answers in zip(wanted, json.loads(done.stdout), strict=True):
+        for row, answer in zip(rows, answers, strict=True):
+            assert (answer["prefill"], answer["token"]) == pytest.approx((row["prefill_gain"], row["decode_gain"]))
+            assert answer["said"] == row["said"]
+            for side, ending in ONE.items():
+                found = answer[side]
+                times = found["first"], 1e3 * found["token"], found["rate"]
+                names = ("prefill_seconds", "ms_per_token", "tokens_per_second")
+                assert times == pytest.approx([row[name + ending] for name in names])
+                assert found["largest"] == row[f"largest_batch{ending}"]
+            assert answer["dense"]["cache"] == row["kv_bytes"] and answer["dense"]["fits"] == row["fits"]

@@ -1,0 +1,90 @@
+"""Decide in a real browser: from a pasted config.json to a copied line in six clicks, and numbers that move with the
+hand, the same as Python's and quick enough to be drawn while it moves."""
+
+import json
+import statistics
+
+import pytest
+from playwright.sync_api import expect
+
+from analysis.commands.speed import Worth
+from analysis.costs import KNOWN
+from analysis.studies.worth.worth import worth
+from app.selection.decide import CONTEXTS
+from app.ui.spelled import size
+from tests.made.browsing import PATIENCE, redrawn, settle
+
+pytestmark = pytest.mark.browser
+LLAMA = "meta-llama/Llama-3.1-8B"
+CLICKS, FRAME = 6, 50  # milliseconds
+CONFIG = KNOWN[LLAMA] | {"num_hidden_layers": 2}
+# Moves a slider over all its stops and back, one a frame; milliseconds from each input to the end of its frame.
+DRAGGED = """async name => {
+  const range = document.querySelector(`.worth.inputs input[data-name=${name}]`), took = []
+  const stops = Array.from({ length: +range.max + 1 }, (_, n) => n)
+  for (const stop of [...stops, ...stops.reverse(), +range.defaultValue || 9]) {
+    await new Promise(requestAnimationFrame)
+    const began = performance.now()
+    range.value = stop
+    range.dispatchEvent(new Event("input", { bubbles: true }))
+    document.querySelector(".worth.picture svg")?.getBoundingClientRect()
+    took.push(performance.now() - began)
+  }
+  return took
+}"""
+
+
+def opened(page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator(".worth h1")).to_be_visible(timeout=PATIENCE)
+    settle(page)
+
+
+def test_a_pasted_config_becomes_a_copied_line_in_six_clicks(app_server, page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened(page, f"{app_server}/decide")
+    clicks = []
+
+    def click(place) -> None:
+        clicks.append(place)
+        place.click()
+
+    click(page.get_by_test_id("stMain").get_by_role("button", name="config.json"))
+    page.get_by_label("Paste a config.json").fill(json.dumps(CONFIG))
+    redrawn(page, lambda: click(page.get_by_role("button", name="Read this config")))
+    lines = page.locator(".st-key-use_lines")
+    expect(lines).to_contain_text('attn_implementation="focuscope"', timeout=PATIENCE)
+    redrawn(page, lambda: click(page.get_by_role("button", name="Make the zip")))
+    with page.expect_download() as download:
+        click(page.get_by_role("button", name="focuscope-snapkv.zip"))
+    assert download.value.suggested_filename == "focuscope-snapkv.zip"
+    lines.hover()
+    click(lines.get_by_role("button", name="Copy to clipboard"))
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith("# focuscope_attention.py") and copied.strip().endswith("attach(model)")
+    assert len(clicks) <= CLICKS
+
+
+def test_the_numbers_move_with_the_hand_and_only_the_released_ones_reach_python(app_server, page):
+    opened(page, f"{app_server}/decide?shape={LLAMA}&context=32768&sequences=8")
+    said = page.locator(".worth h1")
+    before = said.inner_text()
+    took = [ms for name in ("context", "batch", "keep") for ms in page.evaluate(DRAGGED, name)]
+    assert statistics.median(took) <= FRAME
+    page.goto(f"{app_server}/decide?shape={LLAMA}&context=32768&sequences=8")
+    expect(said).to_have_text(before, timeout=PATIENCE)
+    settle(page)
+    sliders = {name: page.locator(f".worth.inputs input[data-name={name}]") for name in ("context", "batch", "keep")}
+    redrawn(page, lambda: sliders["context"].press("ArrowRight"))
+    redrawn(page, lambda: sliders["keep"].press("ArrowRight"))
+    about = Worth(model=LLAMA, contexts=list(CONTEXTS), batches=[8], keep=0.15, gpu="H100-SXM")
+    run = worth(about)
+    place = CONTEXTS.index(65536)
+    row = run.rows[place]
+    expect(said).to_have_text(run.said["sentence"][place])
+    for part in ("context=65536", "keep=0.15", "sequences=8"):
+        assert part in page.url
+    cards = page.locator(".worth .card").all_inner_texts()
+    assert f"{row['prefill_seconds_sparse']:.3g} s" in cards[0] and f"{row['ms_per_token_sparse']:.3g} ms" in cards[1]
+    assert f"{row['largest_batch']:,}" in cards[2] and f"{row['largest_batch_sparse']:,}" in cards[2]
+    assert size(row["kv_bytes"]) in cards[3] and size(row["kv_bytes"] * 0.15) in cards[3]
