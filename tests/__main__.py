@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-MAX_PROCESSES = 4  # each holds a model, an app, its worker and a browser, about 2 GB together
+MAX_PROCESSES = 4  # each holds a model, an app and its worker, with `--all` a browser too, about 2 GB together
 
 
 def main(arguments: list[str]) -> int:
@@ -14,7 +14,8 @@ def main(arguments: list[str]) -> int:
     long = len(chosen) < len(arguments)
     if chosen:
         return _pytest(*(["-m", ""] if long else []), *chosen)
-    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MAX_PROCESSES))  # a browser waits: one more than cores
+    # Each process imports everything and collects all tests first (14 s); a browser waits, so it gets one more.
+    processes = str(min(max(os.cpu_count() or 1, 2) + long, MAX_PROCESSES))
     together = ["-q", "--durations=12", "-n", processes, "--dist", "worksteal"]
     if not long:
         return _pytest("-m", "not slow and not alone", *together)

@@ -17,12 +17,20 @@ SCRATCH = tempfile.mkdtemp(prefix="focuscope-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["FOCUSCOPE_STATE"] = str(Path(SCRATCH) / "state")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Every throw-away state folder would have the compiler at work for 4 s.
+os.environ.setdefault("FOCUSCOPE_KERNELS", str(ROOT / ".pytest_cache" / "kernels"))
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):  # numba sets what it has for torch too
     os.environ.setdefault(name, "1")
 
 hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("shared")  # a machine that others use draws examples slowly, which is no failure
 
+LONG = (
+    "tests/lab/",
+    # Every control of every page, on the real model.
+    "tests/app/selection/test_links.py",
+    "tests/app/generate/test_generate.py::test_the_bundled_model_answers_every_example_right",
+)
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
@@ -47,7 +55,7 @@ def all_of_them(config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items):
-    """The lab is beside the product, and its tests are long ones.
+    """The long ones: LONG, of which the lab is beside the product, and all walks in a browser.
 
     What the app's own process answers comes first: those tests wait, and what others compute meanwhile is gained. Side
     by side they are one process's, so there is one server and one Chromium. The walk over all pages comes before them:
@@ -55,7 +63,7 @@ def pytest_collection_modifyitems(items):
     """
 
     for item in items:
-        if item.nodeid.startswith("tests/lab/"):
+        if item.nodeid.startswith(LONG) or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.slow)
 
     def turn(item) -> tuple[bool, bool]:

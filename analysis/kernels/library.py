@@ -1,9 +1,11 @@
 """Programs of our own in C++, built once where a compiler is at hand: in a second or two, into the folder of this
-installation's state, by their sources and the processor they were built for."""
+installation's state, or the one that FOCUSCOPE_KERNELS names, by their sources and the processor they were built for.
+"""
 
 import ctypes
 import functools
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -33,7 +35,8 @@ def _built() -> Path:
     """The file of the programs for this processor."""
     written = b"".join((HERE / name).read_bytes() for name in (*SOURCES, *HEADERS)) + " ".join(FLAGS).encode()
     about = hashlib.sha256(written + _processor().encode()).hexdigest()[:12]
-    place = state_root() / "kernels" / f"compiled-{about}.so"
+    folder = Path(os.environ.get("FOCUSCOPE_KERNELS") or state_root() / "kernels")
+    place = folder / f"compiled-{about}.so"
     if not place.is_file():
         compiler = next(filter(None, map(shutil.which, COMPILERS)))
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ Importing this package is cheap; torch comes with the first study.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..commands import COMMANDS
@@ -19,7 +19,7 @@ class _Studies(Mapping):
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
 
-    def __getitem__(self, verb: str) -> Callable:
+    def __getitem__(self, verb: str) -> Any:
         function = imported(*self._places[verb].split(":"))
         if "request" not in inspect.signature(function).parameters:
             return function

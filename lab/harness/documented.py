@@ -66,7 +66,11 @@ def document(studies: dict[str, StoredStudy]) -> str:
     contents = " · ".join(f"[{title}](#{title.lower().replace(',', '').replace(' ', '-')})" for title in studies)
     headlines = []
     for one in conclusions(current):
-        row = {"study": one.headline.study, "conclusion": one.headline.conclusion, "verdict": one.verdict}
+        row: dict[str, Any] = {
+            "study": one.headline.study,
+            "conclusion": one.headline.conclusion,
+            "verdict": one.verdict,
+        }
         for name, change in (("before", one.headline.before), ("now", one.now)):
             if change is not None:
                 row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}

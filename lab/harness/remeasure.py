@@ -13,7 +13,6 @@ from analysis.runs import Result
 from analysis.runs.stored import StudyProtocol, study_files
 from analysis.studies import NAMED
 from analysis.studies.context import Context, protocol
-from analysis.studies.stored.runner import Study
 from analysis.studies.text.held_out import chosen
 
 STOPPED = "stopped: it goes on when it is asked for again"
@@ -109,7 +108,7 @@ def takes(rows: list[dict]) -> str:
 def measure_again(stored: dict, lm: Model, corpus: str, context: Context) -> None:
     """Measure a stored study with what was asked for when it was stored. Errors: BadSetting, and those of the study."""
     made_with = stored["protocol"]
-    study: Study = NAMED[study_of(stored)]
+    study = NAMED[study_of(stored)]
     options = {"model": lm.name, "seed": made_with["seed"]} | made_with.get("asked", {})
     if folder := made_with.get("folder"):
         if not corpus:

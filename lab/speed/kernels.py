@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -43,15 +44,32 @@ class Kernels(Study):
 
     def measure(self, run: Setting) -> dict:
         lengths = [length for length in TARGETS["attention"] if length <= self.longest]
-        calls = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
+        calls: list[dict[str, Any]] = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
         calls += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
         caches = [length for length in CACHES if length <= self.longest]
         calls += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
         calls.append({"what": "inference", "model": self.model})
-        rows = [row for number, call in enumerate(calls) for row in _part(run, call, number / len(calls))]
-        about = {"text": None, "tokens": self.longest, "window": AIMED["window"], "repeats": self.repeats}
+        rows = [row for number, call in enumerate(calls) for row in self._part(run, call, number / len(calls))]
+        about: dict[str, Any] = {
+            "text": None,
+            "tokens": self.longest,
+            "window": AIMED["window"],
+            "repeats": self.repeats,
+        }
         about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
         return {"rows": rows, "protocol": about}
+
+    def _part(self, run: Setting, asked: dict, done: float) -> list[dict]:
+        """The rows of one call of `bench`."""
+
+        def make(doing: Path | None) -> dict:
+            run.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
+            request = Bench(**asked | {"repeats": self.repeats, "seed": self.seed})
+            found = bench(request, context=run.context)
+            return {"rows": [row for one in found.numbers["rows"] for row in _rows(asked["what"], one)]}
+
+        decides = [run.lm.revision, repr(sorted(asked.items())), self.repeats, self.seed]
+        return run.context.part(run.work, f"kernels-{asked['what']}", decides, make)["rows"]
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         shortest = min(TARGETS["attention"])
@@ -83,19 +101,6 @@ class Kernels(Study):
         ]
         notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []
         return presented("kernels", sentence, [drawn], *notes)
-
-
-def _part(run: Setting, asked: dict, done: float) -> list[dict]:
-    """The rows of one call of `bench`."""
-
-    def make(_: Path | None) -> dict:
-        run.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
-        request = Bench(**asked, repeats=run.sizes.repeats, seed=run.sizes.seed)
-        found = bench(request, context=run.context)
-        return {"rows": [row for one in found.numbers["rows"] for row in _rows(asked["what"], one)]}
-
-    decides = [run.lm.revision, repr(sorted(asked.items())), run.sizes.repeats, run.sizes.seed]
-    return run.context.part(run.work, f"kernels-{asked['what']}", decides, make)["rows"]
 
 
 def _rows(what: str, one: dict) -> list[dict]:

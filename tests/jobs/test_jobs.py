@@ -1,5 +1,7 @@
 """Long jobs of the worker: progress, cancel, served requests, and every process killed in the middle of its work."""
 
+import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -15,27 +17,43 @@ from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, JobStatus, keeper, process as worker_process, runner, table
 from analysis.limits import Limits
 from analysis.runs import RunStore
-from tests.made.working import ENGINES, ROOT, SLOW, STUDIES, began, ended, open_gate, opened, overdue, until, warm
+from tests.made.working import (
+    ENGINES,
+    ROOT,
+    SLOW,
+    STUDIES,
+    began,
+    emptied,
+    ended,
+    open_gate,
+    opened,
+    overdue,
+    until,
+    warm,
+)
 
 BOTH = pytest.mark.parametrize("jobs", ENGINES, indirect=True)  # what a user sees of both engines is the same
 
 
-@pytest.fixture
-def jobs(request, tmp_path):
-    yield from opened(tmp_path / "state", getattr(request, "param", "processes"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_cluster_is_left():
-    yield
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """`clients(engine)`: one client of each for all tests, since a worker takes a second to start."""
+    with contextlib.ExitStack() as stack:
+        open_client = contextlib.contextmanager(opened)
+        yield functools.cache(lambda name: stack.enter_context(open_client(tmp_path_factory.mktemp(name), name)))
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    """One client for all tests that leave its worker alive."""
-    yield from opened(tmp_path_factory.mktemp("calm"))
+@pytest.fixture
+def jobs(request, clients):
+    return emptied(clients(getattr(request, "param", "processes")))
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A client whose worker has not started."""
+    yield from opened(tmp_path / "state")
 
 
 @BOTH
@@ -150,12 +168,12 @@ def test_a_request_served_inside_a_killed_job_is_put_to_the_next_worker(jobs, mo
     assert answers == ["gate"]
 
 
-def test_a_failed_job_carries_the_sentence(calm):
-    status = ended(calm, calm.submit(Undeclared("bad-text", {})))
+def test_a_failed_job_carries_the_sentence(jobs):
+    status = ended(jobs, jobs.submit(Undeclared("bad-text", {})))
     assert (status.state, status.run_id) == ("failed", None) and status.error.startswith("the text has 3 characters")
-    assert "no study" in ended(calm, calm.submit(Undeclared("nothing", {}))).error
+    assert "no study" in ended(jobs, jobs.submit(Undeclared("nothing", {}))).error
     with pytest.raises(BadSetting, match="is done: only an interrupted"):
-        calm.resume(ended(calm, calm.submit(Undeclared("count", {}))).id)
+        jobs.resume(ended(jobs, jobs.submit(Undeclared("count", {}))).id)
 
 
 @BOTH
@@ -278,7 +296,7 @@ def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     assert list((tmp_path / "owners").iterdir()) == []
 
 
-def test_the_log_stays_bounded(jobs):
-    (jobs.store.root / "worker.log").write_bytes(b"x" * 9_000_000)
-    warm(jobs)
-    assert (jobs.store.root / "worker.log").stat().st_size <= 1_000_000
+def test_the_log_stays_bounded(fresh):
+    (fresh.store.root / "worker.log").write_bytes(b"x" * 9_000_000)
+    warm(fresh)
+    assert (fresh.store.root / "worker.log").stat().st_size <= 1_000_000

@@ -15,18 +15,24 @@ from analysis.jobs import Jobs, keeper, runner
 from analysis.jobs.process import Call, Connection, WorkerLost
 from analysis.runs import RunStore
 from tests.made.documents import notebook
-from tests.made.working import SLOW, began, ended, opened, overdue, until, warm
+from tests.made.working import SLOW, began, emptied, ended, opened, overdue, until, warm
 
 
 @pytest.fixture
-def jobs(tmp_path):
+def fresh(tmp_path):
+    """A client whose worker has not started."""
     yield from opened(tmp_path / "state")
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    """One client for all tests that leave its worker alive."""
-    yield from opened(tmp_path_factory.mktemp("calm"))
+def client_of_all(tmp_path_factory):
+    """One client for all tests, since a worker takes a second to start."""
+    yield from opened(tmp_path_factory.mktemp("requests"))
+
+
+@pytest.fixture
+def jobs(client_of_all):
+    return emptied(client_of_all)
 
 
 def test_a_request_is_computed_once_and_then_found(jobs):
@@ -40,19 +46,19 @@ def test_a_request_is_computed_once_and_then_found(jobs):
     assert again.id == run.id and again.cached and again.numbers["pid"] == run.numbers["pid"]
 
 
-def test_an_upload_is_read_by_the_worker_and_leaves_only_its_text(calm):
-    key = calm.read(notebook(("markdown", "the ferry left"), ("code", "leave()")), "a.ipynb")
-    assert calm.store.text(key) == ("a.ipynb", "the ferry left\n\nleave()")
-    assert calm.store.said(key) == "Notebook: 1 text cell and 1 code cell read; outputs left out; 4 words."
+def test_an_upload_is_read_by_the_worker_and_leaves_only_its_text(jobs):
+    key = jobs.read(notebook(("markdown", "the ferry left"), ("code", "leave()")), "a.ipynb")
+    assert jobs.store.text(key) == ("a.ipynb", "the ferry left\n\nleave()")
+    assert jobs.store.said(key) == "Notebook: 1 text cell and 1 code cell read; outputs left out; 4 words."
     with pytest.raises(BadText, match="a.ipynb is no notebook: its JSON is broken"):
-        calm.read(b"{", "a.ipynb")
-    assert not list((calm.store.root / "uploads").iterdir())
+        jobs.read(b"{", "a.ipynb")
+    assert not list((jobs.store.root / "uploads").iterdir())
 
 
 @pytest.mark.parametrize("upload", ["../texts/0123456789ab.json", "0123456789abcdef", "/etc/hostname", None])
-def test_a_request_names_no_file_but_an_upload(calm, upload):
+def test_a_request_names_no_file_but_an_upload(jobs, upload):
     with pytest.raises(BadSetting, match="This upload is not here"):
-        calm._keeper.ask("read", {"upload": upload, "name": "a.pdf"}, 60)
+        jobs._keeper.ask("read", {"upload": upload, "name": "a.pdf"}, 60)
 
 
 class Mute(Connection):
@@ -105,26 +111,26 @@ def test_a_worker_without_a_heartbeat_for_20_seconds_is_silent():
     assert keep.live() is not worker and keep.silent() == {}
 
 
-def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):
-    assert jobs.status() == {"state": "cold", "pid": None, "memory": 0}
-    start, jobs._keeper._start = jobs._keeper._start, Mute
-    jobs.warm()
-    assert jobs.status()["state"] == "starting"
-    jobs._keeper._start = start
-    jobs._keeper.process.close(0)
-    jobs.warm()
-    status = until(lambda: (status := jobs.status())["state"] == "ready" and status)
+def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(fresh):
+    assert fresh.status() == {"state": "cold", "pid": None, "memory": 0}
+    start, fresh._keeper._start = fresh._keeper._start, Mute
+    fresh.warm()
+    assert fresh.status()["state"] == "starting"
+    fresh._keeper._start = start
+    fresh._keeper.process.close(0)
+    fresh.warm()
+    status = until(lambda: (status := fresh.status())["state"] == "ready" and status)
     assert status["memory"] > 10_000_000 and os.path.exists(f"/proc/{status['pid']}") == os.path.exists("/proc")
 
 
-def test_a_worker_warmed_later_starts_then_and_never_once_closed(jobs, monkeypatch):
-    jobs.warm(after=0.3)
-    assert jobs.status()["state"] == "cold"
-    until(lambda: jobs._described)
+def test_a_worker_warmed_later_starts_then_and_never_once_closed(fresh, monkeypatch):
+    fresh.warm(after=0.3)
+    assert fresh.status()["state"] == "cold"
+    until(lambda: fresh._described)
     begun = []
-    monkeypatch.setattr(jobs._keeper, "live", lambda: begun.append("a worker"))
-    jobs.warm(after=0.3)
-    jobs.close()
+    monkeypatch.setattr(fresh._keeper, "live", lambda: begun.append("a worker"))
+    fresh.warm(after=0.3)
+    fresh.close()
     time.sleep(0.6)
     assert not begun
 
@@ -142,16 +148,16 @@ def test_a_worker_warmed_later_starts_then_and_never_once_closed(jobs, monkeypat
         ("nothing", BadSetting, "There is no study 'nothing'; there are: echo, gate"),
     ],
 )
-def test_an_error_of_a_study_arrives_as_itself(calm, verb, kind, words):
+def test_an_error_of_a_study_arrives_as_itself(jobs, verb, kind, words):
     with pytest.raises(AnalysisError, match=words) as caught:
-        calm.request(Undeclared(verb, {}))
+        jobs.request(Undeclared(verb, {}))
     assert type(caught.value) is kind
-    pid = warm(calm)
+    pid = warm(jobs)
     with pytest.raises(kind):
-        calm.request(Undeclared(verb, {}))
-    assert calm.status()["pid"] == pid
+        jobs.request(Undeclared(verb, {}))
+    assert jobs.status()["pid"] == pid
     if verb == "bug":
-        assert 'in bug\n    return {}["missing"]' in (calm.store.root / "worker.log").read_text()
+        assert 'in bug\n    return {}["missing"]' in (jobs.store.root / "worker.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -171,18 +177,18 @@ def test_an_error_of_a_study_arrives_as_itself(calm, verb, kind, words):
         ([], "named arguments"),
     ],
 )
-def test_forged_arguments_are_refused_with_a_sentence(calm, args, words):
+def test_forged_arguments_are_refused_with_a_sentence(jobs, args, words):
     with pytest.raises(BadSetting, match=words):
-        calm.request(Undeclared("typed", args))
+        jobs.request(Undeclared("typed", args))
 
 
-def test_arguments_of_the_right_type_pass(calm):
-    numbers = calm.request(
+def test_arguments_of_the_right_type_pass(jobs):
+    numbers = jobs.request(
         Undeclared("typed", {"layer": 3.0, "rate": 1, "content": False, "model": "../../etc"})
     ).numbers
     assert numbers == {"model": "../../etc", "layer": 3, "rate": 1.0, "content": False, "top": 3}
     with pytest.raises(BadSetting, match="gate needs the argument 'name'"):
-        calm.request(Undeclared("gate", {}))
+        jobs.request(Undeclared("gate", {}))
 
 
 @pytest.mark.parametrize("verb", ["../x", "", "A", "a" * 50, None, "describe;"])
@@ -192,8 +198,8 @@ def test_a_forged_verb_makes_no_request(verb):
 
 
 @pytest.mark.parametrize("job_id", ["../../x", "", None, "0" * 12])
-def test_forged_job_ids_are_refused(calm, job_id):
-    for ask in (calm.watch, calm.cancel, calm.resume):
+def test_forged_job_ids_are_refused(jobs, job_id):
+    for ask in (jobs.watch, jobs.cancel, jobs.resume):
         with pytest.raises(BadSetting, match="job"):
             ask(job_id)
 
@@ -214,26 +220,26 @@ def test_a_description_of_other_sources_is_none(monkeypatch):
     assert described.kept() is None
 
 
-def test_what_a_library_prints_goes_to_the_log(calm):
-    assert calm.request(Undeclared("shout", {})).numbers == {"heard": True}
-    assert calm.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1
-    log = (calm.store.root / "worker.log").read_text()
+def test_what_a_library_prints_goes_to_the_log(jobs):
+    assert jobs.request(Undeclared("shout", {})).numbers == {"heard": True}
+    assert jobs.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1
+    log = (jobs.store.root / "worker.log").read_text()
     assert '{"id": "forged"}' in log and "from a child" in log
 
 
-def test_a_request_without_an_answer_ends_in_time_and_the_next_one_is_answered(calm, monkeypatch):
-    pid = warm(calm)
+def test_a_request_without_an_answer_ends_in_time_and_the_next_one_is_answered(jobs, monkeypatch):
+    pid = warm(jobs)
     with (
         monkeypatch.context() as late,
         pytest.raises(Busy, match=r"did not answer gate within 60 s and is still at it"),
     ):
         overdue(late)
-        calm.request(Undeclared("gate", {"name": "a"}))
-    assert calm.request(Undeclared("echo", {"value": 2})).numbers == {
-        **calm.request(Undeclared("echo", {"value": 2})).numbers,
+        jobs.request(Undeclared("gate", {"name": "a"}))
+    assert jobs.request(Undeclared("echo", {"value": 2})).numbers == {
+        **jobs.request(Undeclared("echo", {"value": 2})).numbers,
         "pid": pid,
     }
-    assert calm.store.list("gate") == []
+    assert jobs.store.list("gate") == []
 
 
 def test_a_timed_out_request_that_has_not_begun_never_begins(jobs, monkeypatch):
@@ -247,14 +253,14 @@ def test_a_timed_out_request_that_has_not_begun_never_begins(jobs, monkeypatch):
     assert not (jobs.store.root / "began-late").exists()
 
 
-def test_many_threads_ask_at_once_and_each_gets_its_own_answer(calm):
+def test_many_threads_ask_at_once_and_each_gets_its_own_answer(jobs):
     wrong = []
 
     def session(number):
         for step in range(20):
             value = (number * 7 + step) % 40  # sessions ask equal things too
             try:
-                run = calm.request(Undeclared("echo", {"value": value, "name": f"n{value}"}))
+                run = jobs.request(Undeclared("echo", {"value": value, "name": f"n{value}"}))
                 if run.numbers["value"] != value or run.array("group")[0, 0] != value:
                     wrong.append((number, step))
             except Exception as error:
@@ -263,7 +269,7 @@ def test_many_threads_ask_at_once_and_each_gets_its_own_answer(calm):
     threads = [threading.Thread(target=session, args=(number,)) for number in range(8)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert wrong == [] and len({run.numbers["pid"] for run in calm.store.list("echo", limit=100)}) == 1
+    assert wrong == [] and len({run.numbers["pid"] for run in jobs.store.list("echo", limit=100)}) == 1
 
 
 def test_a_request_that_kills_the_worker_gets_a_sentence_and_the_others_an_answer(jobs):
@@ -285,9 +291,9 @@ def test_a_request_that_kills_the_worker_gets_a_sentence_and_the_others_an_answe
     assert jobs.request(Undeclared("echo", {"value": 6})).numbers["value"] == 6
 
 
-def test_an_equal_request_is_not_repeated_by_the_queue(calm):
-    run = calm.request(Undeclared("echo", {"value": 3}))
-    done = calm.watch(calm.submit(Undeclared("echo", {"value": 3})))
+def test_an_equal_request_is_not_repeated_by_the_queue(jobs):
+    run = jobs.request(Undeclared("echo", {"value": 3}))
+    done = jobs.watch(jobs.submit(Undeclared("echo", {"value": 3})))
     assert (done.state, done.run_id, done.fraction) == ("done", run.id, 1.0)
 
 
@@ -303,11 +309,11 @@ def test_a_worker_that_cannot_start_is_said(tmp_path):
         jobs.request(Undeclared("echo", {}))
 
 
-def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
-    jobs.warm()
-    until(lambda: jobs._described)
-    jobs.close()
-    offered = jobs.describe()
+def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(fresh):
+    fresh.warm()
+    until(lambda: fresh._described)
+    fresh.close()
+    offered = fresh.describe()
     assert offered["methods"] == {"focus": {"help": "groups"}}
 
 

@@ -27,6 +27,20 @@ def engine(name, store, workers=1, **more):
     return RayJobs(store, STUDIES, workers, **({"cpus": 0.1} | more))
 
 
+def emptied(jobs):
+    """A client whose queue and store are as on the first day; its worker stays."""
+    for job in jobs.active():
+        jobs.cancel(job.id)
+    until(lambda: not jobs.active() and jobs._keeper.load == 0)
+    root = jobs.store.root
+    for pattern in ("began-*", "open-*", "count-*", "jobs/*.json", "jobs/progress/*.json"):
+        for path in root.glob(pattern):
+            path.unlink()
+    for run in jobs.store.list(limit=1000):
+        jobs.store.delete(run.id)
+    return jobs
+
+
 def opened(root, name="processes"):
     """A client with a worker of quick studies, and its `store`; closed afterwards."""
     store = RunStore(root)

@@ -131,6 +131,7 @@ def fitted(method: str) -> float:
     return float(focuscope.run(words).tables["rows"]["perplexity"].iloc[-1])
 
 
+@pytest.mark.slow  # a process of its own, as those of tests/take
 def test_the_zip_runs_without_the_program(tmp_path):
     assert taken(tmp_path) == THEN["taken"]
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from ...answer import Answer, doc, record
 from ...commands import request as requested
-from ...commands.text import Model as Card
 from ...corpus import sample_texts
 from ...declaration.command import Command
 from ...errors import AnalysisError, BadSetting
@@ -125,7 +124,7 @@ def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
 def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain: float) -> list[dict]:
     """One row a page: what it took, and what was predicted from the pages before."""
     # what every page asks for, to say a price
-    card = _timed(context, lm, Card(model=model))[0]
+    card = _timed(context, lm, requested("model", {"model": model}))[0]
     name, text = context.text(key)
     turns = [len(text) * turn // (DOCUMENTS + 1) for turn in range(1, DOCUMENTS + 1)]
     documents = [context.add_text(f"{name}, turned", text[turn:] + text[:turn]) for turn in turns]

@@ -46,8 +46,8 @@ def series(
     name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
 ) -> Line:
     """One line of a panel."""
-    ends = (None if end is None else list(end) for end in (low, high))
-    return asdict(Series(name, list(y), *ends, paper))
+    lows, highs = (None if ends is None else list(ends) for ends in (low, high))
+    return asdict(Series(name, list(y), lows, highs, paper))
 
 
 def of_rows(name: str, rows: Sequence[Row], key: str) -> Line:

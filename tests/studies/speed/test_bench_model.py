@@ -20,6 +20,7 @@ COLUMNS = "page verb tokens seconds times target met peak_bytes predicted_second
 COLUMNS += ["memory_ratio", "refused"]
 
 
+@pytest.mark.slow
 def test_every_page_is_run_priced_and_held_against_its_target(tmp_path, capsys, state, monkeypatch):
     monkeypatch.setattr(longer, "LONGEST", 600)  # what it times at longer prompts: test_launch.py
     model = save_model(tmp_path / "tiny", max_position_embeddings=256)
