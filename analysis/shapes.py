@@ -76,7 +76,8 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
         lm.config.save_pretrained(part)
         vocabulary.model_max_length = counted.max_positions or vocabulary.model_max_length
         vocabulary.save_pretrained(part)
-        write_text(part / "README.md", _readme(name, parameters))
+        about = f"{parameters:,} parameters in bfloat16. {RANDOM}"
+        write_text(part / "README.md", f"# {name}, its shape with random weights\n\n{about}\n")
         move(part, out)
     protocol = no_model("make-shape")
     return ShapeMade(
@@ -150,7 +151,3 @@ def _drawn(lm: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         draw_weights(lm, module)
         yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
         module.to_empty(device="meta", recurse=False)
-
-
-def _readme(name: str, parameters: int) -> str:
-    return f"# {name}, its shape with random weights\n\n{parameters:,} parameters in bfloat16. {RANDOM}\n"

@@ -51,7 +51,8 @@ def block_attention(
         )
     scale = size**-0.5 if scale is None else scale
     if accelerated(q):
-        return _by_flex(q, k, v, blocks, block, scale)
+        mask, grouped = block_mask(blocks, length, block), q.shape[1] != k.shape[1]
+        return _flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped, return_lse=True)
     # every block of queries with its own block of keys, [B, heads, n, block, D]; what lies beyond the text reads zeros
     padded = [F.pad(x, (0, 0, 0, -length % block)).unflatten(2, (count, block)) for x in (q, k, v)]
     texts = [flash(*(x[text].transpose(0, 1) for x in padded), 0.0, True, scale=scale) for text in range(batch)]
@@ -86,12 +87,6 @@ def _alike(before: Tensor, shared: int, bytes_of_block: int) -> Iterator[tuple[T
         columns = before[rows].nonzero()[:, 1].view(-1, per_row) + first[rows, None]
         together = max(1, GATHERED // (per_row * bytes_of_block))
         yield from zip(rows.split(together), columns.split(together), strict=True)
-
-
-def _by_flex(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
-    grouped = q.shape[1] != k.shape[1]
-    mask = block_mask(blocks, q.shape[2], block)
-    return _flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped, return_lse=True)
 
 
 def block_mask(blocks: Tensor, length: int, block: int) -> "BlockMask":

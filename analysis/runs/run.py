@@ -57,11 +57,6 @@ def no_model(verb: str) -> dict[str, Any]:
     return dict.fromkeys(names) | {"verb": verb, "versions": {}}
 
 
-def without_model(verb: str, numbers: dict[str, Any]) -> Result:
-    """The Result of a verb that reads no model."""
-    return Result(numbers | {"protocol": no_model(verb)})
-
-
 class Damaged(BadSetting):
     """A run folder that is not what was written."""
 

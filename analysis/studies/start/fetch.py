@@ -14,7 +14,7 @@ from ...errors import BadModel, TooLarge
 from ...places import hub_folder, plain_name
 from ...runs import Result
 from ...runs.price import spell_bytes
-from ...runs.run import without_model
+from ...runs.run import no_model
 from ..context import Context
 
 # Seconds between two looks at what has arrived.
@@ -61,7 +61,8 @@ def fetch(request: Fetch, *, context: Context) -> Result:
         raise BadModel(
             f"{offered.name} could not be downloaded ({last_line[:160]}): try again, and it goes on where it was."
         )
-    return without_model("fetch", {"name": offered.name, "size": offered.size, "licence": offered.licence})
+    numbers = {"name": offered.name, "size": offered.size, "licence": offered.licence}
+    return Result(numbers | {"protocol": no_model("fetch")})
 
 
 def _held(folder: Path) -> int:
