@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.runs.head_notes import LONGEST, file_name, note_head, notes_of
@@ -25,7 +26,9 @@ def there(tmp_path):
 
 
 def run_of(store, model=MODEL):
-    return store.put("groups", {"model": model, "seed": 0}, result(), PROTOCOL | {"revision": REVISION}, 1.0)
+    return store.put(
+        Undeclared("groups", {"model": model, "seed": 0}), result(), PROTOCOL | {"revision": REVISION}, 1.0
+    )
 
 
 def packed(store, run) -> bytes:
