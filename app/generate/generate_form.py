@@ -20,7 +20,7 @@ EXAMPLES = tuple(
     for ship in ("Nightjar", "Sparrowhawk", "Windhover", "Wanderer")
 )
 # Beside model, text and question: what is asked for as long as nothing was chosen.
-FIRST = {
+FIRST: dict[str, Any] = {
     "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],
     **{"new_tokens": 48, "length": None, "known": True, "chat": True},
 }
@@ -43,7 +43,7 @@ def form(card: dict) -> list[Asked]:
     router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": ""})
     ordered = {name: described[name] for name in sorted(set(described) - {"dense"}, key=by_family)}
     picker = Picker("generate", ordered, MOST_METHODS, router=router)
-    look = {"max_chars": 300, "placeholder": "empty: the text goes on"}
+    look: dict[str, Any] = {"max_chars": 300, "placeholder": "empty: the text goes on"}
     help = "Stands behind the text. Where the model has a chat template, both stand inside it."
     st.text_input("Question behind the text", key="generate_question", help=help, **look)
     choices = picker.chosen()
@@ -67,28 +67,29 @@ def request(choices: list[Asked]) -> Generate:
     question = (chosen["generate_question"] or "").strip()
     sizes = {"new_tokens": chosen["generate_new"], "length": chosen["generate_prompt"]}
     known = chosen["generate_known"] or not question
-    return Generate(**args, question=question, **sizes, known=known, chat=chosen["generate_chat"])
+    return cached.request(Generate, **args, question=question, **sizes, known=known, chat=chosen["generate_chat"])
 
 
 def example() -> Generate:
     """What the bundled answer was asked."""
-    return Generate(model="demo", text=cached.sample("register"), question=EXAMPLES[0][1], **FIRST)
+    about = {"model": "demo", "text": cached.sample("register"), "question": EXAMPLES[0][1]}
+    return cached.request(Generate, **about, **FIRST)
 
 
-def about(text: str, methods: list[dict]) -> Generate | None:
+def same_question(text: str, methods: list[dict]) -> Generate | None:
     """The question that is known for a text, to these methods; None where there is none."""
     question = st.session_state["generate_question"] or (EXAMPLES[0][1] if text == cached.sample("register") else None)
     if not question:
         return None
     sizes = FIRST | {"methods": methods, "new_tokens": SHORT_ANSWER}
-    return Generate(model=st.session_state["model"], text=text, question=question, **sizes)
+    return cached.request(Generate, model=st.session_state["model"], text=text, question=question, **sizes)
 
 
 def tokens(asked: Generate) -> int:
     """Tokens that a request reads and writes, which is what it costs."""
     inspected = asking.inspected()
     prompt = asked.length or min(inspected["tokens"], inspected["max_positions"] - asked.new_tokens)
-    return (1 + len(asked.methods)) * (2 * prompt + asked.new_tokens)  # the answer is read again, watched
+    return (1 + len(asked.methods or ())) * (2 * prompt + asked.new_tokens)  # the answer is read again, watched
 
 
 def _examples() -> None:

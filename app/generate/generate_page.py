@@ -29,13 +29,13 @@ def show() -> None:
     with beside:
         request = generate_form.request(generate_form.form(card))
         stored = cached.store().find(request)
-        again = stored is not None and not stored.example
+        again = None if stored is None or stored.example else stored.id
         jobs.run_button(
             "Generate again" if again else "Generate",
             request,
             "generate_run",
             tokens=generate_form.tokens(request),
-            instead_of=stored.id if again else None,
+            instead_of=again,
             type="secondary" if stored else "primary",
         )
     job = jobs.current()
@@ -85,7 +85,7 @@ def _details(run: Run, card: DeltaGenerator | None) -> None:
 def same_question(choice: Asked) -> None:
     """For another page: its text's question answered dense and by a method, where that is stored, else the button."""
     chosen = st.session_state
-    request = generate_form.about(chosen["text"], [choice.spec])
+    request = generate_form.same_question(chosen["text"], [choice.spec])
     if request is None:
         return
     st.subheader("The same question", anchor=False)

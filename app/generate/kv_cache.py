@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -85,7 +86,9 @@ def shown(run: Run, prompt: dict) -> None:
 
 def reads(run: Run, prompt: dict) -> None:
     """What the marked new token read, and what it could not."""
-    side, place = st.session_state["generate_side"], Place(*_chosen_place(run))
+    chosen = st.session_state
+    side, layer = chosen["generate_side"], chosen["generate_layer"]
+    place = Place(layer, None if layer is None else chosen["generate_head"])
     look, row = _look(run, prompt, side, place), run.numbers["rows"][side]
     if look.reads is None:
         widgets.prose("The prompt is too long here to keep what each token read.", "note")
@@ -151,14 +154,12 @@ def _one_of(axis: str, count: int) -> int | None:
         place = chosen[f"{name}_pick"]
         state.choose(chosen, **{name: None if place < 0 else place})
 
-    look = {"format_func": lambda place: f"all {axis}s" if place < 0 else f"{axis} {place}", "on_change": picked}
+    look: dict[str, Any] = {
+        "format_func": lambda place: f"all {axis}s" if place < 0 else f"{axis} {place}",
+        "on_change": picked,
+    }
     st.selectbox(axis.capitalize(), range(-1, count), key=f"{name}_pick", width=140, disabled=not count, **look)
     return now
-
-
-def _chosen_place(run: Run) -> tuple[int | None, int | None]:
-    layer = st.session_state["generate_layer"]
-    return layer, None if layer is None else st.session_state["generate_head"]
 
 
 def _clicked(first: int, count: int) -> None:
@@ -263,7 +264,7 @@ def _missing(run: Run, lost: float, row: dict, step: int) -> str:
 
 
 def _keys(tokens: dict, query: int, keys: list[tuple[int, float]], key: str, identity: str) -> None:
-    values = {
+    values: dict[str, Sequence] = {
         "position": [token for token, _ in keys],
         "context": [_context(tokens["piece"], token) for token, _ in keys],
         "back": [query - token for token, _ in keys],

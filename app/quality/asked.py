@@ -1,6 +1,6 @@
 """A method as it is asked for; its settings as words, in the URL and on the page."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app import cached
@@ -96,10 +96,11 @@ def field_help(about: dict) -> str:
     return f"{sentence}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else sentence
 
 
-def changes(choice: Asked, without: Collection[str] = ()) -> str:
+def changes(choice: Asked) -> str:
     """The settings that differ from the defaults, in words."""
-    changed = [(name, value) for name, value in choice.changed.items() if name not in without]
-    return ", ".join(f"{field_name(name).split(',')[0].lower()} {spaced(str(value))}" for name, value in changed)
+    return ", ".join(
+        f"{field_name(name).split(',')[0].lower()} {spaced(str(value))}" for name, value in choice.changed.items()
+    )
 
 
 # --- the word of the URL ----------------------------------------------------------------------------------------------

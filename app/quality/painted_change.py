@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -39,13 +40,18 @@ def by_change(changes: Losses) -> tuple[list[int], list[dict]]:
     count, floors = len(LEVELS), [low for low, _ in LEVELS]
     paint = []
     for change in changes:
-        level = -1 if change is None else bisect_right(floors, math.exp(abs(change))) - 1
-        paint.append(-1 if level < 0 else count - 1 - level if change > 0 else count + level)
+        level = bisect_right(floors, math.exp(abs(change or 0.0))) - 1
+        way = count - 1 - level if (change or 0.0) > 0 else count + level
+        paint.append(-1 if level < 0 else way)
     classes = [("less", level) for level in reversed(range(count))] + [("more", level) for level in range(count)]
     palette = []
-    for place, (way, level) in enumerate(classes):
-        (colour, *lines), (light, dark) = WAYS[way], MIXES[level]
-        entry = {"tag": "Aa", "name": f"{LEVELS[level][1]} times {way} likely", "note": f"{paint.count(place):,}"}
+    for place, (direction, level) in enumerate(classes):
+        (colour, *lines), (light, dark) = WAYS[direction], MIXES[level]
+        entry: dict[str, Any] = {
+            "tag": "Aa",
+            "name": f"{LEVELS[level][1]} times {direction} likely",
+            "note": f"{paint.count(place):,}",
+        }
         entry |= {"light": colour, "dark": colour, "mix": light, "mix_dark": dark}
         palette.append(entry | {"line": lines[level == count - 1]})
     return paint, palette
@@ -72,19 +78,21 @@ def text(step: Step) -> None:
 def worst(step: Step) -> None:
     """The tokens that lose most; a row marks its token in the text."""
     tokens, change, loss = _of_text(step)
-    lost = sorted([(-apart, token) for token, apart in enumerate(change) if apart is not None and apart > 0])
-    listed, locked = [token for _, token in lost[:WORST]], st.session_state["quality_token"]
+    # Both hold a number at the same tokens.
+    lost = [(apart, token, now) for token, (apart, now) in enumerate(zip(change, loss, strict=True)) if apart and now]
+    lost = sorted((one for one in lost if one[0] > 0), key=lambda one: (-one[0], one[1]))[:WORST]
+    listed, locked = [token for _, token, _ in lost], st.session_state["quality_token"]
     if not listed:
         widgets.prose(f"No token is less likely under {step.asked.title} than under dense.", "more")
         return
-    values = {
+    values: dict[str, Sequence] = {
         "position": listed,
         "context": [_context(tokens, token) for token in listed],
-        "dense": [math.exp(change[token] - loss[token]) for token in listed],
-        "method": [math.exp(-loss[token]) for token in listed],
-        "factor": [math.exp(change[token]) for token in listed],
-        "dense_words": chances([loss[token] for token in listed], [change[token] for token in listed]),
-        "method_words": chances([loss[token] for token in listed]),
+        "dense": [math.exp(apart - now) for apart, _, now in lost],
+        "method": [math.exp(-now) for _, _, now in lost],
+        "factor": [math.exp(apart) for apart, _, _ in lost],
+        "dense_words": chances([now for _, _, now in lost], [apart for apart, _, _ in lost]),
+        "method_words": chances([now for _, _, now in lost]),
     }
     tables.table(
         COLUMNS,
@@ -119,11 +127,11 @@ def placed(positions: Sequence[int], size: int, *values: Sequence[float]) -> lis
     return columns
 
 
-def show(tokens: dict, change: Losses, loss: Losses, now: str, **look: object) -> None:
+def show(tokens: dict, change: Losses, loss: Losses, now: str, **look: Any) -> None:
     """The text painted by the change of each token's loss; `now` names what gave `loss`, and `look` goes to
     `painted`."""
     paint, palette = by_change(change)
-    tips = [
+    tips: list[tuple[str, Sequence]] = [
         ("dense gave it", chances(loss, change)),
         (now, chances(loss)),
         ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),

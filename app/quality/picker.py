@@ -132,7 +132,7 @@ class Picker:
         if field["options"]:
             leaks = dict.fromkeys(field["future"], " (reads the future)")
             spelled_out = {option: spaced(option) + leaks.get(option, "") for option in field["options"]}
-            st.selectbox(label, list(spelled_out), format_func=spelled_out.get, **look)
+            st.selectbox(label, list(spelled_out), format_func=spelled_out.__getitem__, **look)
         elif field["type"] == "int" and high - low > WIDE:
             far = min(high, max(tokens, low + 1))
             steps = {1 << power for power in range(21) if low <= 1 << power <= far}

@@ -122,7 +122,7 @@ def _curves(
     for choice in unfitted:
         widgets.prose(f"{choice.title} was never fitted to this model, so it has no curve.", "quiet")
         if choice.name in FITTED:
-            request = FitMethod(model=st.session_state["model"], method=choice.name)
+            request = cached.request(FitMethod, model=st.session_state["model"], method=choice.name)
             jobs.run_button("Fit", request, f"quality_fit_{choice.name}")
     if not waits:
         ahead.steps(subject, requests)
@@ -229,7 +229,7 @@ def _windows(saves: str, tokens: int, longest: int) -> Subject:
         state.choose(chosen, quality_read=default)  # it was right for another text
     widgets.settled("quality_read", list(spelled), default)
     help = cached.glossary("window (context)")
-    st.selectbox("Read", list(spelled), format_func=spelled.get, key="quality_read", help=help)
+    st.selectbox("Read", list(spelled), format_func=spelled.__getitem__, key="quality_read", help=help)
     choice = chosen["quality_read"]
     window = None if choice == "all" else int(choice.rstrip("w"))
     long_text = "windows" if choice == "all" or choice.endswith("w") else "first"

@@ -47,7 +47,7 @@ def button(asked: Search) -> None:
     """Starts a search that is not stored, at its price."""
     if cached.store().find(asked) is None:
         passes = PASSES + SETTLING * (asked.saves == "reads")
-        work = int(len(asked.methods or ()) * STEPS * passes + CUTS) * (asked.prefix + AFTER)
+        work = int(len(asked.methods or ()) * STEPS * passes + CUTS) * ((asked.prefix or 0) + AFTER)
         jobs.run_button("Search for me", asked, "quality_search", work)
 
 

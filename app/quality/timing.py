@@ -102,7 +102,7 @@ def button(choice: Asked, card: dict, size: int) -> None:
     if can_launch(choice):
         request = launch_request(choice, size, card["max_positions"])
         if cached.store().find(request) is None:
-            price = speed_requests.launch_price(request, card, request.length)
+            price = speed_requests.launch_price(request, card, request.length or size)
             jobs.run_button("Time it", request, f"quality_launch_{choice.name}", price=price)
     elif choice.about["kernels"] and cached.store().find(time_request(choice)) is None:
         jobs.run_button("Time it", time_request(choice), f"quality_launch_{choice.name}", tokens=size)
