@@ -11,7 +11,7 @@ from app.quality import timing
 from app.quality.asked import changes
 from app.quality.steps import NULLS, Found, Step, Subject
 from app.selection.decide import EQUAL_SHARES
-from app.ui import widgets
+from app.ui import plots, widgets
 from app.ui.charts import RANDOM
 from app.ui.painted import part
 
@@ -65,8 +65,7 @@ def draw(
 
     rows = [_numbers(step) for one in found for step in one.steps]
     if rows:
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        widgets.numbers(columns, "quality", key, "Perplexity against the share that is kept")
+        widgets.numbers(plots.columns(rows), "quality", key, "Perplexity against the share that is kept")
     _CURVES(key=key, data=data, on_moved_change=released)
 
 
@@ -120,6 +119,6 @@ def _point(step: Step, subject: Subject, launched: Sequence[Run]) -> dict:
 
 
 def _numbers(step: Step) -> dict:
-    about = {"method": step.asked.title, "settings": changes(step.asked), "asked, per cent": step.percent}
-    change = {"change": step.change.value, "low": step.change.low, "high": step.change.high}
-    return about | {"share": step.share} | change | {"perplexity": step.row["perplexity"]}
+    """All numbers of a step, as they are taken away."""
+    about = {"title": step.asked.title, "settings": changes(step.asked), "asked, per cent": step.percent}
+    return about | {name: cell for name, cell in step.row.items() if not isinstance(cell, (list, dict))}

@@ -1,54 +1,21 @@
-"""What is folded beneath the curves: all numbers, and where in the window a method loses."""
+"""What is folded beneath the curves: what the numbers rest on, and where in the window a method loses."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cached
 from app.quality.asked import counted
 from app.quality.steps import Step
-from app.ui import plots, tables, widgets
+from app.ui import plots, widgets
 from app.ui.charts import line, safe, style
-from app.ui.plots import against_dense, bounds, columns
-from app.ui.spelled import size as bytes_in_words
+from app.ui.plots import against_dense, bounds
 
 # Of a bin's width between two methods, so that their bars do not hide each other.
 DODGE = 0.09
-COLUMNS = {
-    "method": tables.Column("method"),
-    "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
-    "change": tables.Column("against dense", "number", words="words", help=cached.glossary("paired difference")),
-    "kl_mean": tables.Column("KL, mean", "number", 3, help=cached.glossary("KL to dense")),
-    "kl_p99": tables.Column("KL, 99%", "number", help=cached.glossary("KL to dense")),
-    "same_top1": tables.Column("same top-1", "share", help=cached.glossary("same top-1")),
-    "attended": tables.Column("keys of a query", "number", 1, help=cached.glossary("KV reads (% of causal)")),
-    "attended_kv": tables.Column(
-        "keys of a key-value head", "number", 1, help=cached.glossary("reads per key-value head")
-    ),
-    "kv_read": tables.Column("KV reads", "share", help=cached.glossary("KV reads (% of causal)")),
-    "kv_bytes": tables.Column("KV cache held", "number", words="held", help=cached.glossary("KV cache")),
-    "kv_share": tables.Column("of dense", "share"),
-    "kv_most_bytes": tables.Column(
-        "at most, reading the prompt", "number", words="most", help=cached.glossary("KV cache at most")
-    ),
-    "kept_keys": tables.Column("keys a head holds", "number", 1),
-    "blocks": tables.Column("blocks of the prompt read", "share"),
-}
 
 
-def numbers(steps: Sequence[Step]) -> None:
-    """All numbers of the methods at the chosen share, and what their intervals rest on."""
-    rows = []
-    for step in steps:
-        row = {"method": step.row["label"], "change": step.change.value, "words": step.change.bracketed}
-        row |= {name: step.row[name] for name in COLUMNS if name not in row and step.row.get(name) is not None}
-        if "kv_bytes" in row:
-            row |= {"held": bytes_in_words(row["kv_bytes"]), "most": bytes_in_words(row["kv_most_bytes"])}
-        rows.append(row)
-    about = {name: column for name, column in COLUMNS.items() if any(name in row for row in rows)}
-    plots.listed(
-        about, columns(rows, *about, *filter(None, (c.words for c in about.values()))), "quality_table", "Numbers"
-    )
+def rests_on(steps: Sequence[Step]) -> None:
+    """What the intervals rest on, what must be borne in mind of the numbers, and where they come from."""
     row = steps[0].row
     units, unit = row.get("difference_units", row.get("units")), row.get("difference_unit", row.get("unit"))
     few = "" if steps[0].change.low is not None else ", too few for one"
@@ -63,8 +30,7 @@ def numbers(steps: Sequence[Step]) -> None:
 
 def positions(steps: Sequence[Step]) -> None:
     """Change of perplexity by position in the window, one line per method, of those whose runs have the bins."""
-    steps = [step for step in steps if "bins" in step.row]
-    if not steps:
+    if "bins" not in steps[0].row:
         widgets.prose("Only methods that save reads are scored at every position: choose reads above.", "quiet")
         return
     data, rows = [], []

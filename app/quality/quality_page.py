@@ -199,13 +199,13 @@ def _beside(step: Step, choice: Asked, subject: Subject, card: dict) -> None:
 
 
 def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:
-    """What is folded: all numbers, by position, the tokens that lose most; the search; the heads of DuoAttention."""
+    """What is folded: by position, the tokens that lose most; the search; the heads of DuoAttention."""
 
     def everything() -> None:
-        parts = [partial(details.numbers, shown), partial(details.positions, shown)]
+        parts = [partial(details.positions, shown), partial(details.rests_on, shown)]
         widgets.each(*parts, *([partial(painted_change.worst, step)] if "bins" in step.row else []))
 
-    look: dict[str, Any] = {"title": "All numbers, by position, token by token", "icon": ":material/table:"}
+    look: dict[str, Any] = {"title": "By position, token by token", "icon": ":material/show_chart:"}
     drawer("quality_numbers", everything, **look)
     look = {"title": "Search for a setting", "icon": ":material/search:"}
     drawer("quality_searching", partial(search.result, *searched), **look)

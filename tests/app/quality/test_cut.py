@@ -151,10 +151,9 @@ def test_a_refused_method_is_one_sentence_and_one_that_was_never_fitted_has_a_bu
     assert (client.job.verb, client.job.args["method"]) == ("fit-method", "magicpig")
 
 
-def test_what_is_folded_holds_numbers_positions_and_the_tokens_that_lose_most(client, page):
+def test_what_is_folded_holds_positions_and_the_tokens_that_lose_most(client, page):
     app = page(quality=TWO, quality_equal=25, quality_numbers="yes")
-    shown, worst = columns(app), columns(app, 1)
-    assert sorted(shown["method"]) == ["quick", "streaming_llm"] and shown["against dense"][0].startswith("+0.2% (")
+    worst = columns(app)
     assert "from 2 blocks of 64 tokens in this text" in markup(app)
     (bins,) = figures(app)
     assert "n = 341" in bins["data"][0]["text"][0] and len(bins["data"][0]["x"]) == 3
