@@ -12,6 +12,7 @@ from analysis.runs import Run
 from app import cached
 from app.probes import probe_charts, probe_form
 from app.probes.probe_form import title
+from app.quality.asked import changes
 from app.selection.decide import PROBE_TASKS
 from app.ui import jobs, plots, repeat, studied, tables, widgets
 
@@ -38,8 +39,8 @@ COLUMNS = {
 def one_test() -> None:
     """The answer, the controls, the map or its button, and one question as the model read it."""
     answer, choices = st.container(), probe_form.controls()
-    if changes := "; ".join(choice.label for choice in choices if choice.changed):
-        widgets.prose(f"Settings as on the page Quality vs speed. {changes}.", "quiet")
+    if changed := "; ".join(f"{choice.title}, {changes(choice)}" for choice in choices if choice.changed):
+        widgets.prose(f"Settings as on the page Quality vs speed. {changed}.", "quiet")
     request = probe_form.chosen_map(choices)
     run = cached.store().find(request)
     if run is None:
