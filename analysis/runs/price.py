@@ -223,7 +223,7 @@ class _ModelPrices:
 
     def reading(self, command: type[Command]) -> Guess:
         """work -> seconds of a command that has to read, at the pace of those that ran here."""
-        pace = 1.0 if command.readings is None else self.pace()
+        pace = self.pace()
         return lambda work: pace * self.first(command, work)
 
     def pace(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from app import cached
 from app.ui import tables, widgets
-from app.ui.charts import CHANCE, HERE, RANDOM, error_bars, figure, level, line
+from app.ui.charts import CHANCE, HERE, error_bars, figure, level, line
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 # An axis of changes of perplexity.
@@ -14,8 +14,6 @@ CHANGE = {"tickformat": "+.1~%", "labelalias": {"+0%": "0%"}}
 # A slider redraws without an animation.
 AT_ONCE = {"transition": {"duration": 0}}
 SHARE_OF_1 = {"tickformat": ".0%", "range": [0, 1.02]}
-# The mark of dense attention.
-REFERENCE = {"color": RANDOM, "symbol": "circle", "size": 11}
 
 # Columns by name, or rows.
 Table = Mapping[str, Sequence] | Sequence[Mapping[str, Any]]
