@@ -165,7 +165,7 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
         write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
     before = {key for key, *_ in store.texts()}
     notes = head_notes.merged(store.root, about["heads"])
-    journal = {"runs": [run.id for run in new], "texts": sorted(texts.keys() - before)}
+    journal: dict[str, Any] = {"runs": [run.id for run in new], "texts": sorted(texts.keys() - before)}
     journal["heads"] = {name: head_notes.notes_in(store.root, name) for name in notes}
     write_json(place / JOURNAL, journal)
     try:

@@ -62,7 +62,7 @@ def this_text(tokens: int) -> None:
     request = _curve(tokens, list(SOFTMAX), layers=list(ALONE))
     run = cached.store().find(request)
     if run is None:
-        jobs.run_button(f"Measure perplexity at {len(SOFTMAX)} temperatures", request, "temperature_run", tokens)
+        jobs.run_button("Measure the loss", request, "temperature_run", tokens)
         return
     widgets.prose(run.numbers["sentence"], "quiet")
     curve = cached.columns(run, "curve")

@@ -1,5 +1,5 @@
-"""What pointer, keys and sliders do to charts and painted texts, in a real browser with the real model: heads chosen on
-the map, a tile dragged, a budget changed and undone, tokens hovered and jumped to, sliders within their limits."""
+"""What pointer, keys and sliders do to charts and painted texts, in a real browser with the real model: a budget changed
+and undone, tokens hovered and jumped to, sliders within their limits."""
 
 import re
 import statistics
@@ -18,41 +18,10 @@ ANSWER = script("answer")
 ROWS = "[aria-label='Methods and their numbers'] tr"
 
 
-def test_keys_a_click_and_a_dragged_rectangle_choose_a_head_and_a_tile(app_server, page):
-    visit(page, f"{app_server}/attention-heads?layer=1&head=2", "In numbers")
-
-    def shows(head: int, layer: int) -> None:
-        heading = page.get_by_role("heading", name=f"Head {head} of layer {layer}", exact=True)
-        expect(heading).to_be_visible(timeout=PATIENCE)
-        settle(page)
-
-    shows(2, 1)
-    for key, head in (("n", 3), ("p", 2)):
-        page.keyboard.press(key)
-        shows(head, 1)
-    box = plot(page, "heads_map")
-    page.mouse.click(box["x"] + box["width"] * 4.5 / 8, box["y"] + box["height"] * 2.5 / 6)
-    shows(4, 3)
-    expect(page).to_have_url(re.compile("layer=3&head=4"))
-
-    box = plot(page, "heads_pattern_0")
-    page.mouse.move(box["x"] + 20, box["y"] + box["height"] * 0.5)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 60, box["y"] + box["height"] * 0.6, steps=5)
-    page.mouse.up()
-    tile = page.get_by_role("heading", name=re.compile("^Exact: queries"))
-    expect(tile).to_be_visible(timeout=PATIENCE)
-    expect(page).to_have_url(re.compile(r"tile=\d+\.\d+"))
-    settle(page)
-    page.goto(page.url)
-    expect(tile).to_be_visible(timeout=PATIENCE)
-    shows(4, 3)
-
-
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_pointer_on_a_token_shows_both_ways_at_once(app_server, page):
-    visit(page, f"{app_server}/attention-heads?head=3.6&query=1900", "In numbers")
+    visit(page, f"{app_server}/attention-heads?head=3.6&query=1900", "How far back, 3.6")
     text = painted(page).first
     text.scroll_into_view_if_needed()
     expect(text.locator(".t.lock")).to_be_in_viewport()
@@ -87,13 +56,6 @@ def test_sliders_over_stored_numbers_redraw_text_and_chart_within_their_limit(ap
             references.append(list(message.metadata.delta_path))
 
     page.on("websocket", lambda socket: socket.on("framereceived", look))
-    visit(page, f"{app_server}/softmax-temperature", "The keys it reads most")
-    thumb, took = page.get_by_role("slider", name="Softmax temperature t"), []
-    for key, t in (("ArrowLeft", "0.3"), ("ArrowRight", "0.4"), ("ArrowRight", "0.5"), ("ArrowLeft", "0.4")):
-        bars = (".st-key-temperature_query .legendtext", f"t = {t}")
-        took.append(moved(page, thumb, key, (".fs-lead", f"At temperature {t} "), bars, charts=["temperature_query"]))
-    assert statistics.median(took[1:]) <= STORED
-
     page.goto(f"{app_server}/routing?layer=3&head=4&route_tab=token")
     thumb = page.get_by_role("slider", name="Buckets that each query visits")
     expect(painted(page).locator(".t.p").first).to_be_attached(timeout=PATIENCE)

@@ -45,7 +45,6 @@ class Slider:
 def stored() -> list[Slider]:
     """The sliders whose stops are stored once each was looked at; those of *Decide* move in the browser alone."""
     return [
-        Slider("Softmax temperature", address("temperature"), "Softmax temperature t", "temperature_query"),
         Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),
         Slider("Train a router", address("training", {"evidence": "balance"}), "Sinkhorn iterations", "balance_curve"),
     ]

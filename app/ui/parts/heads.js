@@ -65,7 +65,6 @@ function cells(own) {
   map.onclick = (event) => { const at = place(event.target.closest("button") ?? {}); if (at) choose(own, at) }
   map.onpointerover = (event) => { const at = place(event.target); if (at) say(own, at) }
   map.onpointerleave = () => say(own, data.chosen)
-  map.onfocusin = (event) => { const at = place(event.target); if (at) say(own, at) }
   map.onkeydown = (event) => move(own, event, place(event.target))
   own.cells.forEach((cell, name) => {
     cell.textContent = data.letters[name] ?? ""
@@ -86,7 +85,10 @@ function move(own, event, at) {
   const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key]
   if (!at || !step) return
   event.preventDefault()
-  own.cells.get(named([at[0] + step[0], at[1] + step[1]]))?.focus()
+  const next = [at[0] + step[0], at[1] + step[1]], cell = own.cells.get(named(next))
+  if (!cell) return
+  cell.focus()
+  say(own, next)
 }
 
 function paint(own) {

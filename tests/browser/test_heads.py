@@ -1,0 +1,96 @@
+"""The door Heads in a real browser with the real model: keys on the map, the reader's own name of a head, a tile, and
+the live temperature with its frames and numbers."""
+
+import re
+import statistics
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from analysis.commands.temperature import QueriesKeys
+from analysis.corpus import sample_texts
+from tests.browser import script
+from tests.made.browsing import PATIENCE, plot, redrawn, settle
+
+pytestmark = pytest.mark.browser
+FRAME = 50  # milliseconds between two frames while the hand drags
+
+
+def opened(page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator(".heads .map button, .sharpen .t").first).to_be_visible(timeout=PATIENCE)
+    settle(page)
+
+
+def shows(page, name: str) -> None:
+    expect(page.get_by_role("heading", name=f"Head {name}", exact=True)).to_be_visible(timeout=PATIENCE)
+    settle(page)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_keys_choose_a_head_and_its_own_name_stays(app_server, page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, f"{app_server}/heads?head=3.2")
+    shows(page, "3.2")
+    cell = page.locator(".heads [role=gridcell][tabindex='0']")
+    cell.focus()
+    for key in ("ArrowUp", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(page.locator(".heads .said")).to_contain_text("4.3 · ")
+    redrawn(page, lambda: page.keyboard.press("Enter"))
+    shows(page, "4.3")
+    expect(page).to_have_url(re.compile("layer=4&head=3"))
+    own = page.get_by_role("textbox", name="Your name for it")
+    own.fill(f"mine at {width}")
+    redrawn(page, lambda: own.press("Enter"))
+    expect(page.locator(".heads .said")).to_contain_text(f"mine at {width}", timeout=PATIENCE)
+    redrawn(page, page.locator(".heads .chips button").nth(1).click)
+    expect(page.locator("h1")).to_contain_text("copies what came next", timeout=PATIENCE)
+    opened(page, f"{app_server}/heads?head=4.3")
+    expect(page.get_by_role("textbox", name="Your name for it")).to_have_value(f"mine at {width}")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "nothing is cut at the right"
+
+
+def test_a_dragged_rectangle_shows_its_tile(app_server, page):
+    opened(page, f"{app_server}/heads?head=3.4&head_tab=pattern")
+    box = plot(page, "heads_pattern_0")
+    page.mouse.move(box["x"] + 20, box["y"] + box["height"] * 0.5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + box["height"] * 0.6, steps=5)
+    page.mouse.up()
+    tile = page.get_by_role("heading", name=re.compile("^Exact: queries"))
+    expect(tile).to_be_visible(timeout=PATIENCE)
+    expect(page).to_have_url(re.compile(r"tile=\d+\.\d+"))
+    settle(page)
+
+
+@pytest.mark.alone
+def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(app_server, page, context):
+    opened(page, f"{app_server}/heads?at=temperature&head=5.4&query=2006")
+    drawn = page.evaluate(script("sharpen"), [1.8, 0.3])
+    text = context.add_text("story", sample_texts()["story"][1])
+    run = QueriesKeys(model="demo", text=text).compute(context=context)
+    queries, keys = run.query.astype(float), run.key.astype(float)
+    many, groups = queries.shape[1], keys.shape[1]
+
+    def weights(layer: int, head: int, query: int) -> np.ndarray:
+        row = keys[layer, head * groups // many, : query + 1] @ queries[layer, head, query]
+        row = np.exp((row - row.max()) * run.scaling[layer] / drawn["t"])
+        return row / row.sum()
+
+    def entropy(row: np.ndarray) -> float:
+        return float(-(row * np.log(np.maximum(row, 1e-300))).sum())
+
+    row = weights(5, 4, 2006)
+    assert drawn["t"] == pytest.approx(0.3) and len(drawn["heads"]) == 48
+    assert [drawn["entropy"], drawn["largest"]] == pytest.approx([entropy(row), row.max()], abs=1e-3)
+    for name, _, told in drawn["heads"][::7]:
+        layer, head = map(int, name.split("."))
+        assert told == pytest.approx(np.mean([entropy(weights(layer, head, at)) for at in run.places]), abs=1e-3), name
+    print(f"frames: median {statistics.median(drawn['gaps']):.1f} ms, longest {max(drawn['gaps']):.1f} ms")
+    assert statistics.median(drawn["gaps"]) <= FRAME
+    slider = page.get_by_role("slider", name="Temperature")
+    slider.focus()
+    redrawn(page, lambda: slider.press("ArrowRight"))
+    expect(page).to_have_url(re.compile(r"softmax=0\.3"))
