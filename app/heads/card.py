@@ -1,6 +1,7 @@
 """The card of a head: its names and the reader's own, the proof by taking it away, and what it reads, in tabs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -66,7 +67,12 @@ def _head(table: dict, cell: tuple[int, int], names: Names) -> None:
         st.subheader(f"Head {name}", anchor=False, width="content")
         st.space("stretch")
         pinned = st.session_state["beside"] == "head" and st.session_state["other_head"] == name
-        look = {"type": "tertiary", "icon": ":material/keep:", "on_click": _pin, "args": (None if pinned else name,)}
+        look: dict[str, Any] = {
+            "type": "tertiary",
+            "icon": ":material/keep:",
+            "on_click": _pin,
+            "args": (None if pinned else name,),
+        }
         st.button("Unpin" if pinned else "Pin", key="heads_pin", help="Keep this head beside the next one.", **look)
         with st.popover("Compare", type="tertiary", key="heads_compare"):
             other.choice("beside", BESIDE)
@@ -85,7 +91,7 @@ def _own(name: str) -> None:
         for kind, asks in (("name", "your name for it"), ("note", "your note")):
             key = f"head_{kind}_{name}"
             st.session_state.setdefault(key, written.get(kind, ""))
-            look = {"placeholder": asks, "label_visibility": "collapsed", "max_chars": LONGEST[kind]}
+            look: dict[str, Any] = {"placeholder": asks, "label_visibility": "collapsed", "max_chars": LONGEST[kind]}
             st.text_input(asks.capitalize(), key=key, on_change=_write, args=(name, kind, key), **look)
     widgets.trouble("head_note")
 

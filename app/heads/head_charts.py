@@ -2,8 +2,9 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def is_log(values: Sequence[float | None]) -> bool:
 
 
 def statistic_map(
-    table: Mapping, values: Sequence[float | None], about: Statistic, chosen: tuple[int, int], names: Names = UNNAMED
+    table: dict, values: Sequence[float | None], about: Statistic, chosen: tuple[int, int], names: Names = UNNAMED
 ) -> dict:
     """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, and its
     `names` stand in the tip, the names as letters in the cell too. A click on a cell selects the point on it, whose
@@ -78,9 +79,13 @@ def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, i
         "unselected": {"marker": {"opacity": 1}},
         "showlegend": False,
     }
-    look = {"margin": {"l": 60, "r": 12, "t": 30, "b": 54}, "dragmode": False, "clickmode": "event+select"}
-    titles = (axis.title for axis in axes)
-    return figure([points], *titles, height=400, xaxis=axes[0].axis, yaxis=axes[1].axis, **look)
+    look: dict[str, Any] = {
+        "margin": {"l": 60, "r": 12, "t": 30, "b": 54},
+        "dragmode": False,
+        "clickmode": "event+select",
+    }
+    across_title, up_title = (axis.title for axis in axes)
+    return figure([points], across_title, up_title, height=400, xaxis=axes[0].axis, yaxis=axes[1].axis, **look)
 
 
 def _bar(title: str) -> dict:
@@ -119,7 +124,7 @@ def pattern(
     ends = {"x0": first_key - 0.5, "x1": first_key + masses.shape[1] * cell - 0.5}
     marked = {"type": "line", **ends, "y0": query, "y1": query, "line": {"color": CHOSEN, "width": 1.5, "dash": "dot"}}
     axis = {"showgrid": False, "tickformat": ",d"}
-    look = {"shapes": [] if query is None else [marked], "dragmode": "select" if box else False}
+    look: dict[str, Any] = {"shapes": [] if query is None else [marked], "dragmode": "select" if box else False}
     look |= {"height": 470, "margin": {"l": 70, "r": 16, "t": 28, "b": 56}}
     look |= {"xaxis": axis, "yaxis": axis | {"autorange": "reversed"}}
     return figure([trace], "key (is attended), token", "query (attends), token", **look)

@@ -78,8 +78,9 @@ def cells_of(table: Mapping[str, Sequence]) -> list[tuple[int, int]]:
 
 def ranked(values: list[float | None], order: str) -> list[int]:
     """Rows from the highest or lowest value on, ties to the first row; what has no value is left out."""
-    defined = [row for row, value in enumerate(values) if value is not None]
-    return sorted(defined, key=lambda row: -values[row] if order == "highest" else values[row])
+    defined = [(row, value) for row, value in enumerate(values) if value is not None]
+    defined.sort(key=lambda one: -one[1] if order == "highest" else one[1])
+    return [row for row, _ in defined]
 
 
 def letters(names: Iterable[str]) -> str:

@@ -21,7 +21,8 @@ _SHARPEN = painted.part(
     <canvas role="img" aria-label="Attention along the window: bars now, lines in dense attention"></canvas>
     <div class="sides">
     <div class="text" tabindex="0" aria-label="The text; arrows move the query, Enter keeps it"></div>
-    <div><div class="best" role="grid" aria-label="Tokens it reads most"></div><p class="quiet">All heads: the stronger, the sharper.</p>
+    <div><div class="best" role="grid" aria-label="Tokens it reads most"></div>
+    <p class="quiet">All heads: the stronger, the sharper.</p>
     <div class="heads" role="img" aria-label="How sharp each head is, layer 0 at the bottom"></div></div></div>
     </section>""",
     "attention",

@@ -31,7 +31,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
     """A head in a corpus, by the statistic in use, beside the window of the text in use."""
     fields.corpus("heads_corpus", cached.corpus(), ("Texts from", "Texts"), "The bundled samples", "corpus")
     corpus = st.session_state["heads_corpus"] or cached.corpus()
-    request = HeadTexts(model=st.session_state["model"], corpus=corpus)
+    request = cached.request(HeadTexts, model=st.session_state["model"], corpus=corpus)
     run = asking.ask(request, "Reading the texts with every head", _tokens_of(corpus))
     widgets.prose(run.numbers["sentence"], "more")
     cell = {"layer": layer, "head": head}

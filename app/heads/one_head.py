@@ -1,5 +1,7 @@
 """What one head reads: its text, how far back, its pattern and an exact tile of it."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.heads import Head, HeadTokens
@@ -44,9 +46,11 @@ def text(run: Run, tokens: dict) -> None:
     widgets.prose(strongest(run), "more")
     widgets.prose(f"{scope.spelled(run.request['part'], tokens)}.".capitalize(), "quiet")
     both = cached.store().find(_crossed(run))
+    crossed = None
     if both is not None:
         _places(both, tokens["word"])
-    crossed = both and {name: cached.array(both, name) for name in painted.PACKED}
+        arrays = {name: cached.array(both, name) for name in painted.PACKED}
+        crossed = painted.crossing(both.numbers["offset"], **arrays)
     painted_weights.show(
         tokens,
         painted_weights.spread(cached.array(run, "row"), numbers["offset"], query, len(tokens["piece"])),
@@ -54,7 +58,7 @@ def text(run: Run, tokens: dict) -> None:
         key="heads_text",
         identity=run.id + run.created,
         legend=f"read by {spelled(numbers['layer'], numbers['head'])}",
-        crossed=painted.crossing(both.numbers["offset"], **crossed) if crossed else None,
+        crossed=crossed,
         bare=True,
         on_token=lambda: state.choose(st.session_state, query=painted.clicked("heads_text", "token")),
     )
@@ -69,7 +73,12 @@ def _places(both: Run, words: list[str]) -> None:
     with st.container(horizontal=True, gap="small"):
         for place, (share, query, key) in enumerate(far):
             label = f"{widgets.plain(words[query])} → {widgets.plain(words[key])} {share:.0%}"
-            look = {"type": "tertiary", "help": f"{query - key:,} tokens back", "on_click": _look_at, "args": (query,)}
+            look: dict[str, Any] = {
+                "type": "tertiary",
+                "help": f"{query - key:,} tokens back",
+                "on_click": _look_at,
+                "args": (query,),
+            }
             st.button(label, key=f"heads_place_{place}", **look)
 
 
@@ -133,8 +142,8 @@ def drawn_pattern(run: Run, key: str, title: str, box: bool) -> None:
         return
     corner = None
     if boxes:
-        middle = [(min(boxes[0][axis]) + max(boxes[0][axis])) / 2 for axis in ("y", "x")]
-        corner = around(*(round(value) - offset for value in middle), numbers["length"])
+        down, across = (round((min(boxes[0][axis]) + max(boxes[0][axis])) / 2) - offset for axis in ("y", "x"))
+        corner = around(down, across, numbers["length"])
     if corner != st.session_state.get("heads_box_taken"):
         st.session_state["heads_box_taken"] = corner
         if corner is not None:
@@ -160,8 +169,8 @@ def _tile(run: Run) -> None:
     best = cached.columns(run, "keys")["key"]
     corner = around(query, best[0] if best else query, length)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        label, look = "Exact tile around the query and its top key", {"icon": ":material/zoom_in:"}
-        st.button(label, key="tile_here", on_click=_open_tile, args=(corner,), **look)
+        label = "Exact tile around the query and its top key"
+        st.button(label, key="tile_here", icon=":material/zoom_in:", on_click=_open_tile, args=(corner,))
         if wanted:
             st.button("Close the tile", key="tile_close", type="tertiary", on_click=_open_tile, args=(None,))
     if not wanted:

@@ -54,7 +54,7 @@ def show(
         key=key,
         identity=identity,
         place=f"{key}.{len(weights)}",
-        tips=tips or [("attention", labels)],
+        tips=list(tips) or [("attention", labels)],
         legend=f"{legend}; unpainted: less than 0.3%",
         hint=f"{hint}, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,

@@ -1,5 +1,7 @@
 """Which window of a text is looked at, and all of them at a price; one head in it."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.heads import Ablate, Alike, Head
@@ -40,17 +42,16 @@ def windows(control: str, request: Alike | Ablate, tokens: dict) -> tuple[int | 
     offers all of them, which then start at the price that the button says."""
     (part, _), count, every = place(tokens), tokens["window"][-1] + 1, len(tokens["window"])
     asked = None if count > 1 and st.session_state[control] else part
+    look: dict[str, Any] = {"type": "tertiary", "on_click": _read_all}
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         widgets.prose(f"{spelled(asked, tokens)}.".capitalize(), "quiet")
         if count == 1:
             return part, every
         if asked is None:
-            look = {"type": "tertiary", "on_click": _read_all, "args": (control, False, None)}
-            st.button(f"Window {part + 1} only", key=f"{control}_one", **look)
+            st.button(f"Window {part + 1} only", key=f"{control}_one", args=(control, False, None), **look)
             return None, every
         price = cached.due(request.but(part=None), every).price
-        look = {"type": "tertiary", "help": f"{price.sentence}.", "on_click": _read_all}
-        look |= {"args": (control, True, request.verb)}
+        look |= {"help": f"{price.sentence}.", "args": (control, True, request.verb)}
         st.button(f"All {count} windows, {price.short}", key=f"{control}_all", **look)
     return part, tokens["window"].count(part)
 

@@ -70,7 +70,7 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
     st.subheader(f"Heads by {about.short.lower()}", anchor=False, help=cached.glossary(about.term))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look: dict[str, Any] = {"label_visibility": "collapsed", "required": True}
-        st.segmented_control("Shown as", ["map", "scatter"], key="heads_shown", format_func=SHOWN.get, **look)
+        st.segmented_control("Shown as", ["map", "scatter"], key="heads_shown", format_func=SHOWN.__getitem__, **look)
         fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
     if st.session_state["heads_shown"] == "scatter":
@@ -99,8 +99,8 @@ def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None
     """The statistic in use against any other, a third one or the layer in colour."""
     titles = {"layer": "Layer"} | {key: about.title for key, about in STATISTICS.items()}
     with st.container(horizontal=True, gap="small"):
-        st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=205)
-        st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=205)
+        st.selectbox("Across", list(STATISTICS), format_func=titles.__getitem__, key="heads_across", width=205)
+        st.selectbox("Colour", list(titles), format_func=titles.__getitem__, key="heads_colour", width=205)
     across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
     title = f"{STATISTICS[name].short} against {STATISTICS[across].short.lower()}"
     figure = head_charts.scatter(table, across, name, colour, now, names)
@@ -123,7 +123,7 @@ def known_names() -> Names:
 
 
 def _names() -> NamesOfHeads:
-    return NamesOfHeads(model=st.session_state["model"])
+    return cached.request(NamesOfHeads, model=st.session_state["model"])
 
 
 def _named(table: dict, layer: int, head: int) -> None:

@@ -56,8 +56,8 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
             widgets.prose("Predicts the text without this head.", "quiet")
         return
     with widgets.guarded():
-        part, size = scope.windows("without_all", request, tokens)
-        run = asking.ask(request.but(part=part), f"Reading the text without {name}", size)
+        asked, size = scope.windows("without_all", request, tokens)
+        run = asking.ask(request.but(part=asked), f"Reading the text without {name}", size)
         rows = {row["without"]: row for row in _rows(run)}
         widgets.prose(f"Without it: {rows[name]['rise']} nats per token.", "more")
         if rival in rows and rival != name:

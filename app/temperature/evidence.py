@@ -1,6 +1,8 @@
 """Stored studies of the softmax temperature, of models trained with one, and what the paper on Focal Attention prints
 beside what is measured here."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis import papers
@@ -34,7 +36,7 @@ def _trained() -> None:
     help = cached.glossary("trained with a temperature")
     st.header("Trained with it", anchor=False, help=help)
     titles = {name: title for name, (_, title, _) in FOCAL_STUDIES.items()}
-    look = {"format_func": titles.get, "required": True, "label_visibility": "collapsed"}
+    look: dict[str, Any] = {"format_func": titles.get, "required": True, "label_visibility": "collapsed"}
     st.segmented_control("Study", list(titles), key="trained_with", **look)
     name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
@@ -50,7 +52,8 @@ def _printed() -> None:
     where = f"figure 8a, {best.row}; {best.protocol}"
     widgets.prose(f"The paper's best constant temperature of training is {best.value:g} ({where}).", "more")
     for name, title in TABLES.items():
-        cells, by_setting = papers.find(PAPER, name), {}
+        cells = papers.find(PAPER, name)
+        by_setting: dict[str, dict[str, Any]] = {}
         for cell in cells:
             by_setting.setdefault(cell.row, {"setting": cell.row})[cell.column] = cell.value
         titles = dict.fromkeys(cell.column for cell in cells)

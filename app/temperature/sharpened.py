@@ -1,5 +1,7 @@
 """What a softmax temperature does to every head, exactly, and to the predictions of this text."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.claims import Comparison
@@ -33,7 +35,7 @@ def every_head(layer: int, head: int) -> None:
 
 def _sharpness(run: Run) -> None:
     titles = {name: title for name, (title, _, _) in SHARPNESS.items()}
-    st.segmented_control("Sharpness as", list(titles), format_func=titles.get, key="sharpness", required=True)
+    st.segmented_control("Sharpness as", list(titles), format_func=titles.__getitem__, key="sharpness", required=True)
     name = st.session_state["sharpness"]
     title, term, _ = SHARPNESS[name]
     layer, measure = run.request["layer"], title.split(",")[0]
@@ -97,7 +99,7 @@ def by_layer(layers: int, tokens: int) -> None:
         for layer, value in enumerate(values):
             key = f"by_layer_{layer}"
             st.session_state[key] = value
-            look = {"step": 0.1, "format": "%.2f", "on_change": _set, "args": (layer, layers)}
+            look: dict[str, Any] = {"step": 0.1, "format": "%.2f", "on_change": _set, "args": (layer, layers)}
             st.number_input(f"Layer {layer}", LOW, HIGH, key=key, **look)
     with st.container(horizontal=True, gap="small"):
         everywhere = [st.session_state["softmax"]] * layers

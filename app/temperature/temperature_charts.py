@@ -1,6 +1,7 @@
 """Figures of the softmax temperature: sharpness of layers and heads, one query before and after, perplexity."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from app.selection.sparsify import SHARPNESS
 from app.ui import painted
@@ -23,13 +24,13 @@ def sharpness(table: dict, over: str, measure: str, chosen: int) -> dict:
         look = Look(colour, DASHES[place // len(GROUPS) % len(DASHES)], symbol)
         width, opacity = (4, 1.0) if place == chosen else (1.5, 0.65)
         named = len(places) <= MOST_NAMED or place == chosen
-        details = {"width": width, "opacity": opacity, "showlegend": named}
+        details: dict[str, Any] = {"width": width, "opacity": opacity, "showlegend": named}
         name, hover = f"{over} {place}", f"{over} {place}, t %{{x}}<br>{title}: {number}"
         data.append(curve(name, rows_of(table, **{over: place}), "t", measure, look, hover, **details))
     axis = {"type": "log", "tickformat": "~g"} if log else {"rangemode": "tozero"}
     axis |= {"tickformat": ".0%"} if share else {}
-    look = {"height": 380, "margin": {"l": 60, "r": 16, "t": 28, "b": 110}, "shapes": [upright(1.0)]} | AT_ONCE
-    return figure(data, "softmax temperature", title.lower(), yaxis=axis, **look)
+    layout: dict[str, Any] = {"height": 380, "margin": {"l": 60, "r": 16, "t": 28, "b": 110}, "shapes": [upright(1.0)]}
+    return figure(data, "softmax temperature", title.lower(), yaxis=axis, **layout | AT_ONCE)
 
 
 def query(table: dict, rows: Sequence[int], t: float) -> dict:
@@ -39,8 +40,13 @@ def query(table: dict, rows: Sequence[int], t: float) -> dict:
     for name, column, colour, shape in (("t = 1 (dense)", "before", RANDOM, "/"), (f"t = {t:g}", "after", HERE, "")):
         hover = f"%{{x}}<br>{name}: %{{y:.2%}} of the attention"
         data.append(bars(name, x, [table[column][row] for row in rows], colour, hover, shape))
-    look = {"height": 380, "margin": {"l": 60, "r": 16, "t": 28, "b": 140}, "xaxis": NAMES, "yaxis": SHARE} | AT_ONCE
-    return figure(data, "key (is attended), with its place in the text", "share of the attention", **look)
+    look: dict[str, Any] = {
+        "height": 380,
+        "margin": {"l": 60, "r": 16, "t": 28, "b": 140},
+        "xaxis": NAMES,
+        "yaxis": SHARE,
+    }
+    return figure(data, "key (is attended), with its place in the text", "share of the attention", **look | AT_ONCE)
 
 
 def change(lines: dict[str, dict], x: str, x_label: str) -> dict:

@@ -1,5 +1,5 @@
-"""What pointer, keys and sliders do to charts and painted texts, in a real browser with the real model: a budget changed
-and undone, tokens hovered and jumped to, sliders within their limits."""
+"""What pointer, keys and sliders do to charts and painted texts, in a real browser with the real model: tokens hovered
+and jumped to, sliders within their limits."""
 
 import re
 import statistics
@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests.browser import script
-from tests.made.browsing import PATIENCE, answered, moved, painted, plot, settle, visit
+from tests.made.browsing import PATIENCE, answered, painted, plot, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
