@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests.browser import script
-from tests.made.browsing import PATIENCE, answered, painted, plot, settle, visit
+from tests.made.browsing import PATIENCE, answered, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
