@@ -18,7 +18,8 @@ def show(run: Run, cells: Sequence[int]) -> None:
     heads = len(run.numbers["budgets"][0])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _how_many(run)
-    st.caption(f"Chosen on the map: {live.named(cells, heads)}. Shift adds a head.")
+    chosen = by_word.words({"cells": list(cells), "pin": True}, heads).removesuffix(" pinned")
+    st.caption(f"Chosen on the map: {chosen}. Shift adds a head.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _change(cells, heads)
     widgets.trouble("budget_trouble")

@@ -1,13 +1,11 @@
-"""Stored studies behind the budgets: corpora and contexts with the paper's table, how keys are shared out, and whether
+"""Stored studies behind the budgets: corpora and contexts, how keys are shared out, and whether
 the query matters."""
 
 import streamlit as st
 
-from analysis import papers
 from app import cached
 from app.ui import plots, studied, tables, widgets
 
-PAPER = "calibrated_sparse_attention"
 PEARSON = {
     "arm": tables.Column("predicted by"),
     "pooled": tables.Column("all heads", "number", 3, help="over all heads, positions and queries together"),
@@ -17,19 +15,11 @@ PEARSON = {
 
 
 def corpora() -> None:
-    """Several corpora and contexts, as they were measured and stored, and the paper's own table."""
+    """Several corpora and contexts, as they were measured and stored."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
     stored = studied.opened("calibration", "The table of corpora and contexts", small=True)
     if stored is not None:
         studied.drawn(stored, "budget_study", name="calibration")
-    by_model: dict[str, dict[str, str]] = {}
-    for cell in papers.find(PAPER, "table 1"):
-        by_model.setdefault(cell.row, {"model": cell.row})[cell.column] = str(cell.value)
-    rows = list(by_model.values())
-    columns = {name: tables.Column(name) for row in rows for name in row}
-    st.subheader("What the paper printed", anchor=False)
-    plots.listed(columns, rows, "budget_paper", "Table 1 of the paper", height=330)
-    widgets.prose("Other models and text than ours, on no common scale; tolerances are not stated.", "quiet")
 
 
 def allocation() -> None:
@@ -52,7 +42,3 @@ def query() -> None:
         parameters = stored.numbers["parameters"]
         widgets.prose(f"{parameters:,} parameters. Within one head and stretch only the query can explain it.", "quiet")
         studied.drawn(stored, "budget_router", help, "query-router")
-    printed = "; ".join(
-        f"{cell.row}: {cell.value:g}" for cell in papers.find(PAPER, "section routing", column="Pearson")
-    )
-    widgets.prose(f"The paper prints the correlation over all heads together ({printed}).", "quiet")

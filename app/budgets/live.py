@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.budgets import edits, policy
+from app.budgets import policy
 from app.budgets.budget_words import share
 from app.selection import state
 from app.selection.sparsify import READ_SHARES
@@ -134,8 +134,3 @@ def stop(run: Run) -> float:
 def nearest(value: float) -> float:
     """The measured share that is nearest to this one."""
     return min(READ_SHARES, key=lambda one: abs(one - value))
-
-
-def named(cells: Sequence[int], heads: int) -> str:
-    """The chosen heads in words."""
-    return edits.words({"cells": list(cells), "pin": True}, heads).removesuffix(" pinned")

@@ -65,12 +65,6 @@ def printed(paper: Sequence[dict], measure: str) -> list[dict]:
     return [cell | {"value": fraction(cell)} for cell in numbers]
 
 
-def printed_closure(paper: Sequence[dict]) -> list[dict]:
-    """Figure 2b of the paper, GWR linear: `router share value l`."""
-    cells = [cell for cell in paper if cell["table"] == "figure 2" and cell["column"] == "Gap Closure"]
-    return [cell | {"router": "gwr_linear", "value": fraction(cell)} for cell in cells]
-
-
 def named(heads: Sequence[dict]) -> list[dict]:
     """The rows of heads with their names, layer.head."""
     return [{"name": f"{row['layer']}.{row['head']}"} | row for row in heads]

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.routing import routing_charts
-from app.routing.bucket_routers import ROUTERS, printed, printed_closure
+from app.routing.bucket_routers import ROUTERS, printed
 from app.ui import plots, tables, widgets
 
 PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1%), keys over 2,047 back: another model and other text."
@@ -55,7 +55,7 @@ def table(run: Run, key: str, partition: dict | None = None, title: str = "Every
 
 
 def closure(numbers: dict) -> None:
-    """Two charts on one scale; only the first has the paper's, which averages so."""
+    """Two charts on one scale, one for each way to take the mean; the paper takes the first."""
     rows = numbers["closures"]
     if not rows:
         widgets.prose("There is no gap to close here: symmetric k-means finds as much as the learned router.", "note")
@@ -73,8 +73,7 @@ def closure(numbers: dict) -> None:
         )
     with st.grid(2, min_column_width=420, gap="large"):
         for way, title in WAYS.items():
-            beside = printed_closure(numbers["paper"]) if way == "mean_of_ratios" else []
-            figure = routing_charts.closure(rows, beside, way, numbers["buckets"], numbers["l"], span)
+            figure = routing_charts.closure(rows, way, numbers["buckets"], numbers["l"], span)
             listed = plots.columns(rows, "router", "l", way, *plots.interval(way))
             plots.draw(figure, listed, title, f"routing_{way}", "gap closure")
     st.caption(

@@ -11,7 +11,7 @@ from app import cached
 from app.routing import routed_heads, routing_charts
 from app.routing.bucket_routers import ABLATIONS, ROUTERS
 from app.selection import state
-from app.ui import asking, painted, plots, tables, widgets
+from app.ui import asking, painted, plots, widgets
 from app.ui.charts import HERE
 
 LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the far attention
@@ -20,13 +20,6 @@ NEAR = "#7C8796"
 INKS = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"))
 # The first class of each kind.
 FOUND, MISSED, LITTLE, TOO_NEAR = 0, len(LEVELS), 2 * len(LEVELS), 2 * len(LEVELS) + 1
-BUCKETS = {
-    "place": tables.Column("place", "whole", help="in the router's order"),
-    "bucket": tables.Column("bucket", "whole", help="The number is only a name, the same in every text."),
-    "seen": tables.Column("visited"),
-    "mass": tables.Column("far attention in it", "share", full=1.0, help="what the head really reads there"),
-    "keys": tables.Column("keys", "whole", help="far enough back in this text"),
-}
 
 
 def show(opened: Run, run: Run, distances: dict) -> None:
@@ -134,9 +127,4 @@ def _buckets(visit: Run, visited: int) -> None:
     table |= {"place": [rank + 1 for rank in table["rank"]]}
     table |= {"seen": ["yes" if rank < visited else "" for rank in table["rank"]]}
     figure = routing_charts.query(table, visited)
-    with st.grid(2, min_column_width=420, gap="large"):
-        plots.draw(figure, table, "Its buckets in the router's order", "routing_query", "bucket of keys")
-        with st.container():
-            st.subheader("The first buckets", anchor=False, help=cached.glossary("bucket of keys"))
-            identity, label = f"{visit.id}{visit.created}.{visited}", "Buckets in the router's order"
-            tables.table(BUCKETS, table, key="routing_buckets", identity=identity, label=label, height=340)
+    plots.draw(figure, table, "Its buckets in the router's order", "routing_query", "bucket of keys")

@@ -1,6 +1,4 @@
-"""Every head under bucket routing: the map, the paper's table 2 for all heads, and the printed one beside."""
-
-import re
+"""Every head under bucket routing: the map, and the paper's table 2 for all heads of this model."""
 
 import streamlit as st
 
@@ -8,9 +6,9 @@ from analysis.runs import Run
 from app import cached
 from app.heads.head_charts import statistic_map
 from app.heads.head_statistics import Statistic, cells_of
-from app.routing.bucket_routers import HEAD, HEAD_COLUMNS, ROUTERS, fraction, named
+from app.routing.bucket_routers import HEAD_COLUMNS, ROUTERS, named
 from app.selection import state
-from app.ui import painted, plots, tables, widgets
+from app.ui import painted, plots, widgets
 from app.ui.reading import rows_of
 
 OVER = {"over_prior": "static_prior", "over_kmeans": "kmeans"}
@@ -20,13 +18,6 @@ MEASURES = {
     "over_kmeans": "GWR linear over k-means",
     "gap_closure": "Gap closure, GWR linear",
     **{kind: f"Recall, {router.title}" for kind, router in ROUTERS.items() if kind != "gwr_linear"},
-}
-# A column of the paper's table 2 -> ours.
-TABLE_2 = {
-    "Symmetric K-Means": "kmeans",
-    "GWR Linear": "gwr_linear",
-    "Saap-MLP": "mlp",
-    "Gap Closure": "gap_closure",
 }
 
 
@@ -48,7 +39,6 @@ def show(opened: Run, run: Run) -> None:
             _map(run, heads, rows, now)
         with st.container():
             _table(run, heads, now)
-    _paper(run.numbers["paper"])
 
 
 def chosen(heads: list[dict]) -> tuple[int, int]:
@@ -94,21 +84,3 @@ def _table(run: Run, heads: list[dict], now: tuple[int, int]) -> None:
     label, selected = "Heads; choose one to look at it", cells.index(now)
     identity = f"{run.id}{run.created}"
     plots.listed(columns, values, "routing_heads", label, identity, selected=selected, on_row=on_row, height=400)
-
-
-def _paper(paper: list[dict]) -> None:
-    cells = [cell for cell in paper if cell["table"] == "table 2"]
-    by_head: dict[str, dict] = {}
-    for cell in cells:
-        name = re.sub(r"L(\d+)-H(\d+)", r"\1.\2", cell["row"])
-        row = by_head.setdefault(cell["row"], {"head": name})
-        if column := TABLE_2.get(cell["column"]):
-            row[column] = fraction(cell)
-    columns = {"head": tables.Column("head")}
-    columns |= {kind: HEAD_COLUMNS[kind] for kind in (*HEAD, "gap_closure") if kind in TABLE_2.values()}
-    st.subheader("What the paper printed: table 2", anchor=False)
-    table = plots.columns(list(by_head.values()), *columns)
-    tables.table(columns, table, key="routing_paper", identity="", label="Table 2 of the paper", height=300)
-    sentences = dict.fromkeys(f"{cell['protocol']}." for cell in cells if cell["protocol"])
-    doubts = [f"{cell['row']}, {cell['column']}: {cell['note']}." for cell in cells if cell["note"]]
-    widgets.prose([*sentences, *doubts], "quiet")

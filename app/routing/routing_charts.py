@@ -5,36 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.routing.bucket_routers import ROUTERS
-from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, marks, upright
+from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, upright
 from app.ui.plots import AT_ONCE, columns, curve, interval
 
-TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-PRINTED = "printed in the paper"
+TICKS = (256, 128, 64, 32, 16, 8)
 VISITED = "share of the buckets visited, l / C"
 
 
-def _axis(buckets: int, paper: Sequence[dict], high: float) -> dict:
-    """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `high`."""
-    low = min([1 / buckets, *(cell["share"] for cell in paper)])
-    ticks = [n for n in TICKS if 0.99 * low <= 1 / n <= high]
-    names = [f"1/{n}" if n > 1 else "all" for n in ticks]
-    ends = [math.log10(0.85 * low), math.log10(1.07 * high)]
-    return {"type": "log", "tickvals": [1 / n for n in ticks], "ticktext": names, "range": ends}
+def _axis(buckets: int) -> dict:
+    """Shares of the buckets on a log scale, from one bucket to an eighth of them."""
+    ticks = [n for n in TICKS if 0.99 / buckets <= 1 / n <= 1 / 8]
+    ends = [math.log10(0.85 / buckets), math.log10(1.07 / 8)]
+    return {"type": "log", "tickvals": [1 / n for n in ticks], "ticktext": [f"1/{n}" for n in ticks], "range": ends}
 
 
-def _paper(cells: Sequence[dict], measure: str) -> list[dict]:
-    """Hollow marks in the colours of their routers, one legend entry for all."""
-    data: list[dict] = []
-    for cell in cells:
-        router = ROUTERS[cell["router"]]
-        hover = f"{PRINTED} (Qwen2.5-7B)<br>{router.title}, {cell['l']} of 1,024 buckets<br>{measure} %{{y:.1%}}"
-        marker = {"symbol": "circle-open", "size": 13, "color": router.look.colour, "line": {"width": 2}}
-        legend = {"legendgroup": PRINTED, "showlegend": not data}
-        data.append(marks(PRINTED, [cell["share"]], [cell["value"]], hover, marker, **legend))
-    return data
-
-
-def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
+def closure(rows: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
     """Figure 2b: gap closure of every router, averaged one `way`, against l / C; outside of `span` (low, high) it is
     cut off."""
     data = []
@@ -45,10 +30,10 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
         hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
         visits = columns(points, "l")["l"]
         data.append(curve(router.title, points, "share", way, router.look, hover, interval(way), customdata=visits))
-    axes: dict[str, Any] = {"xaxis": _axis(buckets, paper, 1 / 8), "yaxis": {"tickformat": ".0%", "range": list(span)}}
+    axes: dict[str, Any] = {"xaxis": _axis(buckets), "yaxis": {"tickformat": ".0%", "range": list(span)}}
     look: dict[str, Any] = {"height": 440, "margin": {"l": 60, "r": 16, "t": 28, "b": 150}} | AT_ONCE
     shapes = [upright(visited / buckets, HERE, "solid")]
-    return figure(data + _paper(paper, "closes"), VISITED, "gap closure", shapes=shapes, **axes, **look)
+    return figure(data, VISITED, "gap closure", shapes=shapes, **axes, **look)
 
 
 def balance(layers: Sequence[int], sides: Mapping[str, Sequence[float]], even: float) -> dict:

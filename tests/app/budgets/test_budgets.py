@@ -148,7 +148,6 @@ def test_the_stored_studies_of_budgets(client):
     assert app.query_params["budgets_evidence"] == "yes", "a link from when this was a tab"
     commands = " ".join(code.value for code in app.code)
     assert all(f"study {name} --corpus DIR --model demo" in commands for name in ("query-router", "allocation"))
-    assert "0.905" in markup(app)
     folder = client.store.root / "fitted" / "demo" / "abc" / "studies"
     folder.mkdir(parents=True, exist_ok=True)
     studies = {"allocation": allocation_study(), "query-router": router_study(), "calibration": calibration_study()}
@@ -156,7 +155,7 @@ def test_the_stored_studies_of_budgets(client):
         (folder / f"{name}.json").write_text(json.dumps(study))
     app = page(budgets_evidence="yes")
     assert all(study["sentence"] in markup(app) for study in studies.values()) and "33,921 parameters" in markup(app)
-    assert {"Table 1 of the paper", "Correlations"} <= {table["label"] for table in tables(app)}
+    assert "Correlations" in {table["label"] for table in tables(app)}
 
 
 def test_what_it_costs(client):
