@@ -11,17 +11,8 @@ from app.budgets import budget_charts, policy
 from app.budgets.effect import caps
 from app.selection import state
 from app.selection.sparsify import SHARED_BY, SHARED_OUT
-from app.ui import asking, fields, jobs, plots, tables, widgets
+from app.ui import asking, fields, jobs, plots, widgets
 from app.ui.offers import Scope
-
-PAIR = {
-    "name": tables.Column("head"),
-    "rank": tables.Column("first, keys", "number", 1),
-    "other": tables.Column("second, keys", "number", 1),
-    "change": tables.Column("change", "share"),
-    "budget": tables.Column("budget, first", "whole"),
-    "other_budget": tables.Column("budget, second", "whole"),
-}
 
 
 def show(policies: dict[str, dict]) -> None:
@@ -140,16 +131,8 @@ def _two(policies: dict[str, dict]) -> None:
     run = asking.ask(request, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")
-    with st.grid(2, min_column_width=360, gap="medium"):
-        figure = budget_charts.two(table, (first, second))
-        plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
-        with st.container():
-            order = sorted(range(len(table["head"])), key=lambda row: -abs(table["change"][row]))
-            names = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"], strict=True)]
-            columns = table | {"name": names}
-            values = {name: [columns[name][row] for row in order] for name in PAIR}
-            st.subheader("Heads that change most", anchor=False)
-            plots.listed(PAIR, values, "budget_pair", "Change per head", run.id, height=380)
+    figure = budget_charts.two(table, (first, second))
+    plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
 
 
 def _named() -> None:

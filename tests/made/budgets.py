@@ -43,11 +43,7 @@ def budgets(args: dict, text: None) -> Result:
     numbers |= {"total": int(keys.sum()), "stored_total": 127, "beta": keys.sum() / RANKS.sum(), "cap": cap}
     numbers |= {"integers": {"layers": LAYERS, "heads": HEADS, "policy": [*keys.ravel().tolist(), cap]}}
     numbers |= {**reads(keys, cap, CONTEXT), "kv_bytes": 12_000_000, "kv_bytes_evicted": 3_000_000, "window": CONTEXT}
-    numbers |= {
-        "policy": {"name": policy["name"], "total": 127, "cap": 32, "mass": 0.9},
-        "sentence": "Few.",
-        "notes": [],
-    }
+    numbers |= {"policy": {"name": policy["name"], "total": 127, "cap": 32, "mass": 0.9}, "notes": []}
     table = cells(rank=RANKS, budget=keys, stored=stored, fixed=fixed, capped=np.minimum(keys, cap))
     about = protocol("budgets", args, 0) | {"dtype": "float32"}
     return Result(numbers | {"protocol": about}, {"cells": table})
@@ -55,39 +51,25 @@ def budgets(args: dict, text: None) -> Result:
 
 def bins(change: float) -> list[dict]:
     """Two stretches; the last one changes ten times as much as the first."""
-    return [
-        {"bin": b, "first": 31 * b, "last": 31 * b + 31, "n": 31, "perplexity": 10 * (1 + part), "perplexity_low": 9.0}
-        | {
-            "perplexity_high": 30.0,
-            "perplexity_dense": 10.0,
-            "difference": part,
-            "low": part - 0.01,
-            "high": part + 0.01,
-        }
-        for b, part in enumerate((change / 10, change))
-    ]
+    found = []
+    for place, rise in enumerate((change / 10, change)):
+        one = {"bin": place, "first": 31 * place, "last": 31 * place + 31, "n": 31, "difference": rise}
+        one |= {"low": rise - 0.01, "high": rise + 0.01, "perplexity": 10 * (1 + rise), "perplexity_low": 9.0}
+        found.append(one | {"perplexity_high": 30.0, "perplexity_dense": 10.0})
+    return found
 
 
 def row(change: float, **more) -> dict:
     """A row of a sweep whose last stretch changes by `change`."""
     stretches = bins(change)
     values = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
-    values |= {
-        "low": change / 2 - 0.01,
-        "high": change / 2 + 0.01,
-        "unit": "blocks of 64 tokens in this text",
-        "state": "95% interval over 4 blocks of 64 tokens in this text",
-        "bins": stretches,
-    }
+    unit = "blocks of 64 tokens in this text"
+    values |= {"low": change / 2 - 0.01, "high": change / 2 + 0.01, "bins": stretches}
+    values |= {"unit": unit, "state": f"95% interval over 4 {unit}"}
     values |= {f"worst_bin_{name}": stretches[1][name] for name in ("first", "last", "difference", "low", "high", "n")}
     values |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
     side = {"difference": change / 2, "upper": change / 2, "worst_bin_difference": change, "worst_bin_upper": change}
-    side |= {
-        "worst_bin_first": stretches[1]["first"],
-        "worst_bin_last": stretches[1]["last"],
-        "units": 8,
-        "unit": "documents",
-    }
+    side |= {f"worst_bin_{name}": stretches[1][name] for name in ("first", "last")} | {"units": 8, "unit": "documents"}
     values |= {"select": side, "report": side, "holds": change < 0.02}
     values |= {"reads_kv_least": 0.25, "reads_kv_most": 0.4}
     return values | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
@@ -169,52 +151,22 @@ def evaluate(args: dict, text: str) -> Result:
     return Result({"rows": rows, "protocol": protocol("evaluate", args, 64)})
 
 
-def router_study() -> dict:
+def study(sentence: str, **more) -> dict:
+    """A stored study with one row."""
+    column = {"name": "arm", "label": "shared out", "unit": ""}
+    about = {"sentence": sentence, "columns": [column], "rows": [{"arm": "by ranks"}], "notes": ["Few steps."]}
+    return about | {"protocol": {"model": "demo", "window": 64, "command": "python x"}} | more
+
+
+def query_router() -> dict:
     """The stored ablation of the query router."""
-    arms = ("with the query", "the query zeroed at test", "retrained without it")
-    found = [{"arm": arm, "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None} for arm in arms]
-    change = {"perplexity": 11.0, "difference": 0.1, "low": 0.05, "high": 0.15, "attended": 20.0, "reads_causal": 0.2}
-    change |= {"against_static": 0.01, "against_low": 0.0, "against_high": 0.02}
-    rows = [{"cap": None, "arm": "dense", **change}]
-    rows += [{"cap": cap, "arm": arm, **change} for cap in (32, 64) for arm in ("static", *arms)]
-    return {
-        "sentence": "The query hardly matters.",
-        "parameters": 33_921,
-        "correlations": found,
-        "rows": rows,
-        "notes": ["Few steps."],
-        "protocol": {"model": "demo", "window": 64, "command": "python x"},
-    }
-
-
-def calibration_study() -> dict:
-    """The stored table of corpora and contexts."""
-    cell = {"corpus": "novels", "context": 64, "perplexity_dense": 10.0, "cap": 64, "beta": 1.0, "reads_causal": 0.2}
-    cell |= {"reads_full": 0.1, "difference": 0.005, "worst_bin_change": 0.1, "passes": True}
-    return {"sentence": "1 of 1 pass.", "rows": [cell], "protocol": {"model": "demo", "window": 64, "command": "x"}}
-
-
-def allocation_study() -> dict:
-    """The stored study of how keys are shared out."""
-    rows = []
-    for arm, above in (("evenly", 0.3), ("by ranks", 0.1), ("by ablation", 0.2)):
-        row = {"keys": 16, "arm": arm, "by": "ranks", "evenly": 0.5, "most": 40, "attended": 15.0}
-        row |= {"reads_causal": 0.12, "perplexity": 11.0, "against_dense": above}
-        rows.append(row | {"against_dense_low": above - 0.05, "against_dense_high": above + 0.05})
-    line = {"name": "by ranks", "y": [0.1], "low": None, "high": None, "paper": False}
-    drawn = {"title": "Loss above dense", "x": "keys", "x_label": "keys", "x_values": [16], "y_label": "nats per token"}
-    about = {"sentence": "Ranks share keys out better.", "notes": ["As many in all."], "rows": rows}
-    about |= {"columns": [{"name": "arm", "label": "shared out", "unit": ""}], "panels": [drawn | {"series": [line]}]}
-    return about | {"protocol": {"model": "demo", "window": 64, "command": "x"}}
+    found = {"arm": "with the query", "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None}
+    return study("The query hardly matters.", parameters=33_921, correlations=[found])
 
 
 ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
-ANSWERS |= {
-    "calibrations": calibrations,
-    "calibrate": calibrate,
-    "import-policy": import_policy,
-    "topk-cost": topk_cost,
-}
+ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy}
+ANSWERS |= {"topk-cost": topk_cost}
 
 
 def prepared(client, monkeypatch):

@@ -13,16 +13,7 @@ from analysis.runs import RunStore
 from analysis.studies.start.examples import FOLDER, budgeted
 from app.budgets import edits, live, policy as budgets
 from app.ui import widgets
-from tests.made.budgets import (
-    allocation_study,
-    calibration_study,
-    key,
-    keys_of,
-    measure_reads,
-    page,
-    router_study,
-    sweep,
-)
+from tests.made.budgets import key, keys_of, measure_reads, page, query_router, study, sweep
 from tests.made.in_process import captions, keys, markup, part, tables
 
 
@@ -150,11 +141,11 @@ def test_the_stored_studies_of_budgets(client):
     assert all(f"study {name} --corpus DIR --model demo" in commands for name in ("query-router", "allocation"))
     folder = client.store.root / "fitted" / "demo" / "abc" / "studies"
     folder.mkdir(parents=True, exist_ok=True)
-    studies = {"allocation": allocation_study(), "query-router": router_study(), "calibration": calibration_study()}
-    for name, study in studies.items():
-        (folder / f"{name}.json").write_text(json.dumps(study))
+    studies = {"allocation": study("Ranks do."), "query-router": query_router(), "calibration": study("1 of 1 pass.")}
+    for name, stored in studies.items():
+        (folder / f"{name}.json").write_text(json.dumps(stored))
     app = page(budgets_evidence="yes")
-    assert all(study["sentence"] in markup(app) for study in studies.values()) and "33,921 parameters" in markup(app)
+    assert all(stored["sentence"] in markup(app) for stored in studies.values()) and "33,921 parameters" in markup(app)
     assert "Correlations" in {table["label"] for table in tables(app)}
 
 
