@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -105,13 +106,13 @@ def _sides(run: Run) -> None:
         label += f", {run.protocol['dtype']}" if key.startswith("kv_bytes") else ""
         gained = None if gain is None else f"{gain:.2f} times {'the bytes' if unit == 'bytes' else 'as fast'}"
         cells = {"dense": _cell(dense, unit), "sparse": _cell(sparse, unit), "sparse is": gained}
-        rows.append({"what": label} | cells)
+        rows.append({"what": label, **cells})
     table = plots.columns(rows)
     tables.table(SIDE, table, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
     widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
 
 
-def _cell(value: object, unit: str) -> str:
+def _cell(value: Any, unit: str) -> str:
     if value is None:
         return "not measurable here"
     if unit == "ms":
@@ -182,7 +183,13 @@ def pieces(prompt: str, text: str, compared: str) -> dict:
     common = len(os.path.commonprefix([text, compared]))
     if common == len(text):
         return {"pieces": [begin, text], "word": [1, 2], "hit": -1}
-    start = common - len(re.search(r"\s*\S*$", text[:common])[0])
-    blank, otherwise = (re.match(r"\s*", words[start:])[0] for words in (text, compared))
-    end = start + len(blank if blank and blank != otherwise else re.match(r"\s*\S*", text[start:])[0])
+    start = common - len(_begins(r"\S*\s*", text[:common][::-1]))
+    blank, otherwise = (_begins(r"\s*", words[start:]) for words in (text, compared))
+    end = start + len(blank if blank and blank != otherwise else _begins(r"\s*\S*", text[start:]))
     return {"pieces": [begin, text[:start], text[start:end], text[end:]], "word": [1, 4], "hit": 2}
+
+
+def _begins(pattern: str, text: str) -> str:
+    """What a text begins with, of a pattern that always fits."""
+    found = re.match(pattern, text)
+    return found[0] if found else ""

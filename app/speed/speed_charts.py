@@ -1,6 +1,7 @@
 """Figures of the page Speed. Solid marks were measured on this machine; hollow ones are a bound or an estimate."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from app.ui.charts import (
     CHANCE,
@@ -72,22 +73,24 @@ def by_length(
     if bound:
         data.append(_hollow("bound: 1 / pairs read (not measured)", bound, Look(CHANCE, "dash", "diamond-open")))
     left = _lengths(sorted({x for trace in data for x in trace["x"]}))
-    shapes, notes, panel = [level(1, width=1.5, xref="x domain")], [_heading("on this machine", 0)], {}
+    shapes, notes = [level(1, width=1.5, xref="x domain")], [_heading("on this machine", 0)]
+    panel: dict[str, Any] = {}
     if crossover is not None:
         shapes.append(_crossover(crossover, left["tickvals"]))
     for groups, points in paper.items():
         hover = f"the paper, K={groups}<br>%{{x:,}} tokens: %{{y}} times dense"
         look = PAPER.get(groups, PAPER[8])
-        data.append(line(f"paper, K={groups}", *zip(*points, strict=True), *look, hover, xaxis="x2"))
+        lengths, times = zip(*points, strict=True)
+        data.append(line(f"paper, K={groups}", lengths, times, *look, hover, xaxis="x2"))
     if paper:
         left["domain"] = [0, 0.6]
         right = _lengths(sorted({x for points in paper.values() for x, _ in points}))
         panel["xaxis2"] = right | {"domain": [0.66, 1], "anchor": "y", "title": {"text": "length, tokens"}}
         shapes.append(level(1, width=1.5, xref="x2 domain"))
         notes.append(_heading("paper: H100-80GB", 0.66))
-    look = {"height": 420, "margin": {"l": 60, "r": 16, "t": 40, "b": 100}}
-    axes = {"xaxis": left, "yaxis": times_axis()} | panel
-    return figure(data, "length, tokens", "times as fast as dense", shapes=shapes, annotations=notes, **look, **axes)
+    place: dict[str, Any] = {"height": 420, "margin": {"l": 60, "r": 16, "t": 40, "b": 100}}
+    place |= {"xaxis": left, "yaxis": times_axis(), "shapes": shapes, "annotations": notes} | panel
+    return figure(data, "length, tokens", "times as fast as dense", **place)
 
 
 def parts(times: dict[str, dict[str, float]]) -> dict:
@@ -100,10 +103,14 @@ def parts(times: dict[str, dict[str, float]]) -> dict:
             continue
         x = [value / total for value, total in zip(values, totals, strict=True)]
         look = {"pattern": {"shape": pattern, "size": 7, "solidity": 0.2, "fillmode": "overlay"}}
-        details = {"orientation": "h", "customdata": [milliseconds(value) for value in values]}
+        details: dict[str, Any] = {"orientation": "h", "customdata": [milliseconds(value) for value in values]}
         hover = f"%{{y}}<br>{label}: %{{customdata}}, %{{x:.1%}}"
         data.append(bars(label, x, names, colour, hover, marker=look, **details))
-    place = {"height": 190 + 44 * len(names), "margin": {"l": 16, "r": 16, "t": 32, "b": 110}, "barmode": "stack"}
+    place: dict[str, Any] = {
+        "height": 190 + 44 * len(names),
+        "margin": {"l": 16, "r": 16, "t": 32, "b": 110},
+        "barmode": "stack",
+    }
     yaxis = {"automargin": True, "autorange": "reversed"}
     drawn = figure(data, "share of the time", "", xaxis={"tickformat": ".0%", "range": [0, 1]}, yaxis=yaxis, **place)
     drawn["layout"]["legend"]["traceorder"] = "normal"  # as the bar reads
@@ -141,7 +148,8 @@ def _measured(kind: str, rows: Sequence[dict]) -> dict:
 
 
 def _hollow(name: str, points: Points, look: Look) -> dict:
-    series = line(name, *zip(*points, strict=True), *look, f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}")
+    lengths, times = zip(*points, strict=True)
+    series = line(name, lengths, times, *look, f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}")
     series["marker"] |= {"size": 10, "line": {"width": 2}}
     return series
 

@@ -37,7 +37,7 @@ def show() -> None:
 
 def _model(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator) -> None:
     about = methods.settle()
-    router = next((made for made in about["routers"] if made["name"] == st.session_state["router"]), {})
+    router: dict[str, Any] = next((made for made in about["routers"] if made["name"] == st.session_state["router"]), {})
     with card:
         method = methods.choose()
         focus = method == methods.LAUNCHED
@@ -77,7 +77,8 @@ def _shapes(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator)
             if chosen["speed_what"] != "decode":
                 fields.number("Batch", "speed_batch", 1, 64)
             st.selectbox("Precision", list(DTYPES), key="speed_dtype")
-            st.selectbox("Groups are", list(SPEED_MEMBERS), format_func=SPEED_MEMBERS.get, key="speed_members")
+            look: dict[str, Any] = {"format_func": SPEED_MEMBERS.get}
+            st.selectbox("Groups are", list(SPEED_MEMBERS), key="speed_members", **look)
             _rounds()
         _choose_lengths(None)
         asked = speed_requests.bench(None, None)
@@ -120,7 +121,7 @@ def _sizes(context: int, router: Mapping[str, Any]) -> None:
     _rounds()
     if not router:
         return
-    usual = router | speed_requests.inherited()
+    usual = {**router, **speed_requests.inherited()}
     with st.popover("Settings of Focus", icon=":material/tune:"):
         if "groups" in router:
             _top(router["groups"], str(usual["top"]))
@@ -162,7 +163,8 @@ def _choose_lengths(card: Mapping[str, Any] | None) -> None:
     """What is timed by length, and at which lengths; these are checked when they are asked for."""
     offered = [choice for choice in SPEED_WHAT if card or choice != "inference"]
     widgets.settled("speed_what", offered, "attention")
-    st.selectbox("Measure by length", offered, format_func=SPEED_WHAT.get, key="speed_what")
+    look: dict[str, Any] = {"format_func": SPEED_WHAT.get}
+    st.selectbox("Measure by length", offered, key="speed_what", **look)
     if st.session_state["speed_what"] != "inference":
         st.text_input("Lengths, tokens", key="speed_lengths", max_chars=80, help="16K means 16,384.")
 

@@ -81,7 +81,7 @@ def launch() -> Launch:
     return Launch(**args, **sizes, repeats=chosen["speed_rounds"])
 
 
-def bench(card: dict | None, router: dict | None) -> Bench:
+def bench(card: Mapping[str, Any] | None, router: Mapping[str, Any] | None) -> Bench:
     """The timing by length: of the shapes that were typed, or of a model (its card) with its router.
 
     A router that is not used as it was made (another number of groups per token) has no real groups to time: then
@@ -89,7 +89,9 @@ def bench(card: dict | None, router: dict | None) -> Bench:
     """
     chosen = st.session_state
     args = {"what": chosen["speed_what"], "model": chosen["model"], "repeats": chosen["speed_rounds"]}
-    if card is None:
+    shape: dict[str, Any]
+    usual: Mapping[str, Any]
+    if card is None or router is None:
         shape = {"heads": chosen["speed_heads"], "head_dim": chosen["speed_size"]}
         shape |= {name: chosen[f"speed_{name}"] for name in ("groups", "batch", "dtype")}
         usual, kind = {"top": 1, "window": 128}, chosen["speed_members"]
@@ -138,22 +140,23 @@ def smaller(request: Launch | TimeMethod | Bench) -> list[Scope]:
     return scopes
 
 
-def bench_price(request: Bench, card: dict | None = None, lengths: Sequence[int] = ()) -> Price:
+def bench_price(request: Bench, card: Mapping[str, Any] | None = None, lengths: Sequence[int] = ()) -> Price:
     """What `bench` costs: every round runs both sides at every length. `lengths`: those of a whole model (its card)."""
 
     def guess(args: dict, _: dict) -> float:
         rounds, sizes = args["repeats"] + 4, args["lengths"] or lengths
-        if args["what"] == "inference":
-            return 5 + 2 * rounds * sum(_passes(card, length, args["new_tokens"]) for length in sizes)
+        if card is not None and args["what"] == "inference":
+            return 5.0 + 2 * rounds * sum(_passes(card, length, args["new_tokens"]) for length in sizes)
         wide = args["heads"] * args["head_dim"] * args["batch"]
         if args["what"] == "decode":
-            return 2 + sum(wide * length * (3e-8 + rounds * 4 * 8 / MEMORY_SPEED) for length in sizes)
+            each = 3e-8 + rounds * 4 * 8 / MEMORY_SPEED
+            return float(2 + wide * each * sum(sizes))
         return 2 + PAIR * wide * rounds * sum(length * (length + 2048) for length in sizes)
 
-    if request.what == "inference":
+    if card is not None and request.what == "inference":
         return _price(request, guess, _held(card, max(lengths), request.new_tokens, 1))
     states = 2 * (request.heads + (request.kv_heads or request.heads))
-    return _price(request, guess, 4 * 4 * request.batch * max(request.lengths) * request.head_dim * states)
+    return _price(request, guess, 4 * 4 * request.batch * max(request.lengths or [0]) * request.head_dim * states)
 
 
 def launch_price(request: Launch | TimeMethod, card: Mapping[str, Any], tokens: int) -> Price:
@@ -165,12 +168,12 @@ def launch_price(request: Launch | TimeMethod, card: Mapping[str, Any], tokens: 
     return _price(request, guess, _held(card, tokens, request.new_tokens, getattr(request, "top", None) or 1))
 
 
-def _passes(card: dict, tokens: int, new: int) -> float:
+def _passes(card: Mapping[str, Any], tokens: int, new: int) -> float:
     step = card["weight_bytes"] / MEMORY_SPEED + 1e-3 * card["layers"]
     return tokens * 2 * card["parameters"] / WORK_SPEED + new * step
 
 
-def _held(card: dict, tokens: int, new: int, top: int) -> float:
+def _held(card: Mapping[str, Any], tokens: int, new: int, top: int) -> float:
     """Bytes that a whole model takes beside its weights: both KV caches and the states of a layer."""
     of_token = 3 * card["layers"] * card["kv_heads"] * card["head_dim"] * (1 + top)
     of_token += 16 * card["width"] + 6 * (card["heads"] + card["kv_heads"]) * card["head_dim"]

@@ -17,7 +17,7 @@ def show() -> None:
     context = st.session_state["context"]
     facts = [shapes.offered().get(shape, shape), GPUS[shapes.gpu()].split(",")[0].removeprefix("NVIDIA ")]
     facts += [f"{context:,} tokens"] if context else []
-    command = Search(texts=["TEXT"], model=shapes.spoken(shape), lose=0.05).command_line()
+    command = Search.from_arguments({"texts": ["TEXT"], "model": shapes.spoken(shape), "lose": 0.05}).command_line()
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="deciding"):
         model = st.session_state["model"]
         widgets.prose(

@@ -84,7 +84,8 @@ def _beside(run: Run, models: dict[str, str], context: int, batch: int) -> None:
     widgets.settled("shape_beside", [None, *further], None)
     st.subheader("Beside another model", anchor=False, help=cached.glossary("estimated and measured"))
     look: dict[str, Any] = {"index": None, "placeholder": "none", "width": 280, "label_visibility": "collapsed"}
-    st.selectbox("Beside another model", list(further), key="shape_beside", format_func=further.get, **look)
+    look |= {"format_func": further.get}
+    st.selectbox("Beside another model", list(further), key="shape_beside", **look)
     facts = {models[chosen["shape"]]: facts_of(run, context, batch)}
     if second := chosen["shape_beside"]:
         other = shapes.ask(shapes.request(second, chosen["keep"], chosen["counted"]))

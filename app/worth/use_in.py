@@ -68,5 +68,6 @@ def _lines(row: dict[str, Any], method: str) -> None:
         return
     shape = st.session_state["shape"]
     whose = {"config": shape} if shapes.is_config(shape) else {"model": shapes.spoken(shape)}
-    request = Take(run=method, method={"name": method, "settings": row["settings"]}, **whose)
+    asked = {"run": method, "method": {"name": method, "settings": row["settings"]}, **whose}
+    request = Take.from_arguments(asked)
     take.button(request, f"use_{method}")
