@@ -27,7 +27,7 @@
     .map(one => one.closest(boxes) || one))]
   const exports = controls.filter(one => /^(⋯|CSV|PNG|SVG|PDF|Keep|For a paper|Numbers as a table|Add to report)$/.test(
     one.innerText.replace(/[a-z_]+\n/, "").trim()))
-  const pictures = shown(".js-plotly-plot, .curves, .budgets, .routing, .painted, .contexts, .table, [data-testid=stDataFrame]")
+  const pictures = shown(".js-plotly-plot, .worth.picture, .curves, .budgets, .routing, .painted, .contexts, .table, [data-testid=stDataFrame]")
   const answer = shown("h1")[0], body = document.querySelector(".stMainBlockContainer > *, .stMainBlockContainer")
   return {
     height: Math.round(main.scrollHeight), words: sum(said.filter(above)), lead: answer ? words(answer) : 0,

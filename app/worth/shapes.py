@@ -90,7 +90,8 @@ def offered() -> dict[str, str]:
     for key in dict.fromkeys([*st.session_state.get("shape_configs", []), st.session_state["shape"]]):
         if key in shapes:
             continue
-        if not is_config(key):
+        # Any id on the Hub; of a shape that is not here the page says so.
+        if "/" in key:
             shapes[key] = key
             continue
         # A link to what is not stored here: said by `settled`.

@@ -105,9 +105,11 @@ function picture(own) {
   const [first, last] = [contexts[0], contexts.at(-1)].map(Math.log2)
   const x = (context) => LEFT + ((Math.log2(context) - first) / (last - first)) * (wide - LEFT - RIGHT)
   const y = (gain) => HIGH - LOW - (Math.log(gain) / Math.log(most)) * (HIGH - LOW - TOP)
-  const svg = element("svg", { width: wide, height: HIGH, tabindex: 0, role: "slider", "aria-label": data.label })
+  const svg = element("svg", { width: wide, height: HIGH, "aria-hidden": true })
+  for (const [name, value] of [["tabindex", 0], ["role", "slider"], ["aria-label", data.label], ["aria-valuenow", now.context]])
+    root.setAttribute(name, value)
   const at = gains(data.made.gain, now.context, now.batch, now.keep)
-  svg.setAttribute("aria-valuetext", `${whole(now.context)} tokens: first token ${at.prefill.toFixed(2)} times, each later token ${at.token.toFixed(2)} times faster at most`)
+  root.setAttribute("aria-valuetext", `${whole(now.context)} tokens: first token ${at.prefill.toFixed(2)} times, each later token ${at.token.toFixed(2)} times faster at most`)
   if (data.longest && data.longest < contexts.at(-1)) {
     const from = Math.max(x(data.longest), LEFT)
     svg.append(element("rect", { class: "beyond", x: from, y: TOP, width: wide - RIGHT - from, height: HIGH - LOW - TOP }))
@@ -139,17 +141,15 @@ function picture(own) {
     return contexts.reduce((best, context) => Math.abs(x(context) - place) < Math.abs(x(best) - place) ? context : best)
   }
   const step = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }
-  const focused = root.contains(document.activeElement)
   root.replaceChildren(svg)
   root.onpointerdown = (event) => { root.setPointerCapture(event.pointerId); move(own, { context: nearest(event) }) }
   root.onpointermove = (event) => root.hasPointerCapture(event.pointerId) && move(own, { context: nearest(event) })
   root.onpointerup = () => own.send(own.now)
-  svg.onkeydown = (event) => {
+  root.onkeydown = (event) => {
     const context = contexts[contexts.indexOf(own.now.context) + step[event.key]]
     if (context === undefined) return
     event.preventDefault()
     move(own, { context })
     own.send(own.now)
   }
-  if (focused) svg.focus()
 }
