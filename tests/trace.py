@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (str(ROOT / "app"), str(ROOT / "analysis"))
 SLIDER, MOVED_TO = "quality.streaming_llm.window", 48
-MOST_CALLS, MOST_CHANGES, MOST_FORMS = 2_300, 320, 5
+MOST_CALLS, MOST_CHANGES, MOST_FORMS = 1_500, 150, 2
 
 
 @dataclass
