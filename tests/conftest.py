@@ -27,8 +27,6 @@ hypothesis.settings.load_profile("shared")  # a machine that others use draws ex
 
 LONG = (
     "tests/lab/",
-    # Every control of every page, on the real model.
-    "tests/app/selection/test_links.py",
     "tests/app/generate/test_generate.py::test_the_bundled_model_answers_every_example_right",
 )
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
