@@ -129,16 +129,6 @@ def evaluate(args: dict, text: str) -> Result:
     return Result(numbers, {"tokens": table, "losses": losses})
 
 
-def time_method(args: dict, text: str) -> Result:
-    """Prompts have no kernel, tokens after them are faster from 700 tokens on."""
-    numbers = {"kernels": {"prompt": None, "token": "gathered"}, "why": {"prompt": "None.", "token": "Gathers."}}
-    numbers |= {"speedup": {"prefill": None, "per_token": {"median": 1.5, "low": 1.4, "high": 1.6}}, "length": 1008}
-    numbers |= {"longer": {"prefill": [], "per_token": [(252, 0.5), (504, 0.9), (1008, 1.5)]}}
-    numbers |= {"crossover": {"prefill": None, "per_token": 700}, "sentence": "It is.", "label": "quick", "rows": []}
-    numbers["protocol"] = results.protocol("time-method", args, 1008)
-    return Result(numbers, {"rows": pd.DataFrame({"length": [1008]})})
-
-
 def continuation(args: dict, text: str | None) -> Result:
     """A quarter of the cache kept costs 2%, and an eighth of the blocks read 10%; nothing given up costs nothing."""
     (asked,) = args["methods"]
@@ -158,7 +148,7 @@ def continuation(args: dict, text: str | None) -> Result:
     return Result(numbers | {"protocol": {"verb": "continuation", "model": args["model"], "tokens": 4 * 64}})
 
 
-ANSWERS = {"evaluate": evaluate, "time-method": time_method, "continuation": continuation}
+ANSWERS = {"evaluate": evaluate, "continuation": continuation}
 
 
 def opened(**link: object):

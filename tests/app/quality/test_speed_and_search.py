@@ -38,7 +38,7 @@ def test_a_timed_method_says_its_speed_and_one_without_a_kernel_that_it_has_none
     assert client.job.verb == "time-method" and client.job.args == about | sizes | {"method": spec}
     client.done("time-method", client.job.args)
     app = page(**link, quality_paint="quick")
-    assert "At 1,008 tokens: later tokens 1.50 times dense speed." in markup(app)
+    assert "At 60 tokens: later tokens 1.14 times dense speed." in markup(app)
     assert "quality_launch_quick" not in keys(app)
     app = page(**link, quality_paint="focus")
     app.button(key="quality_launch_focus").click().run()
