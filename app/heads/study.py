@@ -139,10 +139,15 @@ def _named(table: dict, layer: int, head: int) -> None:
     if not is_stored:
         # The map and the finder show them too.
         st.rerun()
-    widgets.prose(run.numbers["sentence"])
+    named = run.numbers["rows"]
+    verdicts = [row["verdict"] for row in named if row["verdict"] in MARKS]
+    widgets.prose(
+        f"{len(set(cells_of(plots.columns(named, 'layer', 'head'))))} of {run.numbers['heads']} heads have a name, "
+        f"{len(named)} names in all. Ablation confirms {verdicts.count('confirmed')} of the {len(verdicts)} it tried."
+    )
     place = {cell: row for row, cell in enumerate(cells_of(table))}
     rows = []
-    for row in run.numbers["rows"]:
+    for row in named:
         cell, statistic = (row["layer"], row["head"]), HERE.get(row["name"])
         here = table[statistic][place[cell]] if statistic and cell in place else None
         rise = [row[name] and signed(row[name], ".3f") for name in ("rise", "low_rise", "high_rise")]

@@ -26,6 +26,8 @@ Values = Mapping[str, Sequence]
 DROPPED = "_dropped"
 # Of the session: whether `redraw` ended the last run.
 REDRAWN = "_redrawn"
+# Layers that stand side by side; more are a list.
+MOST_PILLS = 12
 # What is selected -> ways to select that it does without.
 MODES = {"lasso": [], "box": ["lasso2d"]}
 _LINK = part(
@@ -139,8 +141,11 @@ def layer_pills(depth: int, default: int) -> int:
     def picked() -> None:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
-    look: dict[str, Any] = {"required": True, "help": cached.glossary("layer"), "on_change": picked}
-    st.pills("Layer", list(range(depth)), key="layer_pick", **look)
+    look: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked}
+    if depth > MOST_PILLS:
+        st.selectbox("Layer", list(range(depth)), width=110, **look)
+    else:
+        st.pills("Layer", list(range(depth)), required=True, **look)
     return st.session_state["layer_pick"]
 
 

@@ -319,3 +319,10 @@ def test_an_example_says_so_and_asks_no_worker(client, tmp_path, monkeypatch):
     client.asked.clear()
     app = opened()
     assert client.asked == [] and "example" in " ".join(element.value for element in app.markdown)
+
+
+def test_layers_beyond_a_dozen_are_a_list(client, monkeypatch):
+    monkeypatch.setattr("app.ui.widgets.MOST_PILLS", 2)
+    app = opened("groups")
+    app.selectbox(key="layer_pick").set_value(2).run()
+    assert app.query_params["layer"] == "2" and not app.error
