@@ -115,14 +115,14 @@ def _latest() -> Run | None:
 
 
 def _sizes(context: int, router: Mapping[str, Any]) -> None:
-    """Prompt, new tokens and rounds; of Focus its settings, folded."""
-    fields.number("Prompt, tokens", "speed_prompt", 2, context, placeholder="all that fit")
-    fields.number("New tokens", "speed_new", 2, 1024)
-    _rounds()
-    if not router:
-        return
-    usual = {**router, **speed_requests.inherited()}
-    with st.popover("Settings of Focus", icon=":material/tune:"):
+    """Prompt, new tokens and rounds, and of Focus its settings, folded."""
+    with st.popover("More", icon=":material/tune:"):
+        fields.number("Prompt, tokens", "speed_prompt", 2, context, placeholder="all that fit")
+        fields.number("New tokens", "speed_new", 2, 1024)
+        _rounds()
+        if not router:
+            return
+        usual = {**router, **speed_requests.inherited()}
         if "groups" in router:
             _top(router["groups"], str(usual["top"]))
         _window(context, str(usual.get("window", "as made")))
