@@ -51,11 +51,25 @@ class Start(OfText):
 
     place = "start.start:start"
     page = "/"
-    version = 2
+    version = 3
     readings = 1.1
     looks = True
 
     router: str = router()
+    min_distance: int = field(128, "fewest tokens between query and key", low=1)
+    long_text: str = long_text()
+
+
+class Keep(OfText):
+    """A text read with ever fewer keys, each head keeping its best: the loss, and which tokens are still read from
+    afar."""
+
+    place = "start.keep:keep"
+    page = "/"
+    repeated_by = ("shares",)
+    scores = True
+
+    shares: list[float] | None = field(None, "shares of the keys that every query of a head keeps, one or several")
     min_distance: int = field(128, "fewest tokens between query and key", low=1)
     long_text: str = long_text()
 

@@ -8,12 +8,14 @@ from .far import FarReading
 from .heads import CORE, MORE, HeadReading, attention_statistics
 from .inputs import attention_inputs, forward
 from .labels import SINK, head_labels
+from .links import FarLinks
 from .numerics import Numerics
 
 __all__ = [
     "CORE",
     "MORE",
     "SINK",
+    "FarLinks",
     "FarReading",
     "HeadReading",
     "Numerics",

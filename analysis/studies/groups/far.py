@@ -16,7 +16,7 @@ from ...groups.router import FocusRouter
 from ...methods import METHODS
 from ...models import Model
 from ...seam.attention import apply
-from ...statistics import FarReading, attention_inputs, forward
+from ...statistics import FarLinks, FarReading, attention_inputs, forward
 from ...statistics.reader import Watch
 from ..context import Context, Reading
 from ..text.kept import Readings, Tensors
@@ -32,14 +32,16 @@ VECTORS = "routing the text"
 SKIPPED = 1
 TOTALS = ("far", "far_uniform", "sink", "queries")  # of a FarReading
 PER_TOKEN_OR_BIN = ("received", "expected", "mass", "uniform")
+OF_LINKS = ("place", "head", "share")
 
 
 @dataclass(frozen=True)
 class Far:
-    """What dense attention reads from afar: `reading` of all tokens, `shares` of the ARMS, and `listed`, the LISTED
-    strongest pairs of content words in one group, as `PairCollector.table` gives them."""
+    """What dense attention reads from afar: `reading` of all tokens, the `links` of each, `shares` of the ARMS, and
+    `listed`, the LISTED strongest pairs of content words in one group, as `PairCollector.table` gives them."""
 
     reading: FarReading
+    links: FarLinks
     shares: FarShares
     listed: pd.DataFrame
 
@@ -93,7 +95,7 @@ def far(
         chance = chance_members(model, tokens, router, seed)
         arms: dict[str, Any] = dict(zip(ARMS, (*members.values(), chance), strict=True))
         collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
-        read = FarReading(tokens, min_distance)
+        read, links = FarReading(tokens, min_distance), FarLinks(tokens, model.num_heads, min_distance)
 
         def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
             span = slice(start, start + len(hidden))
@@ -106,24 +108,28 @@ def far(
                     affinity[layer, span] = soft
 
         with torch.no_grad():
-            one_pass(context, model, reading, [feed(collector), read.window], enter)
+            one_pass(context, model, reading, [feed(collector), read.window, links.window], enter)
         for sorter, own in vectors.items():
             Readings(context, model, reading.windows).keep(VECTORS, [sorter.projection], {"vectors": own})
         numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
         numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
+        numbers |= {f"links.{name}": getattr(links, name) for name in OF_LINKS}
         numbers |= {f"pairs.{name}": torch.from_numpy(collector.rows[name].copy()) for name in PAIR_COLUMNS}
         return numbers | {"sums": _stacked(collector)}
 
     # What decides over the numbers, so that another router or distance is read anew.
     decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
-    tensors = Readings(context, model, reading.windows).made("far reading", decides, make)
+    tensors = Readings(context, model, reading.windows).made("far reading and links", decides, make)
     read = FarReading(len(reading.tokens), min_distance)
+    links = FarLinks(len(reading.tokens), model.num_heads, min_distance)
+    for name in OF_LINKS:
+        setattr(links, name, tensors[f"links.{name}"])
     for name in PER_TOKEN_OR_BIN:
         setattr(read, name, tensors[name].numpy())
     for name, total in zip(TOTALS, tensors["totals"].tolist(), strict=True):
         setattr(read, name, total)
     listed = pd.DataFrame({name: tensors[f"pairs.{name}"].numpy() for name in PAIR_COLUMNS})
-    return Far(read, _shares(ARMS, min_distance, tensors["sums"]), listed)
+    return Far(read, links, _shares(ARMS, min_distance, tensors["sums"]), listed)
 
 
 def far_shuffled(

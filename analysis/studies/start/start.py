@@ -1,18 +1,19 @@
 """The first look: what does the model read in this text, and which far-apart tokens belong together?"""
 
+import numpy as np
 import pandas as pd
 import torch
 
 from ...answer import Answer, doc, record
 from ...commands.text import Start
-from ..context import STREAMED, Context, protocol, read
+from ..context import STREAMED, Context, Reading, protocol, read
 from ..groups.contents import router_notes
 from ..groups.far import ROUTER, far
 from ..groups.pairs import SAID, described
 from ..groups.routers import router_facts, router_for
 from ..text.text import quoted, token_table
 
-TOP_PAIRS, TOP_WORDS = 20, 4
+TOP_PAIRS, TOP_WORDS = 40, 4
 # A word must be read from afar by at least this many tokens' worth of chance to be named.
 OFTEN = 2
 
@@ -32,6 +33,8 @@ class FirstLook(Answer):
     tokens: pd.DataFrame = doc("tokens of the text; received: far attention drawn, in multiples of chance")
     pairs: pd.DataFrame = doc("the strongest far pairs inside a learned group")
     distance: pd.DataFrame = doc("attention by distance")
+    links: np.ndarray = doc("int32 [2, T, n, 2]: far tokens that each reads most, and its far readers; token, head")
+    link_share: np.ndarray = doc("float32 [2, T, n]: share of that head's attention; heads count over all layers")
 
 
 def start(request: Start, *, context: Context) -> FirstLook:
@@ -41,8 +44,7 @@ def start(request: Start, *, context: Context) -> FirstLook:
     """
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text)
-    # In a text shorter than that, at least its earlier half counts as far for the last tokens.
-    min_distance = max(1, min(request.min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
+    min_distance = far_from(reading, request.min_distance)
     focus_router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     content = torch.tensor(words["content"].to_numpy())
@@ -64,8 +66,16 @@ def start(request: Start, *, context: Context) -> FirstLook:
         tokens=words,
         pairs=listed,
         distance=far_reading.reading.distances(),
+        links=np.stack([far_reading.links.place.numpy(), far_reading.links.head.numpy()], -1),
+        link_share=far_reading.links.share.numpy(),
         protocol=protocol("start", lm, request.text, len(words), **about),
     )
+
+
+def far_from(reading: Reading, wanted: int) -> int:
+    """Tokens back from which on a token is far: in a text shorter than `wanted`, at least its earlier half counts as
+    far for the last tokens."""
+    return max(1, min(wanted, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
 
 
 def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:
