@@ -117,7 +117,7 @@ def _uploaded(name: str) -> None:
     files = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
     # An interrupted run calls this again, when the files have been released.
     if files:
-        _take([(file.getvalue(), file.name) for file in files])
+        take([(file.getvalue(), file.name) for file in files])
         for file in files:
             release(file)
 
@@ -131,10 +131,10 @@ def release(file: Any) -> None:
 
 
 def _pasted(name: str) -> None:
-    _take([((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")])
+    take([((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")])
 
 
-def _take(files: list[tuple[bytes, str]]) -> None:
+def take(files: list[tuple[bytes, str]]) -> None:
     """Store texts and use the first; of those that are none, a sentence each says why. Without any, the text in use
     stays."""
     arrived, refused = [], []

@@ -1,36 +1,89 @@
-"""Token groups: which tokens did the model learn to treat alike?"""
+"""Groups: which tokens did the model learn to treat alike?"""
 
+from typing import Any
+
+import numpy as np
 import streamlit as st
 
 from analysis.commands.groups import Groups, Umap
+from analysis.runs import Run
 from app import cached
 from app.groups import compared, group_contents
+from app.pairs import pair_list
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
-from app.ui import charts, export, jobs, painted, plots, tables, take, widgets
-from app.ui.reading import reading, rows_of
+from app.start import screen
+from app.ui import asking, charts, export, jobs, painted, plots, tables, take, widgets
+from app.ui.reading import rows_of
+from app.ui.screen import answer
+from app.ui.tabs import drawer
 
 
 def show() -> None:
-    """The groups of one layer: their shares, what is in them, the text by group, the map of their vectors."""
-    run, tokens = reading(
-        "Which tokens did the model learn to treat alike?",
-        "Focus: groups of tokens that a router learned, beside random groups and shuffled text",
-        Groups,
-        "Sorting the tokens into groups",
-        part={"shuffled": False},
-    )
-    widgets.prose(run.numbers["sentence"])
+    """The text by the groups of one layer, and the map of these groups beside it."""
+    first, tokens = screen.read_text()
+    scope = {"long_text": first.request.get("long_text", "windows")}
+    request = cached.request(Groups, **state.study_args(st.session_state, "router") | scope)
+    run = asking.in_parts(request, {"shuffled": False}, "Sorting the tokens into groups", len(tokens["piece"]))
     count, layers = run.numbers["K"], cached.columns(run, "layers")
-    depth = len(layers["layer"])
     widgets.settled("group", [None, *range(count)], None)
-    layer = widgets.layer_pills(depth, depth // 2)
-    chosen = st.session_state["group"]
+    depth = len(layers["layer"])
+    widgets.settled("layer", [None, *range(depth)], None)
+    layer = depth // 2 if st.session_state["layer"] is None else st.session_state["layer"]
+    answer(*_answer(run, layer), screen.scope(first, tokens))
+    widgets.layer_pills(depth, depth // 2)
     group, sure = cached.array(run, "group")[layer], cached.array(run, "confidence")[layer]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
-    words = rows_of(cached.columns(run, "words"), layer=layer)
-    labels = here["label"]
+    labels, chosen = here["label"], st.session_state["group"]
+    tips = [("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])]
+    paint, palette = [int(g) for g in group], painted.by_group(labels, here["share"])
+    identity, legend = f"{run.id}.{layer}", f"groups of layer {layer}"
+    groups = {"isolates": True, "isolate": chosen, "numbered": True}
+    look = screen.Look("groups_text", paint, palette, legend, identity, tips, "map", _map(run, layer), groups)
+    screen.show(first, tokens, pair_list.listed(first, tokens), look)
+    below = st.container()
 
+    def details() -> None:
+        _details(run, layer, tokens, paint, palette)
+
+    drawer("groups_more", details, ["measure", "view"], "Details", ":material/table_chart:")
+    shared, size = state.study_args(st.session_state, "router"), len(group)
+    drawer("groups_controls", lambda: compared.controls(shared, size), (), "Beside random centroids and k-means", ":material/table_chart:")
+    drawer("groups_beside", lambda: compared.another(shared, layer, labels, size), ["other"], "Beside another router", ":material/compare_arrows:")
+    drawer("groups_fit", lambda: group_contents.fit_panel(run.protocol.get("tokens")), (), "Fit another router", ":material/tune:")
+    widgets.notes(run)
+    with below, widgets.guarded():
+        screen.measure()
+
+
+def _answer(run: Run, layer: int) -> tuple[str, str]:
+    """The largest group of a layer, and what chance and the null controls give."""
+    row = rows_of(cached.columns(run, "layers"), layer=layer)
+    share = {name: row[name][0] for name in ("dominance", "dominance_random", "dominance_shuffled", "balanced")}
+    nulls = [f"balanced chance {share['balanced']:.0%}"]
+    for name in ("random", "shuffled"):
+        if share[f"dominance_{name}"] is not None:
+            nulls.append(f"{name} {share[f'dominance_{name}']:.0%}")
+    sentence = f"Layer {layer}: the largest of {run.numbers['K']} groups holds {share['dominance']:.0%} of the tokens."
+    return sentence.replace("%", " %"), f"Of that many tokens: {', '.join(nulls)}. {run.numbers['sentence']}"
+
+
+def _map(run: Run, layer: int) -> dict:
+    """The routing vectors of a layer in two principal components, as the browser draws them."""
+    xy, variance = cached.array(run, "pca")[layer], cached.array(run, "pca_variance")[layer]
+    ranges = [[float(xy[:, axis].min()), float(xy[:, axis].max())] for axis in (0, 1)]
+    axes = " · ".join(f"component {n + 1}: {share:.0%} of the variance" for n, share in enumerate(variance))
+    return {"xy": painted.sent(xy.astype(np.float32)), "ranges": ranges, "axes": axes}
+
+
+def _details(run: Run, layer: int, tokens: dict, paint: list[int], palette: list[dict]) -> None:
+    """Shares and purity with their controls, the words of each group, the map with a lasso, and the router."""
+    count, layers, chosen = run.numbers["K"], cached.columns(run, "layers"), st.session_state["group"]
+    here = rows_of(cached.columns(run, "groups"), layer=layer)
+    words = rows_of(cached.columns(run, "words"), layer=layer)
+    widgets.prose(run.numbers["sentence"], "more")
+    title = f"The text by group, layer {layer}"
+    export.keep_text(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
     with st.grid(2, min_column_width=420, gap="large"):
         drawn = charts.shares(here, count, chosen)
         numbers = {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")}
@@ -39,83 +92,36 @@ def show() -> None:
             measure = st.session_state["measure"]
             drawn, term = charts.by_layer(layers, measure, count, layer), group_contents.TERMS[measure]
             plots.draw(drawn, layers, GROUP_MEASURES[measure], "groups_layers", term)
-            measures = list(GROUP_MEASURES)
-            st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
-
+            look: dict[str, Any] = {"required": True, "label_visibility": "collapsed"}
+            st.segmented_control("By layer", list(GROUP_MEASURES), key="measure", **look)
+    _contents(run, here, words, layer)
+    if chosen is not None:
+        named, identity = f"{chosen} ({here['label'][chosen]})", f"{run.id}.{layer}.{chosen}"
+        group_contents.marking_words(rows_of(words, group=chosen), named, identity)
+    look = {"key": "view", "required": True, "help": cached.glossary("UMAP")}
+    view = st.segmented_control("Map of the routing vectors", GROUP_VIEWS, **look)
+    wanted = Umap(**state.study_args(st.session_state, "router", layer=layer))
+    stored = cached.store().find(wanted) if view == "UMAP" else None
+    if view == "UMAP" and stored is None:
+        jobs.run_button("Compute the UMAP of this layer", wanted, "groups_umap", len(paint))
+    else:
+        group_contents.vectors(run, stored, layer, np.array(paint), tokens, here["label"], chosen)
     widgets.router_badge(run.numbers["router"])
     take.offer({"Focus": (run, {"name": "focus", "router": run.request["router"]})}, "groups")
-    widgets.notes(run)
+    widgets.source(run)
+
+
+def _contents(run: Run, here: dict, words: dict, layer: int) -> None:
+    chosen = st.session_state["group"]
     st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
     tables.table(
         group_contents.COLUMNS,
         group_contents.contents(here, words),
         key="groups_table",
         identity=f"{run.id}.{layer}",
-        label="Groups of this layer; choose one to isolate it below",
+        label="Groups of this layer; choose one to isolate it above",
         selected=None if chosen is None else here["group"].index(chosen),
         on_row=lambda: state.choose(st.session_state, group=painted.clicked("groups_table", "row")),
         release=True,
     )
-    st.caption(
-        f"Labels by {run.numbers['labels_by']}. Click a row to isolate its group; a second click or Esc releases it."
-    )
-    if chosen is not None:
-        group_contents.marking_words(
-            rows_of(words, group=chosen), f"{chosen} ({labels[chosen]})", f"{run.id}.{layer}.{chosen}"
-        )
-
-    st.subheader("The text by group", anchor=False, help=cached.glossary("learned group"))
-
-    def isolate(token: int | None) -> None:
-        """Show the group of a clicked token alone; None releases it."""
-        state.choose(st.session_state, group=None if token is None else int(group[token]))
-
-    paint, palette = [int(g) for g in group], painted.by_group(labels, here["share"])
-    painted.painted(
-        tokens,
-        paint,
-        palette,
-        key="groups_text",
-        identity=f"{run.id}.{layer}",
-        tips=[("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])],
-        legend=f"groups of layer {layer}",
-        hint="Hover to see a token; click it, or a group, to isolate the group.",
-        isolate=chosen,
-        on_class=lambda: state.choose(st.session_state, group=painted.clicked("groups_text", "class")),
-        on_token=lambda: isolate(painted.clicked("groups_text", "token")),
-    )
-    title = f"The text by group, layer {layer}"
-    export.keep_text(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
-
-    view = st.segmented_control(
-        "Map of the routing vectors", GROUP_VIEWS, key="view", required=True, help=cached.glossary("UMAP")
-    )
-    wanted = Umap(**state.study_args(st.session_state, "router", layer=layer))
-    stored = cached.store().find(wanted) if view == "UMAP" else None
-    if view == "UMAP" and stored is None:
-        jobs.run_button("Compute the UMAP of this layer", wanted, "groups_umap", len(group))
-    else:
-        group_contents.vectors(run, stored, layer, group, tokens, labels, chosen)
-
-    shared = state.study_args(st.session_state, "router")
-    controls = st.expander(
-        "Every layer beside random centroids and k-means",
-        icon=":material/table_chart:",
-        key="groups_controls_open",
-        on_change="rerun",
-    )
-    if controls.open:
-        with controls, widgets.guarded():
-            compared.controls(shared, len(group))
-    beside = st.expander(
-        "Beside another router",
-        icon=":material/compare_arrows:",
-        expanded=st.session_state["other"] is not None,
-        key="groups_beside_open",
-        on_change="rerun",
-    )
-    if beside.open:
-        with beside, widgets.guarded():
-            compared.another(shared, layer, labels, len(group))
-    with st.expander("Fit another router without training", icon=":material/tune:"):
-        group_contents.fit_panel(run.protocol.get("tokens"))
+    st.caption(f"Labels by {run.numbers['labels_by']}.")

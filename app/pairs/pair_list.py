@@ -1,18 +1,18 @@
-"""Pairs of far-apart tokens: naming one in the URL, choosing one, and showing both its places."""
+"""Pairs of far-apart tokens: naming one in the URL, choosing one, and what the text shows of each."""
 
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, foot, painted, tables, widgets
+from app.ui import foot, painted, tables
 from app.ui.reading import rows_of
 
-SAID = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
-    "copy": "The same token: a copy.",
-    "induction": "That is what came next after an earlier copy of the query's token: induction.",
-    "same word": "Both are pieces of the same word.",
-    "same group": "The tokens differ; they share a learned group.",
+WHY = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
+    "copy": "copy: the same token",
+    "induction": "induction: what came next when it stood there before",
+    "same word": "pieces of the same word",
+    "same group": "other words of one learned group",
 }
 COLUMNS = {
     "query": tables.Column("query (attends)"),
@@ -63,41 +63,21 @@ def choose_row(keys: list[str], row: int | None) -> None:
     state.choose(st.session_state, pair=None if row is None or row >= len(keys) else keys[row])
 
 
-def picker(pairs: dict, keys: list[str], row: int) -> None:
-    """Choose one of the listed pairs by name."""
-    names = {
-        key: f"{i + 1}. {pairs['query'][i]} ← {pairs['key'][i]}, {pairs['distance'][i]:,} tokens back, "
-        f"{pairs['kind'][i]}"
-        for i, key in enumerate(keys)
-    }
-    fields.pick(st.selectbox, "The strongest pairs", keys, "pair", keys[row], format_func=names.get, width=420)
+def arcs(tokens: dict, pairs: dict) -> list[dict]:
+    """The pairs as links of the painted text, with what the card says of each."""
+    drawn = painted.arcs(tokens, pairs)
+    columns = (pairs[name] for name in ("layer", "head", "attention", "uniform", "kind", "group"))
+    for arc, (layer, head, attention, uniform, kind, group) in zip(drawn, zip(*columns, strict=True), strict=True):
+        why = f"{WHY[kind]} · group {group}"
+        arc |= {"head": f"{layer}.{head}", "attention": attention, "chance": uniform, "why": why}
+    return drawn
 
 
-def show(tokens: dict, pairs: dict, row: int) -> None:
-    """One pair: its numbers in a sentence, and both contexts side by side."""
-    pair = {name: pairs[name][row] for name in pairs}
+def found(pairs: dict, row: int) -> None:
+    """The open pair is what links of the page lead to."""
+    pair = {name: pairs[name][row] for name in ("layer", "head", "group", "query_position", "key_position")}
     key = state.pair_key(*(pair[name] for name in ("layer", "head", "query_position", "key_position")))
-    place = {name: pair[name] for name in ("layer", "head", "group")}
-    foot.found(query=pair["query_position"], pair=key, **place)
-    widgets.prose(
-        f"{_quoted(pair['query'])} (token {pair['query_position']:,}) reads {_quoted(pair['key'])} (token "
-        f"{pair['key_position']:,}), {pair['distance']:,} tokens back: {pair['attention']:.1%} of the attention of "
-        f"head {pair['head']} in layer {pair['layer']}, where reading all alike would give {pair['uniform']:.2%}. "
-        f"{SAID[pair['kind']]} Both are in group {pair['group']}.",
-        "more",
-    )
-    painted.contexts(
-        tokens,
-        pair["query_position"],
-        pair["key_position"],
-        notes=("the earlier place", f"the later place; affinity {pair['affinity']:.2f}"),
-    )
-
-
-def _quoted(name: str) -> str:
-    """A token in quotation marks, a piece of a word and the word each in their own."""
-    piece, inside, word = name.partition(" in ")
-    return f"“{piece}” in “{word}”" if inside else f"“{name}”"
+    foot.found(query=pair["query_position"], pair=key, **{name: pair[name] for name in ("layer", "head", "group")})
 
 
 def take_point(points: list[dict] | None, keys: list[str]) -> None:

@@ -41,6 +41,7 @@ class StartPage:
     """Start."""
 
     start_beside: str | None = field(None, options=("text", "model"), label="beside the text")
+    start_more: bool = field(False, label="details of the text")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class GroupsPage:
     measure: str = field("share", options=tuple(GROUP_MEASURES))
     view: str = field("PCA", options=tuple(GROUP_VIEWS))
     other: str | None = field(None, pattern=NAME, label="second router")
+    groups_more: bool = field(False, label="details of the groups")
+    groups_controls: bool = field(False, label="controls of the groups")
+    groups_beside: bool = field(False, label="choice of a second router")
+    groups_fit: bool = field(False, label="fit of a router")
 
 
 @dataclass(frozen=True)
@@ -94,3 +99,5 @@ class PairsPage:
     kind: str | None = field(None, options=tuple(PAIR_KINDS), label="kind of pairs")
     pairs_beside: str | None = field(None, options=("text", "model"), label="beside the pairs")
     top: int = field(Pairs.top, options=tuple(PAIR_TOPS), label="number of pairs")
+    pairs_filters: bool = field(False, label="filters of the links")
+    pairs_more: bool = field(False, label="details of the links")

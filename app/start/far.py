@@ -1,6 +1,4 @@
-"""What of a text is read from afar: the painted text, attention by distance, and who reads a clicked token."""
-
-from typing import Any
+"""What of a text is read from afar: the painted text, attention by distance, and who reads a chosen token."""
 
 import streamlit as st
 
@@ -8,10 +6,8 @@ from analysis.commands.heads import Readers
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import asking, charts, foot, painted, plots, tables, widgets
+from app.ui import asking, charts, painted, plots, tables, widgets
 
-# Pairs that are told on either side.
-MOST = 3
 COLUMNS = {
     "layer": tables.Column("layer", "whole"),
     "head": tables.Column("head", "whole"),
@@ -23,14 +19,17 @@ COLUMNS = {
 }
 
 
-def text(run: Run, tokens: dict, key: str, hint: str, **look: Any) -> tuple[list[int], list[dict], str]:
-    """The text painted by the attention that each token receives from afar; its paint, palette and legend."""
-    paint, palette = painted.by_received(tokens["received"])
-    legend = f"attention received from {run.numbers['min_distance']:,} or more tokens later"
+def paint(run: Run, tokens: dict) -> tuple[list[int], list[dict], str]:
+    """Paint, palette and legend of the text by the attention that each token receives from afar."""
+    legend = f"read from {run.numbers['min_distance']:,} or more tokens later, times chance"
+    return *painted.by_received(tokens["received"]), legend
+
+
+def text(run: Run, tokens: dict, key: str, hint: str) -> None:
+    """The text painted so, where nothing answers a click."""
+    shades, palette, legend = paint(run, tokens)
     tips = [("read from afar", [widgets.times_chance(value) for value in tokens["received"]])]
-    more = {"identity": run.id, "tips": tips, "legend": legend, "hint": hint, **look}
-    painted.painted(tokens, paint, palette, key=key, **more)
-    return paint, palette, legend
+    painted.painted(tokens, shades, palette, key=key, identity=run.id, tips=tips, legend=legend, hint=hint)
 
 
 def distance(run: Run, key: str, runs: list[Run] | None = None) -> None:
@@ -44,50 +43,12 @@ def distance(run: Run, key: str, runs: list[Run] | None = None) -> None:
     plots.draw(figure, table, "How far back it reads", key, "chance level (uniform reading)")
 
 
-def clicked(key: str) -> None:
-    """A callback: the token that was clicked in the painted text is the query of every page; a second click lets go."""
-    state.choose(st.session_state, query=painted.clicked(key, "token"))
-
-
-def token(tokens: dict, pairs: dict) -> None:
-    """Who reads the chosen token from afar and what it reads, by the far `pairs` of the text; and the way to its heads.
-    Nothing where no token is chosen."""
+def readers(tokens: dict) -> None:
+    """Every head's strongest later reader of the chosen token, near or far."""
     place = st.session_state["query"]
     if place is None:
+        widgets.prose("Click a word of the text: here stands who reads it, head by head.", "quiet")
         return
-    first, last = painted.word_at(tokens, place)
-    sides = {
-        side: [row for row, position in enumerate(pairs[f"{side}_position"]) if first <= position < last]
-        for side in ("query", "key")
-    }
-    received = tokens["received"][place]
-    name = f"“{tokens['word'][place] or painted.visible(tokens['piece'][place])}” (token {place:,})"
-    times = ":" if received is None else f" is read from afar {received:.1f} times as much as by chance."
-    reads = [f"It reads {_spelled(pairs, row, 'key')}." for row in sides["query"][:MOST]]
-    reads += [f"It is read by {_spelled(pairs, row, 'query')}." for row in sides["key"][:MOST]]
-    if not reads:
-        reads = [f"It stands in none of the {len(pairs['query']):,} strongest far pairs of one group."]
-    widgets.prose(name + times)
-    widgets.prose(reads, "more")
-    with widgets.guarded():
-        _readers(tokens, place)
-    controls = foot.carried(("query",))
-    if sides["query"]:
-        controls |= {name: str(pairs[name][sides["query"][0]]) for name in ("layer", "head")}
-    foot.link("map", "Open in Heads", controls)
-
-
-def _spelled(pairs: dict, row: int, end: str) -> str:
-    pair = {name: pairs[name][row] for name in pairs}
-    way = "back" if end == "key" else "later"
-    return (
-        f"“{pair[end]}” {pair['distance']:,} tokens {way}: {pair['attention']:.0%} of the attention of head "
-        f"{pair['head']} in layer {pair['layer']}"
-    )
-
-
-def _readers(tokens: dict, place: int) -> None:
-    """Every head's strongest later reader of a token, whatever group both are in."""
     request = Readers(**state.study_args(st.session_state, token=place))
     run = asking.ask(request, "Looking who reads it", len(tokens["piece"]))
     widgets.prose(run.numbers["sentence"], "more")

@@ -19,16 +19,17 @@ LINES = ("solid", "dotted", "dashed", "double")
 LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
 HEAT, HEAT_DARK = "#E58A12", "#C97A14"
 PACKED = ("keys", "readers", "given", "received")
+ACTS = ("token", "arc", "class", "head", "pasted")
 # Per cent of the colour in the light and in the dark.
 MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
 
 
-def part(name: str, html: str, library: str = "", isolated: bool = True) -> Callable[..., Any]:
-    """A component whose script and style are files of app/ui/parts; data reaches the page as text nodes only. The
-    functions of a `library`, a script there that exports nothing, stand before its own. `isolated`: in a shadow root of
-    its own, where no style of the page reaches it, nor its own the page."""
-    js = "\n".join((PARTS / f"{file}.js").read_text(encoding="utf-8") for file in filter(None, (library, name)))
-    css = (PARTS / f"{name}.css").read_text(encoding="utf-8")
+def part(name: str, html: str, *libraries: str, isolated: bool = True) -> Callable[..., Any]:
+    """A component whose script and style are files of app/ui/parts; data reaches the page as text nodes only. What
+    `libraries` there define, scripts that export nothing and styles, stands before its own. `isolated`: in a shadow
+    root of its own, where no style of the page reaches it, nor its own the page."""
+    files = {kind: [PARTS / f"{file}.{kind}" for file in (*libraries, name)] for kind in ("js", "css")}
+    js, css = ("\n".join(file.read_text(encoding="utf-8") for file in files[kind] if file.exists()) for kind in files)
     component = st.components.v2.component(f"focuscope_{name}", html=html, css=css, js=js, isolate_styles=isolated)
 
     def mount(data: dict, **look: Any) -> Any:
@@ -38,15 +39,33 @@ def part(name: str, html: str, library: str = "", isolated: bool = True) -> Call
     return mount
 
 
+_STRIP = """<div class="strip"><svg aria-hidden="true"></svg><canvas title="the whole text; click to go there"></canvas>
+      <div class="seen"></div></div>"""
 _PAINTED = part(
     "painted",
-    """<section class="painted"><style class="ink"></style>
+    f"""<section class="painted"><style class="ink"></style>
     <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button>
       <button class="numbers" type="button">Group numbers</button><span class="hint"></span></div>
-    <div class="strip"><svg aria-hidden="true"></svg><canvas title="the whole text; click to go there"></canvas>
-      <div class="seen"></div></div>
+    {_STRIP}
     <div class="columns"><div class="text" tabindex="0" role="document"></div><div class="legend"></div></div>
     <div class="tip" role="status" hidden></div></section>""",
+    "text",
+)
+_READ = part(
+    "read",
+    f"""<section class="painted"><style class="ink"></style><div class="read">
+    <div class="main">
+      <div class="bar"><div class="legend"></div>
+        <button class="spaces" type="button" title="show spaces and line breaks">¶</button></div>
+      {_STRIP}
+      <div class="text" tabindex="0" role="document"
+        aria-label="the text: left and right go over its tokens, up and down over its links"></div>
+      <div class="keep" hidden><label for="keep">Keep <b class="share">100 %</b> <span>of the reads</span></label>
+        <input id="keep" type="range" min="0" max="0" value="0"><output></output></div>
+    </div>
+    <aside class="card"><div class="tabs" role="tablist"></div><div class="body" aria-live="polite"></div></aside>
+    </div><div class="tip" role="status" hidden></div></section>""",
+    *("text", "card", "keep", "map"),
 )
 _CONTEXTS = part("contexts", '<div class="contexts"></div>\n')
 
@@ -58,7 +77,7 @@ def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]
     """
     floors = [low for low, _ in LEVELS]
     paint = [bisect_right(floors, value) - 1 if value is not None else -1 for value in received]
-    return paint, heat(paint, [f"{name} times chance" for _, name in LEVELS])
+    return paint, heat(paint, [name for _, name in LEVELS])
 
 
 def heat(paint: Sequence[int], names: Sequence[str]) -> list[dict]:
@@ -110,18 +129,7 @@ def painted(
     (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
     marks both. `bare`: the text and its strip alone, in a card.
     """
-    windows = tokens["window"]
-    data = {
-        "id": identity,
-        "place": place or identity,
-        "pieces": tokens["piece"],
-        "characters": characters(tokens),
-        "paint": list(paint),
-        "palette": palette,
-        "tips": [{"label": label, "values": list(values)} for label, values in tips],
-        "breaks": [i for i in range(1, len(windows)) if windows[i] != windows[i - 1]],
-        "faint": [i for i, (a, b) in enumerate(zip(tokens["start"], tokens["end"], strict=True)) if a == b],
-        "legend_title": legend,
+    data = described(tokens, paint, palette, identity=identity, tips=tips, legend=legend, place=place) | {
         "hint": hint,
         "arcs": list(arcs),
         "open": open_arc,
@@ -132,11 +140,67 @@ def painted(
         "crossed": crossed,
         "bare": bare,
         "numbered": on_class is not None,
-        "code": looks_like_code(tokens["piece"]),
     }
     # A state of a component needs a callback to be kept.
     called = {"on_class_change": on_class, "on_token_change": on_token, "on_arc_change": on_arc}
     _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
+
+
+def described(
+    tokens: dict,
+    paint: Sequence[int],
+    palette: list[dict],
+    *,
+    identity: str,
+    tips: list[tuple[str, Sequence]],
+    legend: str,
+    place: str | None = None,
+) -> dict:
+    """What the browser needs to write and to paint a text."""
+    windows = tokens["window"]
+    return {
+        "id": identity,
+        "place": place or identity,
+        "pieces": tokens["piece"],
+        "characters": characters(tokens),
+        "paint": list(paint),
+        "palette": palette,
+        "tips": [{"label": label, "values": list(values)} for label, values in tips],
+        "breaks": [i for i in range(1, len(windows)) if windows[i] != windows[i - 1]],
+        "faint": [i for i, (a, b) in enumerate(zip(tokens["start"], tokens["end"], strict=True)) if a == b],
+        "legend_title": legend,
+        "code": looks_like_code(tokens["piece"]),
+    }
+
+
+def read(data: dict, *, key: str, **acts: Callable[[], None]) -> None:
+    """The first screen of Read: a text with its links, the card beside it and the slider under it; `data` is from
+    `described` and from `app.start.screen`. `acts`: what `on_token`, `on_arc`, `on_class`, `on_head` and `on_pasted`
+    call after the value was stored under `key`."""
+    called = {f"on_{name}_change": acts.get(f"on_{name}", lambda: None) for name in ACTS}
+    _READ(key=key, data=data, **called)
+
+
+def sent(array: Any) -> str:
+    """A numpy array as the browser gets it: its bytes in base64."""
+    return b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def linked(tokens: dict, links: Any, shares: Any, heads: int) -> dict:
+    """The far links of all tokens as the browser takes them: `links` int [2, T, n, 2] and `shares` [2, T, n] as `start`
+    gives them, shares in 65,535 steps; and the first token of the word that each token is a piece of."""
+    first, word = [], 0
+    for i, (name, piece) in enumerate(zip(tokens["word"], tokens["piece"], strict=True)):
+        if not i or not name or piece[:1].isspace() or name != tokens["word"][i - 1]:
+            word = i
+        first.append(word)
+    packed = {
+        "place": links[..., 0].astype(np.int32),
+        "head": links[..., 1].astype(np.uint16),
+        "share": np.rint(65_535 * np.asarray(shares, np.float64)).astype(np.uint16),
+        "word": np.array(first, np.int32),
+    }
+    return {name: sent(array) for name, array in packed.items()} | {"each": links.shape[2], "heads": heads}
 
 
 def crossing(first: int, keys: Any, given: Any, readers: Any, received: Any) -> dict:

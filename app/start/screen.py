@@ -1,0 +1,174 @@
+"""The first screen of Read, the same on its three pages: a text with its links, the card beside it, the slider under
+it, and the field that takes a text of the reader's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from analysis.commands.text import Keep, Start
+from analysis.runs import Run
+from app import cached, topbar
+from app.pairs import pair_list
+from app.selection import state
+place = lambda n, c: ("views/attention_heads.py", c)  # TEMP
+from app.ui import asking, foot, painted, widgets
+
+# Tokens that the strip marks to be gone to.
+PEAKS = 20
+# Words of the answer for shares near a simple fraction.
+FRACTIONS = {1 / 5: "A fifth", 1 / 4: "A quarter", 1 / 3: "A third", 1 / 2: "Half", 2 / 3: "Two thirds"}
+NEAR = 0.015
+BRING = "Paste a text, or drop a file: PDF, Word, HTML, notebook, code"
+OPENED = "read_opened"  # of the session: the head and query that the card was asked to open
+
+
+@dataclass
+class Look:
+    """How a page shows the text: `tab`: what the card opens with, of `card`, `links` and `map`."""
+
+    key: str
+    paint: Sequence[int]
+    palette: list[dict]
+    legend: str
+    identity: str
+    tips: list[tuple[str, Sequence]]
+    tab: str = "card"
+    map: dict | None = None
+    groups: dict = field(default_factory=dict)
+    none: str = ""
+
+
+def read_text() -> tuple[Run, dict]:
+    """What the model reads in the text in use, and its table of tokens. Of a text that takes long the first window is
+    drawn at once, and the others are read under it."""
+    asking.settle_router()
+    inspected = asking.inspected()
+    request = cached.request(Start, **state.study_args(st.session_state, "router"))
+    run = asking.in_parts(request, {"long_text": "first"}, "Reading the text", inspected["tokens"])
+    tokens = cached.columns(run, "tokens")
+    widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
+    return run, tokens
+
+
+def scope(run: Run, tokens: dict) -> str:
+    """What was read, in a few words."""
+    inspected, count = asking.inspected(), len(tokens["piece"])
+    windows = inspected["windows"]
+    if run.request.get("long_text") == "first" and st.session_state["long_text"] != "first":
+        return f"Window 1 of {windows}; the others are being read."
+    size = f"{count:,} tokens"
+    if count < inspected["tokens"]:
+        size = f"first {size} of {inspected['tokens']:,}"
+    cut = f", {windows} windows of {inspected['max_positions']:,}" if tokens["window"][-1] else ""
+    return f"{size}{cut} · exact"
+
+
+def amount(share: float) -> str:
+    """A share as a sentence begins with it."""
+    nearest = min(FRACTIONS, key=lambda fraction: abs(fraction - share))
+    return FRACTIONS[nearest] if abs(nearest - share) <= NEAR else f"{share:.0%}".replace("%", " %")
+
+
+def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
+    """The text as `look` paints it, with the pairs of `listed` as its links."""
+    keys, card = pair_list.keys_of(listed), asking.card(st.session_state["model"])
+    row = pair_list.open_row(keys)
+    if row is not None:
+        pair_list.found(listed, row)
+    kept = _kept()
+    titles = {"card": "This word", "links": f"All links, {len(keys)}"} | ({"map": "Groups"} if look.map else {})
+    data = painted.described(
+        tokens, look.paint, look.palette, identity=look.identity, tips=look.tips, legend=look.legend
+    )
+    data |= {
+        "arcs": pair_list.arcs(tokens, listed),
+        "open": row,
+        "answered": f"{look.identity}.{keys[row] if row is not None else ''}.{len(keys)}",
+        "locked": st.session_state["query"],
+        "peaks": _peaks(tokens["received"]),
+        "links": painted.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
+        "keep": kept and _steps(kept),
+        "keep_waits": None if kept else "the loss is measured next",
+        "tabs": titles,
+        "tab": look.tab,
+        "map": look.map,
+        "none": look.none,
+        "isolates": bool(look.groups),
+        "isolate": None,
+        "numbered": False,
+        "clickable": True,
+        "crossed": None,
+    }
+    data |= look.groups
+    painted.read(
+        data,
+        key=look.key,
+        on_token=lambda: state.choose(st.session_state, query=painted.clicked(look.key, "token")),
+        on_arc=lambda: pair_list.choose_row(keys, painted.clicked(look.key, "arc")),
+        on_class=lambda: state.choose(st.session_state, group=painted.clicked(look.key, "class")),
+        on_head=lambda: _open_head(look.key),
+        on_pasted=lambda: _pasted(look.key),
+    )
+    if opened := st.session_state.pop(OPENED, None):
+        view, address = place("map", foot.carried(()) | opened)
+        st.switch_page(view, query_params=address)
+    _bring()
+
+
+def measure() -> None:
+    """Under a page that is drawn: measure what the slider shows, where that is not stored."""
+    asking.after(_request(), "Measuring what reading less costs")
+
+
+def _request() -> Keep:
+    """Of a long text the first window, so that the price is that of one."""
+    return cached.request(Keep, **state.study_args(st.session_state, long_text="first"))
+
+
+def _kept() -> Run | None:
+    return cached.store().find(_request())
+
+
+def _steps(run: Run) -> dict:
+    """What the slider needs: kept attention in 254 steps, 255 where a token gets none."""
+    kept = cached.array(run, "kept")
+    steps = np.where(np.isnan(kept), 255, np.rint(254 * np.nan_to_num(kept))).astype(np.uint8)
+    return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "kept": painted.sent(steps)}
+
+
+def _peaks(received: Sequence[float | None]) -> list[int]:
+    """The tokens that are read from afar most, above chance, in the order of the text."""
+    above = [place for place, value in enumerate(received) if value is not None and value > 1]
+    return sorted(sorted(above, key=lambda place: -(received[place] or 0.0))[:PEAKS])
+
+
+def _open_head(key: str) -> None:
+    """The card leads to a head and a query of it, named as "2.4.1206"."""
+    layer, head, query = (st.session_state[key]["head"] or "0.0.0").split(".")
+    st.session_state[OPENED] = {"layer": layer, "head": head, "query": query}
+
+
+def _pasted(key: str) -> None:
+    if words := st.session_state[key].get("pasted"):
+        topbar.take([(words.encode("utf-8", "surrogatepass"), "The pasted text")])
+
+
+def _bring() -> None:
+    """The field for a text of the reader's own, which takes files too; the screen above hands it what is dropped."""
+    key = f"bring_{st.session_state['text_chosen']}"
+    look: dict[str, Any] = {"accept_file": "multiple", "on_submit": _brought, "args": (key,)}
+    with st.container(key="bring"):
+        st.chat_input(BRING, key=key, **look)
+
+
+def _brought(key: str) -> None:
+    brought = st.session_state[key]
+    files = [(file.getvalue(), file.name) for file in brought.files]
+    if brought.text.strip():
+        files.append((brought.text.encode("utf-8", "surrogatepass"), "The pasted text"))
+    topbar.take(files)
+    for file in brought.files:
+        topbar.release(file)

@@ -1,0 +1,67 @@
+// The map of groups: every token of the text where the router sees it, coloured by its group. Exports nothing.
+
+function mapped(sent) {
+  return sent && { ...sent, xy: new Float32Array(bytesOf(sent.xy).buffer) }
+}
+
+// Draws the map into the card, with the groups as a list under it; a click on either isolates a group.
+function map(root, own) {
+  const body = root.querySelector(".card .body")
+  const canvas = element("canvas", "map"), legendBox = element("div", "legend")
+  canvas.title = "tokens by their routing vectors; click one to go to it"
+  body.replaceChildren(canvas, element("p", "quiet", own.map.axes), legendBox)
+  legend(root, own)
+  points(root, own, null)
+  canvas.onclick = (e) => {
+    const i = nearest(own, canvas, e)
+    if (i !== null) own.goto(i)
+  }
+  canvas.onpointermove = (e) => {
+    const i = nearest(own, canvas, e)
+    points(root, own, i)
+    if (i !== null) canvas.title = `“${wordOf(own, i)}”, group ${own.data.paint[i]}`
+  }
+}
+
+const spot = (own, canvas, i) => [0, 1].map((axis) => {
+  const [low, high] = own.map.ranges[axis], part = (own.map.xy[2 * i + axis] - low) / (high - low || 1)
+  return 6 + (axis ? 1 - part : part) * ((axis ? canvas.height : canvas.width) - 12)
+})
+
+// Draws all points; the token in use has a ring.
+function points(root, own, ringed) {
+  const canvas = root.querySelector("canvas.map")
+  if (!canvas) return
+  const scale = devicePixelRatio || 1, dark = isDark(root), isolated = own.data.isolate ?? null
+  canvas.width = Math.round(canvas.clientWidth * scale)
+  canvas.height = Math.round(canvas.clientHeight * scale)
+  const pen = canvas.getContext("2d"), size = 2.2 * scale
+  for (let i = 0; i < own.data.paint.length; i++) {
+    const group = own.data.paint[i], p = own.data.palette[group]
+    if (!p) continue
+    const [x, y] = spot(own, canvas, i)
+    pen.globalAlpha = isolated !== null && isolated !== group ? 0.08 : 0.7
+    pen.fillStyle = dark ? p.dark : p.light
+    pen.fillRect(x - size / 2, y - size / 2, size, size)
+  }
+  if (ringed === null) return
+  const [x, y] = spot(own, canvas, ringed)
+  pen.globalAlpha = 1
+  pen.strokeStyle = getComputedStyle(root).getPropertyValue("--st-text-color")
+  pen.lineWidth = 2 * scale
+  pen.beginPath()
+  pen.arc(x, y, 6 * scale, 0, 7)
+  pen.stroke()
+}
+
+// The token whose point lies within 10 px of the pointer.
+function nearest(own, canvas, e) {
+  const box = canvas.getBoundingClientRect(), scale = canvas.width / box.width
+  const at = [(e.clientX - box.left) * scale, (e.clientY - box.top) * scale]
+  let best = null, least = (10 * scale) ** 2
+  for (let i = 0; i < own.data.paint.length; i++) {
+    const [x, y] = spot(own, canvas, i), far = (x - at[0]) ** 2 + (y - at[1]) ** 2
+    if (far < least) [best, least] = [i, far]
+  }
+  return best
+}
