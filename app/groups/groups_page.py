@@ -30,8 +30,10 @@ def show() -> None:
     depth = len(layers["layer"])
     widgets.settled("layer", [None, *range(depth)], None)
     layer = depth // 2 if st.session_state["layer"] is None else st.session_state["layer"]
-    answer(*_answer(run, layer), screen.scope(first, tokens))
-    widgets.layer_pills(depth, depth // 2)
+    answer(*_answer(run, layer))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        widgets.prose(f"{screen.scope(first, tokens)} · layer", "quiet")
+        widgets.layer_pills(depth, depth // 2, help=None, label_visibility="collapsed")
     group, sure = cached.array(run, "group")[layer], cached.array(run, "confidence")[layer]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
     labels, chosen = here["label"], st.session_state["group"]

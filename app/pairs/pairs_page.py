@@ -66,7 +66,7 @@ def _answer(run: Run) -> tuple[str, str]:
     if "this router" not in lifts:
         return "No two tokens of one group are that far apart.", run.numbers["sentence"]
     beside = ", ".join(f"{arm} {lift:.2f}" for arm, lift in lifts.items() if arm != "this router")
-    sentence = f"Far apart, tokens of one group read each other {lifts['this router']:.1f} times as often as chance."
+    sentence = f"Far apart, tokens of one group read each other {lifts['this router']:.1f} times chance."
     return sentence, f"Attention that far pairs of one group hold, against their share of all far pairs. Also: {beside}."
 
 

@@ -132,7 +132,7 @@ def redraw() -> None:
     st.rerun()
 
 
-def layer_pills(depth: int, default: int) -> int:
+def layer_pills(depth: int, default: int, **look: Any) -> int:
     """The layer to look at: the shared selection, or a default that is shown without becoming the selection."""
     settled("layer", [None, *range(depth)], None)
     chosen = st.session_state["layer"]
@@ -141,7 +141,7 @@ def layer_pills(depth: int, default: int) -> int:
     def picked() -> None:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
-    look: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked}
+    look = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
     if depth > MOST_PILLS:
         st.selectbox("Layer", list(range(depth)), width=110, **look)
     else:
