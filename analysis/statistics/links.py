@@ -12,12 +12,12 @@ MOST = 4
 
 
 class FarLinks:
-    """Collects, over heads, layers and windows, the MOST far tokens that each token reads most and the MOST that read it.
+    """Collects, over heads, layers and windows, the MOST far tokens that each token reads most, and that read it most.
 
     A link is as strong as the head that gives most makes it. As in `FarReading`, far is at least `min_distance` tokens
-    back, and a window's first token is no key. `place` [2, tokens, MOST]: the other token in the text, -1 where there is
-    none; first what a token reads, then who reads it, the strongest in front. `head`: counted over all layers; `share`:
-    of that head's attention.
+    back, and a window's first token is no key. `place` [2, tokens, MOST]: the other token in the text, -1 for none;
+    first what a token reads, then who reads it, the strongest in front. `head`: counted over all layers; `share`: of
+    that head's attention.
     """
 
     def __init__(self, tokens: int, heads: int, min_distance: int) -> None:

@@ -1,5 +1,6 @@
 """Groups: which tokens did the model learn to treat alike?"""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,7 @@ from app.ui.tabs import drawer
 def show() -> None:
     """The text by the groups of one layer, and the map of these groups beside it."""
     first, tokens = screen.read_text()
-    scope = {"long_text": first.request.get("long_text", "windows")}
-    request = cached.request(Groups, **state.study_args(st.session_state, "router") | scope)
+    request = cached.request(Groups, **state.study_args(st.session_state, "router", **screen.same_windows(first)))
     run = asking.in_parts(request, {"shuffled": False}, "Sorting the tokens into groups", len(tokens["piece"]))
     count, layers = run.numbers["K"], cached.columns(run, "layers")
     widgets.settled("group", [None, *range(count)], None)
@@ -45,14 +45,21 @@ def show() -> None:
     screen.show(first, tokens, pair_list.listed(first, tokens), look)
     below = st.container()
 
-    def details() -> None:
-        _details(run, layer, tokens, paint, palette)
-
-    drawer("groups_more", details, ["measure", "view"], "Details", ":material/table_chart:")
     shared, size = state.study_args(st.session_state, "router"), len(group)
-    drawer("groups_controls", lambda: compared.controls(shared, size), (), "Beside random centroids and k-means", ":material/table_chart:")
-    drawer("groups_beside", lambda: compared.another(shared, layer, labels, size), ["other"], "Beside another router", ":material/compare_arrows:")
-    drawer("groups_fit", lambda: group_contents.fit_panel(run.protocol.get("tokens")), (), "Fit another router", ":material/tune:")
+    folded: list[tuple[str, Callable[[], None], list[str], str, str]] = [
+        ("more", lambda: _details(run, layer, tokens, paint, palette), ["measure", "view"], "Details", "table_chart"),
+        ("controls", lambda: compared.controls(shared, size), [], "Beside random centroids and k-means", "table_chart"),
+        (
+            "beside",
+            lambda: compared.another(shared, layer, labels, size),
+            ["other"],
+            "Another router",
+            "compare_arrows",
+        ),
+        ("fit", lambda: group_contents.fit_panel(size), [], "Fit another router", "tune"),
+    ]
+    for name, draw, holds, title, icon in folded:
+        drawer(f"groups_{name}", draw, holds, title, f":material/{icon}:")
     widgets.notes(run)
     with below, widgets.guarded():
         screen.measure()

@@ -26,7 +26,7 @@ NONE = "No link is left under these filters: lower the smallest distance, or rel
 def show() -> None:
     """All links of the text under the filters, and how much tokens of one group read each other against chance."""
     first, tokens = screen.read_text()
-    run = _pairs(len(tokens["piece"]))
+    run = _pairs(first, len(tokens["piece"]))
     answer(*_answer(run), screen.scope(first, tokens))
     found, kind = pair_list.listed(run, tokens), st.session_state["kind"]
     listed = pair_list.of_kind(found, kind)
@@ -36,20 +36,21 @@ def show() -> None:
     screen.show(first, tokens, listed, look)
     below = st.container()
     drawer("pairs_filters", _filters, FILTERS, "Filters", ":material/filter_alt:")
-    drawer("pairs_more", lambda: _details(run, tokens, listed, found), ["pairs_beside"], "Details", ":material/table_chart:")
+    details = lambda: _details(run, tokens, listed, found)  # noqa: E731  drawn where it is open
+    drawer("pairs_more", details, ["pairs_beside"], "Details", ":material/table_chart:")
     widgets.notes(run)
     with below, widgets.guarded():
         screen.measure()
 
 
-def _pairs(tokens: int) -> Run:
+def _pairs(first: Run, tokens: int) -> Run:
     card = asking.card(st.session_state["model"])
     far_apart = [distance for distance in PAIR_DISTANCES if distance < card["max_positions"]]
     widgets.settled("distance", far_apart, 128 if 128 in far_apart else far_apart[-1])
     for name in ("layer", "head"):
         widgets.settled(name, [None, *range(card[f"{name}s"])], None)
     chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
-    filters = {"min_distance": st.session_state["distance"]} | chosen
+    filters = {"min_distance": st.session_state["distance"]} | chosen | screen.same_windows(first)
     request = cached.request(Pairs, **state.study_args(st.session_state, "router", **filters))
     return asking.in_parts(request, {"shuffled": False}, "Looking for far pairs", tokens)
 
@@ -67,7 +68,10 @@ def _answer(run: Run) -> tuple[str, str]:
         return "No two tokens of one group are that far apart.", run.numbers["sentence"]
     beside = ", ".join(f"{arm} {lift:.2f}" for arm, lift in lifts.items() if arm != "this router")
     sentence = f"Far apart, tokens of one group read each other {lifts['this router']:.1f} times chance."
-    return sentence, f"Attention that far pairs of one group hold, against their share of all far pairs. Also: {beside}."
+    return (
+        sentence,
+        f"Attention held by far pairs of one group against their share of far pairs. Also: {beside}.",
+    )
 
 
 def _filters() -> None:

@@ -13,7 +13,6 @@ from analysis.runs import Run
 from app import cached, topbar
 from app.pairs import pair_list
 from app.selection import state
-place = lambda n, c: ("views/attention_heads.py", c)  # TEMP
 from app.ui import asking, foot, painted, widgets
 
 # Tokens that the strip marks to be gone to.
@@ -51,6 +50,11 @@ def read_text() -> tuple[Run, dict]:
     tokens = cached.columns(run, "tokens")
     widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
     return run, tokens
+
+
+def same_windows(run: Run) -> dict[str, str]:
+    """The argument of a study that is to read the windows that a run has read."""
+    return {"long_text": run.request.get("long_text", "windows")}
 
 
 def scope(run: Run, tokens: dict) -> str:
@@ -113,8 +117,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         on_pasted=lambda: _pasted(look.key),
     )
     if opened := st.session_state.pop(OPENED, None):
-        view, address = place("map", foot.carried(()) | opened)
-        st.switch_page(view, query_params=address)
+        foot.go("map", foot.carried(()) | opened)
     _bring()
 
 

@@ -24,7 +24,8 @@ def show() -> None:
     look = screen.Look("start_text", paint, palette, legend, run.id, tips, none=none)
     screen.show(run, tokens, pair_list.listed(run, tokens), look)
     below = st.container()
-    drawer("start_more", lambda: _details(run, tokens, paint, palette, legend), ["start_beside"], "Details", ":material/table_chart:")
+    details = lambda: _details(run, tokens, paint, palette, legend)  # noqa: E731  drawn where it is open
+    drawer("start_more", details, ["start_beside"], "Details", ":material/table_chart:")
     widgets.notes(run)
     with below, widgets.guarded():
         screen.measure()

@@ -49,7 +49,7 @@ class KeptBest(Answer):
     rows: list[KeptRow] = doc("one per share, the largest first")
     min_distance: int = doc("tokens back from which on a token is far")
     notes: list[str] = doc("what to bear in mind")
-    kept: np.ndarray = doc("float32 [shares, T]: of a token's far attention, what is still read; NaN where it gets none")
+    kept: np.ndarray = doc("float32 [shares, T]: share of a token's far attention still read; NaN: none")
 
 
 def keep(request: Keep, *, context: Context) -> KeptBest:
@@ -125,7 +125,7 @@ def _kept(context: Context, lm: Model, reading: Reading, keys: list[int], min_di
 
 class KeptFar:
     """Collects, over heads, layers and windows, how much of the far attention that a token gets lies among the keys
-    that its readers keep: of every EVERY-th query the `keys` of largest probability, ties kept; all of them in front."""
+    that its readers keep: of every EVERY-th query the `keys` most probable, ties kept; all of them in front."""
 
     def __init__(self, tokens: int, keys: Sequence[int], min_distance: int) -> None:
         self.keys, self.min_distance = keys, min_distance

@@ -26,6 +26,7 @@ function keep(root, own) {
   const tell = () => {
     const row = own.steps.rows[own.step_at], dense = own.steps.rows[0]
     box.querySelector(".share").textContent = percent(row.share)
+    slider.style.setProperty("--at", `${(100 * own.step_at) / Math.max(1, slider.max)}%`)
     slider.setAttribute("aria-valuetext", `keep ${percent(row.share)}`)
     const said = element("b", "", row.loss.toFixed(2))
     box.querySelector("output").replaceChildren(`loss ${dense.loss.toFixed(2)} → `, said, " nats")
