@@ -87,7 +87,7 @@ with widgets.guarded():
         topbar.topbar(about.chips)
         if about.door.name in MEASURING:
             banner.show()
-    for sentence in dropped:
+    for sentence in dict.fromkeys(dropped):
         widgets.dropped(sentence)
     with widgets.guarded():
         jobs.strip()

@@ -14,6 +14,7 @@ from app import cached, topbar
 from app.pairs import pair_list
 from app.selection import state
 from app.ui import asking, foot, painted, widgets
+from app.ui.reading import LONG
 
 # Tokens that the strip marks to be gone to.
 PEAKS = 20
@@ -33,7 +34,7 @@ class Look:
     palette: list[dict]
     legend: str
     identity: str
-    tips: list[tuple[str, Sequence]]
+    tips: Sequence[tuple[str, Sequence]]
     tab: str = "card"
     map: dict | None = None
     groups: dict = field(default_factory=dict)
@@ -68,6 +69,15 @@ def scope(run: Run, tokens: dict) -> str:
         size = f"first {size} of {inspected['tokens']:,}"
     cut = f", {windows} windows of {inspected['max_positions']:,}" if tokens["window"][-1] else ""
     return f"{size}{cut} · exact"
+
+
+def windows() -> None:
+    """Of a text longer than the model reads at once: whether all its windows are read, or the first."""
+    inspected = asking.inspected()
+    if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
+        label = f"The model reads {inspected['max_positions']:,} tokens at once"
+        look: dict[str, Any] = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
+        st.segmented_control(label, list(LONG), key="long_text", **look)
 
 
 def amount(share: float) -> str:

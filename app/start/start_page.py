@@ -34,6 +34,7 @@ def show() -> None:
 def _details(run: Run, tokens: dict, paint: list[int], palette: list[dict], legend: str) -> None:
     """How far back, in numbers; a second text or model; the model's card."""
     widgets.prose(run.numbers["sentences"][1:], "more")
+    screen.windows()
     title = "The text, painted by what is read from afar"
     export.keep_text(tokens, paint, palette, title=title, key="start_text", legend=legend)
     with st.grid(2, min_column_width=400, gap="large"):

@@ -106,7 +106,7 @@ def painted(
     *,
     key: str,
     identity: str,
-    tips: list[tuple[str, Sequence]],
+    tips: Sequence[tuple[str, Sequence]],
     legend: str,
     hint: str,
     arcs: Sequence[dict] = (),
@@ -152,7 +152,7 @@ def described(
     palette: list[dict],
     *,
     identity: str,
-    tips: list[tuple[str, Sequence]],
+    tips: Sequence[tuple[str, Sequence]],
     legend: str,
     place: str | None = None,
 ) -> dict:

@@ -1,6 +1,7 @@
 """Pages in-process with hand-made results: what they show, the bar on top, jobs and their prices."""
 
 import json
+from base64 import b64decode
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.made.in_process import TITLES, at_address, go, in_chip, markup, opene
 from tests.made.results import CONTEXT, STUDIES, status
 
 JOB = "0123456789ab"
+PACKED = {"place": np.int32, "head": np.uint16, "share": np.uint16, "word": np.int32}
 WORDS = " ".join(f"word{i}" for i in range(40))
 
 
@@ -38,10 +40,12 @@ def stored_model(client, name: str, took: float, size: int = 4936) -> None:
 def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
     app = opened(view)
     assert app.title[0].value == TITLES[view] and not app.error and not app.warning
-    assert "fs-lead" in markup(app) and "badge[" in " ".join(element.value for element in app.markdown)
     assert any("Your text stays on this machine." in caption.value for caption in app.caption)
+    assert part(app, "read")["id"] and app.chat_input
     if view == "text":
         assert "A note to &lt;read&gt;." in markup(app)
+        app = opened(start_more="yes")
+        assert "badge[" in " ".join(element.value for element in app.markdown)
         app.session_state["start_distance_menu"] = {"table": True}
         columns = part(app.run(), "table")["columns"]
         assert [column["label"] for column in columns] == ["low", "high", "mass", "uniform"]
@@ -101,44 +105,71 @@ def test_choosing_closes_the_chip_and_empties_its_fields(client):
     assert len(before - {block.proto.id for block in app.get("popover")}) == 1, "only the text's own chip is new"
 
 
-def test_start_paints_the_text_and_opens_a_pair_with_both_contexts(client):
+def test_the_text_is_painted_with_its_links_and_what_is_kept(client):
     app = opened()
-    painted, (key, query) = part(app, "painted"), part(app, "contexts")["panels"]
-    assert len(painted["pieces"]) == len(painted["paint"]) > CONTEXT
-    assert painted["breaks"][0] == CONTEXT and painted["open"] == 0 and len(painted["arcs"]) == 6
-    assert painted["paint"][:7] == [-1, 0, 1, 2, 3, 4, -1]  # 0.5, 1, 2, 4, 8, 16 times chance, and no number
-    assert (key["role"], query["role"]) == ("key", "query")
-    assert key["pieces"][key["hit"]] == painted["pieces"][painted["arcs"][0]["key"]]
+    read = part(app, "read")
+    assert len(read["pieces"]) == len(read["paint"]) > CONTEXT
+    assert read["breaks"][0] == CONTEXT and read["open"] == 0 and len(read["arcs"]) == 6
+    assert read["paint"][:7] == [-1, 0, 1, 2, 3, 4, -1]  # 0.5, 1, 2, 4, 8, 16 times chance, and no number
+    assert read["arcs"][0]["head"] == "0.0" and read["arcs"][0]["attention"] == 0.9
+    assert len(read["peaks"]) == 20 and min(read["paint"][peak] for peak in read["peaks"]) >= 2
+    links = {name: np.frombuffer(b64decode(read["links"][name]), kind) for name, kind in PACKED.items()}
+    count = len(read["pieces"])
+    assert links["place"][4 * 20] == 12 and links["place"][4 * (count + 20)] == 28 and links["place"][0] == -1
+    assert links["head"][4 * 20] == 20 % 6 and links["share"][4 * 20] == round(65_535 / 4)
+    assert links["word"].tolist() == list(range(count)), "every token is a word of its own"
+    kept = np.frombuffer(b64decode(read["keep"]["kept"]), np.uint8).reshape(3, CONTEXT)
+    assert kept[:, 0].tolist() == [255] * 3 and kept[:, 1].tolist() == [254, 127, 64]
     text = put(client, WORDS)
-    assert part(opened(text=text, pair="1.1.38.1"), "painted")["open"] == 1
-    assert part(opened(text=text, pair="9.9.9.9"), "painted")["open"] == 0, "a pair of another text"
+    assert part(opened(text=text, pair="1.1.38.1"), "read")["open"] == 1
+    assert part(opened(text=text, pair="9.9.9.9"), "read")["open"] == 0, "a pair of another text"
 
 
-def test_a_clicked_token_says_who_reads_it_and_leads_to_its_heads(client):
-    text = put(client, WORDS)
-    app = opened(text=text, query=39)
-    assert part(app, "painted")["locked"] == 39 and part(app, "painted")["clickable"]
-    assert "It reads “word0” 39 tokens back: 90% of the attention of head 0 in layer 0." in markup(app)
-    link = next(one.proto for one in app.get("page_link") if one.proto.label == "Open in Heads")
-    assert "query=39" in link.query_string and "layer=0" in link.query_string
-    app = opened(text=text, query=0)
+def test_a_chosen_token_says_who_reads_it_and_the_card_leads_to_its_head(client):
+    app = opened(text=put(client, WORDS), query=39, start_more="yes")
+    assert part(app, "read")["locked"] == 39
     readers = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
-    assert "It is read by “word39” 39 tokens later" in markup(app)
     assert readers["read by"] == ["word1", "word2"] and readers["gives it"] == ["80.0%", "10.0%"]
-    assert "none of the 6 strongest far pairs" in markup(opened(text=text, query=20))
+
+
+def test_a_text_is_brought_where_it_is_read(client):
+    app = opened()
+    app.chat_input[0].set_value("quite another text, to be read as well " * 5).run()
+    assert part(app, "read")["pieces"][:2] == ["quite", " another"] and not app.error
+
+
+def test_of_a_text_that_takes_long_the_first_window_is_drawn_while_the_others_are_read(client, monkeypatch):
+    text, asked = put(client, "word " * (3 * CONTEXT)), []
+    args = {"model": "demo", "router": "k4-top1"}
+    for size in (1, 2):  # so that the price is known
+        key = put(client, f"other {size} " * 10)
+        made = STUDIES["start"](args | {"text": key}, "words " * 30)
+        request = Undeclared("start", args | {"text": key, "long_text": "windows"})
+        client.store.put(request, made, {"tokens": 2, "model": "demo"}, 100.0)
+    real = STUDIES["start"]
+
+    def answer(given, words):
+        asked.append(given["long_text"])
+        return real(given, " ".join(words.split()[:CONTEXT]) if given["long_text"] == "first" else words)
+
+    monkeypatch.setitem(STUDIES, "start", answer)
+    app = opened(text=text)
+    next(button for button in app.button if button.key.startswith("run_start_")).click().run()
+    assert asked == ["first", "windows"] and len(part(app, "read")["pieces"]) >= 3 * CONTEXT and not app.error
 
 
 def test_groups_show_controls_labels_and_the_badge(client, monkeypatch):
     monkeypatch.setattr(charts, "MOST_POINTS", 20)
-    app = opened("groups", layer="2", group="1")
+    app = opened("groups", layer="2", group="1", groups_more="yes")
     assert "not trained" in " ".join(element.value for element in app.markdown)
-    painted, table = part(app, "painted"), part(app, "table")
-    assert painted["isolate"] == 1 and painted["paint"][:5] == [2, 3, 0, 1, 2] and table["selected"] == 1
+    read, table = part(app, "read"), part(app, "table")
+    assert read["isolate"] == 1 and read["paint"][:5] == [2, 3, 0, 1, 2] and table["selected"] == 1
+    count = len(read["pieces"])
+    assert read["tab"] == "map" and len(b64decode(read["map"]["xy"])) == 8 * count
     shares, layers, vectors = figures(app)
     assert {trace["name"] for trace in shares["data"]} >= {"this router", "random centroids", "shuffled text"}
     assert any("1/K = 25.0%" in trace["name"] for trace in layers["data"])
     assert len(vectors["data"]) == 4 and all(trace["type"] == "scatter" for trace in vectors["data"])
-    count = len(painted["pieces"])
     drawn = sorted(at for trace in vectors["data"] for at in trace["customdata"])
     assert drawn == [at * count // 20 for at in range(20)] and count > 40
     assert any(f"20 of the {count:,} tokens are drawn" in caption.value for caption in app.caption)
@@ -149,20 +180,20 @@ def test_the_layer_is_shared_between_pages_and_a_shown_default_is_not_a_choice(c
     assert "layer" not in app.query_params
     app.pills(key="layer_pick").set_value(2).run()
     assert app.query_params["layer"] == "2"
-    go(app, "links")
-    assert app.selectbox(key="layer").value == 2
+    assert go(app, "links").session_state["layer"] == 2 and client.store.list("pairs", 1)[0].request["layer"] == 2
 
 
-def test_pairs_are_filtered_by_the_controls(client):
-    app = opened("links", distance="16")
-    assert part(app, "table")["selected"] == 0 and "The same token: a copy." in markup(app)
+def test_links_are_filtered_by_the_controls(client):
+    app = opened("links", distance="16", pairs_more="yes")
+    assert part(app, "table")["selected"] == 0 and part(app, "read")["arcs"][0]["why"].startswith("copy")
     app.selectbox(key="kind").set_value("induction").run()
     table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
     assert table["kind"] == ["induction"] * 2 and app.query_params["kind"] == "induction"
+    assert len(part(app, "read")["arcs"]) == 2 and "All links, 2" in part(app, "read")["tabs"].values()
     assert "2 of the 6 strongest pairs: induction" in [one.value for one in app.subheader]
     app.selectbox(key="kind").set_value(None).run()
     app.select_slider(key="distance").set_value(32).run()
-    assert app.info and app.query_params["distance"] == "32", "no pair is left"
+    assert not part(app, "read")["arcs"] and app.query_params["distance"] == "32", "no link is left"
     lift, mass = figures(app)
     assert lift["data"][-1]["name"] == "chance (1.0)" and any("chance" in trace["name"] for trace in mass["data"])
 
@@ -225,7 +256,7 @@ def test_a_stopped_worker_is_said_and_another_one_offered(client):
 
 
 def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
-    app = opened("groups")
+    app = opened("groups", groups_fit="yes")
     app.toggle(key="fit_measure").set_value(True).run()
     app.button(key="fit_run").click().run()
     assert client.states[JOB].args["measure"] is True
@@ -278,7 +309,7 @@ def test_a_link_to_an_unknown_job_loses_it(client):
 
 
 def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(client):
-    app = opened("groups")
+    app = opened("groups", groups_more="yes")
     app.get("segmented_control")[-1].set_value("UMAP").run()
     assert "on this machine" in app.button(key="groups_umap").help and len(figures(app)) == 2
     args = {"model": "demo", "text": app.query_params["text"], "router": "k4-top1", "long_text": "windows", "layer": 1}
@@ -298,12 +329,12 @@ def test_an_expensive_request_waits_for_its_button(client):
     offered = next(button for button in app.button if button.key.startswith("run_groups_"))
     assert "groups" not in client.asked and offered.label.endswith(" 40 s") and "About" in offered.help
     offered.click().run()
-    assert "groups" in client.asked and part(app, "painted")
+    assert "groups" in client.asked and part(app, "read")
     assert offered.key not in [button.key for button in app.button], "it stands above its result"
 
 
 def test_a_long_text_is_offered_in_windows_or_cut(client):
-    app = opened(text=put(client, "word " * (CONTEXT + 5)))
+    app = opened(text=put(client, "word " * (CONTEXT + 5)), start_more="yes")
     assert "64" in app.get("segmented_control")[0].label
     app.get("segmented_control")[0].set_value("first").run()
     assert app.query_params["long_text"] == "first"
@@ -317,7 +348,7 @@ def test_an_example_says_so_and_asks_no_worker(client, tmp_path, monkeypatch):
     fresh = RunStore(tmp_path / "fresh", examples=tmp_path / "examples")
     monkeypatch.setattr(cached, "store", lambda: fresh)
     client.asked.clear()
-    app = opened()
+    app = opened(start_more="yes")
     assert client.asked == [] and "example" in " ".join(element.value for element in app.markdown)
 
 

@@ -77,11 +77,32 @@ def start(args: dict, text: str) -> Result:
     table["received"] = [None if i % 7 == 6 else 2.0 ** (i % 6) / 2 for i in range(len(table))]
     said = [f"It reads {table['word'].iloc[0]!r} most.", "A second sentence.", "A third one."]
     distance = pd.DataFrame({"low": [0, 1, 2], "high": [1, 2, 4], "mass": [0.5, 0.3, 0.2], "uniform": [0.2, 0.2, 0.6]})
-    numbers = {"sentences": said, "min_distance": 8, "router": ROUTER, "notes": ["A note to <read>."]}
+    numbers = {
+        "sentences": said,
+        "min_distance": 8,
+        "router": ROUTER,
+        "notes": ["A note to <read>."],
+        "far_share": 0.33,
+    }
+    place = np.arange(len(table))
+    back, later = np.where(place >= 8, place - 8, -1), np.where(place + 8 < len(table), place + 8, -1)
+    links = np.full((2, len(table), 4, 2), -1, np.int32)
+    links[0, :, 0], links[1, :, 0] = np.stack([back, place % 6], -1), np.stack([later, place % 6], -1)
     return Result(
         numbers | {"protocol": protocol("start", args, len(table))},
         {"tokens": table, "pairs": pair_table(table), "distance": distance},
+        {"links": links, "link_share": np.where(links[..., 0] < 0, 0, 0.25).astype(np.float32)},
     )
+
+
+def keep(args: dict, text: str) -> Result:
+    count = min(CONTEXT, len(tokens(text)))
+    rows = [{"share": share, "keys": round(64 * share), "loss": 3 / share**0.1} for share in (1.0, 0.2, 0.02)]
+    rows = [row | {"change": row["loss"] / 3 - 1, "low": None, "high": None} for row in rows]
+    kept = np.array([[1.0], [0.5], [0.25]], np.float32) * np.ones(count, np.float32)
+    kept[:, 0] = np.nan
+    numbers = {"rows": rows, "min_distance": 8, "notes": [], "protocol": protocol("keep", args, count)}
+    return Result(numbers, {}, {"kept": kept})
 
 
 def groups(args: dict, text: str) -> Result:
@@ -201,7 +222,7 @@ def readers(args: dict, text: str) -> Result:
 
 
 STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
-STUDIES |= {"launch": launch, "bench": bench, "time-method": timed_method, "readers": readers}
+STUDIES |= {"keep": keep, "launch": launch, "bench": bench, "time-method": timed_method, "readers": readers}
 
 
 def answers() -> dict:

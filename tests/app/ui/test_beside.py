@@ -5,7 +5,7 @@ import pytest
 from analysis.errors import BadSetting
 from app.training import train
 from app.ui import asking
-from tests.made.in_process import at, figures, markup, opened, part
+from tests.made.in_process import figures, markup, opened, part
 from tests.made.results import STUDIES
 from tests.made.training import ANSWERS
 
@@ -32,10 +32,8 @@ def test_groups_stand_beside_another_router(client, monkeypatch):
 
 
 def test_section_five_stands_beside_its_controls_when_it_is_opened(client):
-    app = at(GROUPS)
-    app.session_state["groups_controls_open"] = True
-    app.run()
-    assert not app.exception and "group is 60% of one kind." in markup(app)
+    app = opened(GROUPS, groups_controls="yes")
+    assert "group is 60% of one kind." in markup(app)
     shown = next(
         part(app, "table", at)["columns"] for at in range(3) if part(app, "table", at)["columns"][0]["label"] == "layer"
     )
@@ -57,4 +55,4 @@ def test_a_refused_comparison_stays_in_its_corner(client, monkeypatch):
     monkeypatch.setattr(asking, "routers", lambda model: ["k4-top1", "k8-top2"])
     monkeypatch.setitem(client.refusals, "compare", BadSetting("demo has no router 'k8-top2' here."))
     app = opened(GROUPS, other="k8-top2")
-    assert len(app.error) == 1 and "no router" in app.error[0].value and part(app, "painted")
+    assert len(app.error) == 1 and "no router" in app.error[0].value and part(app, "read")
