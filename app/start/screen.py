@@ -132,7 +132,9 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
 
 
 def measure() -> None:
-    """Under a page that is drawn: measure what the slider shows, where that is not stored."""
+    """Under a page that is drawn: measure what the slider shows, where that is not stored and no window is missing."""
+    if asking.LATER in st.session_state:
+        return
     asking.after(_request(), "Measuring what reading less costs")
 
 

@@ -107,7 +107,7 @@ def strip() -> None:
     widgets.trouble("job_trouble")
     linked = current()
     if linked is None and st.session_state["job"]:
-        st.caption(f"The job {st.session_state['job']} is not known here (any more): start it again.")
+        widgets.dropped(f"The job {st.session_state['job']} is not known here (any more): start it again.")
         state.choose(st.session_state, job=None)
     first = [linked.id] if linked and linked.state in WAITING else []
     at_work = [*first, *(job.id for job in cached.jobs().active(_session()) if linked is None or job.id != linked.id)]

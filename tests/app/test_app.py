@@ -126,8 +126,8 @@ def test_the_text_is_painted_with_its_links_and_what_is_kept(client):
 
 
 def test_a_chosen_token_says_who_reads_it_and_the_card_leads_to_its_head(client):
-    app = opened(text=put(client, WORDS), query=39, start_more="yes")
-    assert part(app, "read")["locked"] == 39
+    app = opened(text=put(client, WORDS), query=0, start_more="yes")
+    assert part(app, "read")["locked"] == 0
     readers = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
     assert readers["read by"] == ["word1", "word2"] and readers["gives it"] == ["80.0%", "10.0%"]
 
@@ -321,15 +321,15 @@ def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(cl
 def test_an_expensive_request_waits_for_its_button(client):
     key = cached.samples()[0][0]
     for seed in (1, 2):  # not 0, the default, which the page asks for
-        args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
+        args = {"model": "demo", "text": key, "router": "k4-top1", "min_distance": 8 + seed, "long_text": "windows"}
         client.store.put(
-            Undeclared("groups", args), STUDIES["groups"](args, "words"), {"tokens": 2, "model": "demo"}, 100.0
+            Undeclared("start", args), STUDIES["start"](args, "words"), {"tokens": 2, "model": "demo"}, 100.0
         )
-    app = opened("groups")
-    offered = next(button for button in app.button if button.key.startswith("run_groups_"))
-    assert "groups" not in client.asked and offered.label.endswith(" 40 s") and "About" in offered.help
+    app = opened()
+    offered = next(button for button in app.button if button.key.startswith("run_start_"))
+    assert "start" not in client.asked and offered.label.endswith(" 40 s") and "About" in offered.help
     offered.click().run()
-    assert "groups" in client.asked and part(app, "read")
+    assert "start" in client.asked and part(app, "read")
     assert offered.key not in [button.key for button in app.button], "it stands above its result"
 
 
