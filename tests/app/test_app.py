@@ -327,7 +327,7 @@ def test_an_expensive_request_waits_for_its_button(client):
         )
     app = opened()
     offered = next(button for button in app.button if button.key.startswith("run_start_"))
-    assert "start" not in client.asked and offered.label.endswith(" 40 s") and "About" in offered.help
+    assert "start" not in client.asked and offered.label.endswith("~1 min 50 s") and "About" in offered.help
     offered.click().run()
     assert "start" in client.asked and part(app, "read")
     assert offered.key not in [button.key for button in app.button], "it stands above its result"

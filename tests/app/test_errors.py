@@ -17,8 +17,7 @@ def test_hostile_text_is_shown_as_it_is(client, view):
     app = opened(view, text=put(client, f"{HOSTILE} " * 3, "<b>**evil**</b>.txt"), distance="16")
     assert not app.error and "<script" not in markup(app) and "<img" not in markup(app)
     assert not any("<script" in element.value for element in [*app.markdown, *app.caption])
-    shown = part(app, "contexts")["panels"][0] if view == "links" else part(app, "painted")
-    assert "<script>alert(1)</script>" in shown["pieces"]
+    assert "<script>alert(1)</script>" in part(app, "read")["pieces"]
     for chart in app.get("plotly_chart"):
         assert "<script" not in chart.proto.spec and "<img" not in chart.proto.spec
 
@@ -49,7 +48,7 @@ def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client,
     app = opened(view)
     assert len(app.error) == 1 and said in app.error[0].value
     assert "secret" not in app.error[0].value and "Traceback" not in app.error[0].value
-    assert app.title[0].value == TITLES[view] and in_chip(app, "text").value
+    assert [tab.label for tab in app.tabs] == ["Text", "Links", "Groups"] and in_chip(app, "text").value
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     app.run()
     sentence = app.error[0].value.replace("\\", "")
     assert not app.exception and len(app.error) == 1 and words in sentence and "bad_*file*.bin" in sentence
-    assert app.query_params["text"] == before and part(app, "painted")
+    assert app.query_params["text"] == before and part(app, "read")
     assert app.run().error, "a rerun of the page does not swallow the sentence"
     in_chip(app, "text").select_index(1).run()
     assert not app.error, "it goes with the next text"
@@ -81,7 +80,7 @@ def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was
     files = [("bad.ipynb", b"{"), ("mine.ipynb", book), ("more.txt", b"quite other words " * 9)]
     app.file_uploader(key="upload_0").set_value([(*file, "text/plain") for file in files]).run()
     assert client.store.text(app.query_params["text"])[0] == "mine.ipynb"
-    assert part(app, "painted")["pieces"][0] == "some"
+    assert part(app, "read")["pieces"][0] == "some"
     assert "bad.ipynb is no notebook" in app.error[0].value.replace("\\", "") and len(app.error) == 1
     said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
     said += "Check it in the chip Text. The list there has all 2 files."
@@ -92,7 +91,7 @@ def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was
     assert said not in markup(app), "it stood on the page where the files came"
     app.text_area(key="paste_1").set_value("quite another text, to be read as well " * 5).run()
     app.button(key="read_paste").click().run()
-    assert part(app, "painted")["pieces"][0] == "quite" and not app.error
+    assert part(app, "read")["pieces"][0] == "quite" and not app.error
     app.button(key="read_paste").click().run()
     assert "empty" in app.error[0].value
 
@@ -103,11 +102,11 @@ def test_a_bad_model_gets_one_sentence_and_the_model_in_use_stays(client, name):
     app.text_input(key="model_name").set_value(name).run()
     app.button(key="load_model").click().run()
     assert not app.exception and len(app.error) == 1
-    assert app.session_state["model"] == "demo" and part(app, "painted")
+    assert app.session_state["model"] == "demo" and part(app, "read")
 
 
 def test_a_link_to_a_model_that_cannot_be_loaded_says_so_once_and_offers_the_way_back(client):
     app = opened(model="no/such")
     assert len(app.error) == 1 and "no/such" in app.error[0].value.replace("\\", "")
     app.button(key="way_back").click().run()
-    assert not app.error and part(app, "painted") and "model" not in app.query_params
+    assert not app.error and part(app, "read") and "model" not in app.query_params

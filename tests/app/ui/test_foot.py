@@ -80,7 +80,7 @@ def test_every_page_leads_on_to_others_with_controls_that_there_are():
 def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     text = put(client, WORDS)
     app = opened(text=text)
-    arc = part(app, "painted")["arcs"][0]
+    arc = part(app, "read")["arcs"][0]
     links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
     arc_link = {"layer": "0", "head": "0", "query": str(arc["query"])}
     wanted = {"at": "map", "model": "demo", "text": text, "router": "k4-top1"} | arc_link
@@ -92,7 +92,7 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
 def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
     text = put(client, WORDS)
     for link, size, kept in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):
-        app = opened("links", text=text, distance=16, **link)
+        app = opened("links", text=text, distance=16, pairs_more="yes", **link)
         fonts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
         assert fonts and all(letters == size for letters in fonts) and not app.error
         names = [one.proto.component_name for one in app.get("bidi_component")]

@@ -55,11 +55,11 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client,
 
     monkeypatch.setattr(export, "_MENU", menu)
     text = put(client, HOSTILE)
-    app = opened(text=text)
+    app = opened(text=text, start_more="yes")
     assert app.button(key="start_text_menu_keep").click().run() and not app.exception
     (kept,) = app.session_state[report.KEPT]
     page = report.page([kept])
-    assert text in kept.facts["text"] and "background:#E58A12" in page and "1–2 times chance" in page
+    assert text in kept.facts["text"] and "background:#E58A12" in page and ">1–2<" in page and "times chance" in page
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     go(app, "groups")
     assert app.button(key="report_remove_0").click().run() and app.session_state[report.KEPT] == []
@@ -88,8 +88,8 @@ def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
 
 def test_every_chart_says_where_it_is_from(client):
     text = put(client, " ".join(f"word{i}" for i in range(40)), "a, =1+1 <b>")
-    app = opened(text=text)
-    sent = part(app, "menu")
+    app = opened(text=text, start_more="yes")
+    sent = part(app, "menu", 1)
     assert sent["chart"] == "start_distance" and sent["offers"][:4] == ["PNG", "SVG", "PDF", "CSV"]
     assert "model demo" in sent["footer"][0] and f"a, =1+1 <b> ({text})" in sent["footer"][0]
     assert sent["footer"][1].startswith(f"/?text={text}") and sent["title"] == "How far back it reads"
@@ -107,7 +107,7 @@ def test_the_zip_of_a_router_is_made_once_and_offered(client, monkeypatch):
         return Result(numbers | {"protocol": protocol("take", args, 0)}, arrays={"zip": np.arange(4, dtype=np.uint8)})
 
     monkeypatch.setitem(results.STUDIES, "take", take)
-    app = opened("groups", text=put(client, SOME))
+    app = opened("groups", text=put(client, SOME), groups_more="yes")
     (run,) = client.store.list("groups")
     app.button(key="groups_make").click().run()
     assert not app.exception
@@ -124,6 +124,6 @@ def test_the_zip_of_a_router_is_made_once_and_offered(client, monkeypatch):
 
 def test_what_cannot_be_taken_is_said_in_its_place(client):
     client.refusals["take"] = BadSetting("Quest cannot be taken along yet.")
-    app = opened("groups", text=put(client, SOME))
+    app = opened("groups", text=put(client, SOME), groups_more="yes")
     app.button(key="groups_make").click().run()
     assert not app.exception and len(app.error) == 1 and app.error[0].value.startswith("Quest cannot be taken along")

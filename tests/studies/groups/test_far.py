@@ -84,8 +84,8 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
         assert again.numbers["sentence"] == first_answer.numbers["sentence"]
         for name, table in again.tables.items():  # alone, a page may run another exact kernel: float32 in another order
             pd.testing.assert_frame_equal(table, first_answer.tables[name], rtol=1e-5, atol=1e-6)
-    assert len(first.tables["pairs"]) == 20 and pairs.tables["pairs"]["attention"].is_monotonic_decreasing
-    assert (pairs.tables["pairs"].head(20)["attention"] == first.tables["pairs"]["attention"]).all()
+    assert len(first.tables["pairs"]) == 40 and pairs.tables["pairs"]["attention"].is_monotonic_decreasing
+    assert (pairs.tables["pairs"]["attention"] == first.tables["pairs"]["attention"].head(30)).all()
 
 
 def test_readings_are_bounded_and_the_one_used_last_stays(asked, passes, tmp_path, monkeypatch):
