@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from pypdf import PdfReader
 
-from tests.made.browsing import PATIENCE, chosen, go, painted, read, settle, upload, visit
+from tests.made.browsing import PATIENCE, chosen, painted, read, settle, upload, visit
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,8 @@ STORY = (
     "the boys threw stones and the geese complained. "
 ) * 8
 STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
-OPENED = "How far back it reads"  # a heading of the first page, drawn last
+OPENED = "of the attention goes 128 or more tokens back"
+CHART = "How far back it reads"  # folded under the first page
 # What would be printed; the browser's dialog cannot be tested.
 PRINTED = """() => {
   window.printed = []
@@ -32,21 +33,16 @@ PRINTED = """() => {
 }"""
 
 
-def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_numbers(app_server, page):
+def test_the_first_page_is_painted_and_gives_its_numbers(app_server, page):
     visit(page, app_server, OPENED)
     assert painted(page).locator(".t.p").count() > 50
-    expect(page.locator(".contexts mark.hit")).to_have_count(2)
     expect(page.locator(".painted path.open")).to_have_count(1)
+    before = page.locator(".read .card h3").inner_text()
+    page.locator(".painted path.grip").nth(2).dispatch_event("click")
+    page.wait_for_url(re.compile("pair="))
+    expect(page.locator(".read .card h3")).not_to_have_text(before)
 
-    tip = page.locator(".painted .tip")
-    page.locator(".painted .t[data-i='12']").hover()
-    expect(tip.locator("dd").first).to_have_text("12")
-    painted(page).focus()
-    page.keyboard.press("ArrowRight")
-    expect(tip.locator("dd").first).to_have_text("0")
-    page.keyboard.press("Escape")
-    expect(tip).to_be_hidden()
-
+    visit(page, f"{app_server}/?start_more=yes", CHART)
     with page.expect_download() as download:
         chosen(page, "start_distance", "CSV")
     lines = download.value.path().read_text(encoding="utf-8-sig").splitlines()
@@ -54,17 +50,11 @@ def test_the_first_page_is_painted_answers_pointer_and_keyboard_and_gives_its_nu
     assert lines[len(stamp)].startswith("low,high,mass,uniform") and any("demo" in line for line in stamp)
     chosen(page, "start_distance", "Numbers as a table")
     expect(page.get_by_role("region", name="how-far-back-it-reads").locator("tbody tr")).not_to_have_count(0)
-    page.keyboard.press("Escape")
-
-    before = page.locator(".contexts").inner_text()
-    page.locator(".painted path.grip").nth(2).dispatch_event("click")
-    page.wait_for_url(re.compile("pair="))
-    expect(page.locator(".contexts")).not_to_have_text(before)
 
 
 def test_the_menu_of_a_chart_prints_it_as_a_pdf_of_one_sheet_that_says_where_it_is_from(app_server, page, tmp_path):
     page.add_init_script(f"({PRINTED})()")
-    visit(page, app_server, OPENED)
+    visit(page, f"{app_server}/?start_more=yes", CHART)
     page.locator(".st-key-start_distance_menu .menu > button").press("Enter")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -74,7 +64,7 @@ def test_the_menu_of_a_chart_prints_it_as_a_pdf_of_one_sheet_that_says_where_it_
     page.pdf(path=tmp_path / "chart.pdf", prefer_css_page_size=True)
     (printed,) = PdfReader(tmp_path / "chart.pdf").pages
     words = printed.extract_text()
-    assert OPENED in words and "share of the attention" in words and "model demo" in words, "letters stay letters"
+    assert CHART in words and "share of the attention" in words and "model demo" in words, "letters stay letters"
 
 
 def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):
@@ -82,19 +72,19 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
     read(page, "ferry.txt", STORY.encode())
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     settle(page)
-    go(page, "Token groups")
-    expect(page.get_by_role("heading", name="The text by group")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("tab", name="Groups").first.click()
+    expect(page.locator(".read canvas.map")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     page.get_by_role("radio", name="4", exact=True).or_(page.get_by_role("button", name="4", exact=True)).first.click()
     page.wait_for_url(re.compile("layer=4"))
-    page.locator(".painted .legend .item").nth(1).click()
+    page.locator(".read .card .legend .item").nth(1).click()
     page.wait_for_url(re.compile("group=1"))
     settle(page)
     fresh = browser.new_context().new_page()
     fresh.goto(page.url)
     expect(fresh.locator(".painted .text.one")).to_contain_text("Marguerite", timeout=PATIENCE)
-    expect(fresh.locator(".legend .item[aria-pressed=true] .swatch")).to_have_text("1")
-    expect(fresh.get_by_text("Share of the tokens in layer 4")).to_be_visible()
+    expect(fresh.locator(".card .legend .item[aria-pressed=true] .swatch")).to_have_text("1")
+    expect(fresh.get_by_text("Layer 4: the largest of 8 groups")).to_be_visible()
     expect(fresh.get_by_role("button", name="Text: ferry.txt")).to_be_visible()
     fresh.context.close()
 
@@ -120,11 +110,11 @@ def test_a_binary_or_too_large_file_is_refused_and_hostile_text_is_only_text(app
     expect(painted(page)).to_contain_text("مرحبا 你好 👩‍👩‍👧")
     settle(page)
     painted(page).locator(".t", has_text="你").first.hover()
-    expect(page.locator(".painted .tip")).to_contain_text("⟨E4⟩ · ⟨BD⟩ · ⟨A0⟩")
-    for title, drawn in (("Token groups", "Routing vectors of"), ("Long-range pairs", "by distance")):
-        go(page, title)
-        expect(page.get_by_text(drawn).first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".read .card .said")).to_contain_text("⟨E4⟩ · ⟨BD⟩ · ⟨A0⟩")
+    for title, drawn in (("Groups", "groups holds"), ("Links", "times chance")):
+        page.get_by_role("tab", name=title).first.click()
+        expect(page.get_by_role("heading", name=drawn)).to_be_visible(timeout=PATIENCE)
         settle(page)
-        page.locator(".t, .contexts p").first.hover()
+        page.locator(".t").first.hover()
     assert page.evaluate("window.hit") is None
     assert page.locator("[data-testid=stMain] img[src=x]").count() == 0

@@ -47,7 +47,10 @@ def stored():
     """The stored answers about the bundled story: (of `start`, of `keep`)."""
     store = RunStore("/nonexistent", examples=ROOT / "models_cache" / "demo" / "examples")
     about = {"model": "demo", "text": text_hash(sample_texts()["story"][1])}
-    yield store.find(Start(**about, router="k8-top1", long_text="windows")), store.find(Keep(**about, long_text="first"))
+    yield (
+        store.find(Start(**about, router="k8-top1", long_text="windows")),
+        store.find(Keep(**about, long_text="first")),
+    )
 
 
 def rows(page) -> list[dict]:

@@ -151,7 +151,7 @@ def upload(page, name: str, data: bytes, folder=None) -> None:
     if folder is not None:
         (folder / name).write_bytes(data)
         file = folder / name
-    page.locator("input[type=file]").set_input_files(file)
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(file)
 
 
 def read(page, name: str, data: bytes) -> None:

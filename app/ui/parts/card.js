@@ -83,6 +83,8 @@ function ofToken(own, i) {
   const reads = linksOf(own, i, false), readers = linksOf(own, i, true), name = wordOf(own, i)
   const chance = 1 / (own.seat(i) + 1), [best, later] = [reads[0], readers[0]]
   const facts = own.data.tips.map((tip) => [tip.label, tip.values[i]]).filter(([, value]) => value)
+  const whole = own.text.spelled.get(i)
+  if (whole) facts.push(["bytes", own.data.pieces.slice(whole.first, whole.at + 1).join(" · ")])
   const said = [`token ${count(i)}`, ...facts.map(([label, value]) => `${label} ${value}`)].join(" · ")
   if (best)
     return { said, title: `“${name}” looks back ${tokens(i - best.at)} to “${wordOf(own, best.at)}”`, ...best, key: best.at, query: i, chance }
