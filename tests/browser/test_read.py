@@ -33,19 +33,19 @@ FRAMES = """async slider => {
   }
   return took
 }"""
-DROPPED = """([text, name, data]) => {
+DROPPED = """([name, data]) => {
   const files = new DataTransfer()
   files.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name, { type: "text/plain" }))
-  const at = document.querySelector(".st-key-start_text") ?? document.body
   const root = [...document.querySelectorAll("*")].map((one) => one.shadowRoot?.querySelector(".painted")).find(Boolean)
-  ;(root ?? document.querySelector(".painted")).dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true }))
+  const screen = root ?? document.querySelector(".painted")
+  screen.dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true }))
 }"""
 
 
 @pytest.fixture(scope="module")
-def stored():
+def stored(tmp_path_factory):
     """The stored answers about the bundled story: (of `start`, of `keep`)."""
-    store = RunStore("/nonexistent", examples=ROOT / "models_cache" / "demo" / "examples")
+    store = RunStore(tmp_path_factory.mktemp("state"), examples=ROOT / "models_cache" / "demo" / "examples")
     about = {"model": "demo", "text": text_hash(sample_texts()["story"][1])}
     yield (
         store.find(Start(**about, router="k8-top1", long_text="windows")),
@@ -109,7 +109,6 @@ def test_the_slider_fades_what_is_no_longer_read_within_a_frame(app_server, page
     expect(page.locator(".read .keep .share")).to_have_text(f"{row['share'] * 100:.1g} %")
     loss = float(page.locator(".read .keep output").get_attribute("data-loss"))
     assert abs(loss - row["loss"]) <= CLOSE
-    page.wait_for_function("() => true")
     shown = painted(page).evaluate(
         "text => [...text.querySelectorAll('.t')].filter((s) => s.style.opacity)"
         ".map((s) => [Number(s.dataset.i), Number(s.style.opacity)])"
@@ -140,7 +139,7 @@ def test_keys_reach_tokens_and_links(app_server, page):
 def test_a_dropped_file_and_a_pasted_text_are_read(app_server, page):
     visit(page, app_server, OPENED)
     words = "The ferry at Thornwick was kept by Marguerite Vassal. " * 20
-    page.evaluate(DROPPED, ["", "ferry.txt", base64.b64encode(words.encode()).decode()])
+    page.evaluate(DROPPED, ["ferry.txt", base64.b64encode(words.encode()).decode()])
     expect(page.locator(".st-key-bring")).to_contain_text("ferry.txt", timeout=PATIENCE)
     page.locator(".st-key-bring button").last.click()
     expect(painted(page)).to_contain_text("Thornwick", timeout=PATIENCE)
