@@ -6,10 +6,11 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import cached, topbar
 from app.selection import state
+from app.selection.look import TOUR_STEPS
 from app.selection.menu import DOORS, FIRST, MOVED
 from app.serve import sharing
-from app.tour import tour_page
-from app.ui import asking, chips, door, fields, foot, jobs, repeat, widgets
+from app.tour import steps
+from app.ui import asking, chips, door, fields, foot, jobs, share, widgets
 from app.ui.painted import PARTS
 from app.worth import banner
 
@@ -35,12 +36,18 @@ def offered() -> list:
         )
         for one in DOORS.values()
     ]
-    drawn = {"tour": tour_page.show}
-    earlier = [
-        st.Page(drawn.get(address, _moved), title="Focuscope", url_path=address, visibility="hidden")
-        for address in (*MOVED, "tour")
-    ]
+    earlier = [st.Page(_moved, title="Focuscope", url_path=address, visibility="hidden") for address in MOVED]
     return [*doors, *earlier]
+
+
+def aside() -> None:
+    """The foot of the menu: the tour, and what stands behind each door."""
+    page, controls = steps.stop(next(iter(TOUR_STEPS)))
+    foot.link(page, "Tour", foot.carried(()) | controls, icon="play_circle")
+    with st.popover("Help", icon=":material/help:", type="tertiary", key="help"):
+        for one in DOORS.values():
+            st.markdown(f"**{one.title}**  \n" + " ".join(page.answers for page in door.pages_of(one)))
+        st.caption("Tab and the arrow keys reach every control, every token of a text, every head of a map.")
 
 
 def _moved() -> None:
@@ -53,18 +60,16 @@ if not sharing.admitted():
     st.stop()
 # Embed=true in a link: a page inside another one, without what stands around it.
 bare = bool(st.context.is_embedded)
-pages = offered()
-view = st.navigation(pages, expanded=True, position="hidden" if bare else "sidebar")
+view = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
 if not bare:
     st.logo(NAME, size="large")
-    with st.sidebar.container(key="aside"):
-        st.page_link(next(page for page in pages if page.url_path == "tour"), label="60-second tour")
 if view.url_path in MOVED:
-    foot.go(MOVED[view.url_path], st.query_params.to_dict())
+    begun = {"step": next(iter(TOUR_STEPS))} if view.url_path == "tour" else {}
+    foot.go(MOVED[view.url_path], begun | st.query_params.to_dict())
 
 cached.drawn_anew()
 dropped = [*widgets.drawn_before(), *state.read(st.session_state, st.query_params)]
-about, elsewhere = door.open_page(view.url_path if view.url_path in DOORS else FIRST.name)
+about, elsewhere = door.open_page(view.url_path or FIRST.name)
 dropped += elsewhere
 st.session_state["page_shown"] = about.name
 context = get_script_run_ctx()
@@ -84,18 +89,22 @@ with widgets.guarded():
         dropped.append("The link's text is not stored on this machine; a bundled sample is shown instead.")
     fields.write_address()
     if not bare:
-        topbar.topbar(about.chips)
+        sharing_place = topbar.topbar(about.chips)
+        with st.sidebar.container(key="aside"), widgets.guarded():
+            aside()
         if about.door.name in MEASURING:
             banner.show()
     for sentence in dict.fromkeys(dropped):
         widgets.dropped(sentence)
-    with widgets.guarded():
-        jobs.strip()
+    widgets.each(jobs.strip, steps.strip)
     with widgets.guarded():
         view.run()
     later = st.container()
     if not bare:
-        widgets.each(repeat.rest, lambda: foot.cite(about), lambda: foot.links(about))
+        with widgets.guarded():
+            foot.links(about)
+        with sharing_place, widgets.guarded():
+            share.contents(about)
     # Drawn last, because it may take long.
     with later, widgets.guarded():
         asking.rest()

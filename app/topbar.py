@@ -18,7 +18,7 @@ from analysis.limits import limits
 from app import cached, model_box
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, chips, report, widgets
+from app.ui import asking, chips, share, widgets
 from app.ui.spelled import plain
 
 FILES = "Plain text in UTF-8 (.txt, .md, .py …), PDF, Word (.docx), HTML and notebooks (.ipynb); several at once."
@@ -28,15 +28,16 @@ MOST = 20  # files of one upload
 SHOWN = 20_000
 
 
-def topbar(uses: Collection[str]) -> None:
-    """Draw the bar; `uses` names the chips that the page has: text, model, groups. Which groups there are is known when
-    the model is: a new one is waited for under the bar."""
+def topbar(uses: Collection[str]) -> DeltaGenerator:
+    """Draw the bar; returns the place of what *Share* holds, which is known when the page has been drawn. `uses` names
+    the chips that the page has: text, model, groups. Which groups there are is known when the model is: a new one is
+    waited for under the bar."""
     parts = {"text": _text, "model": model_box.chip}
     with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
         widgets.each(*(draw for name, draw in parts.items() if name in uses))
         groups = st.container(width="content") if "groups" in uses else None
         st.space("stretch")
-        widgets.each(_view, report.popover, widgets.copy_link)
+        place = share.popover()
     # It stays until the next text: a rerun must not swallow it.
     widgets.trouble("text_trouble")
     _arrived()
@@ -45,17 +46,17 @@ def topbar(uses: Collection[str]) -> None:
     card = cached.card(st.session_state["model"]) if "model" in uses else None
     if card is not None and card.numbers.get("caution"):
         widgets.prose(card.numbers["caution"], "quiet")
-
-
-def _view() -> None:
-    with st.popover("View", icon=":material/co_present:", key="view_menu"):
-        st.toggle("Classroom", key="classroom")
-        st.caption("Large type, one part after the other, no tables. The link keeps it.")
+    return place
 
 
 def _text() -> None:
     offered, key = sharing.shown(cached.texts(), [sample for sample, _ in cached.samples()]), st.session_state["text"]
     chips.chip("text", offered.get(key, key), "article", lambda: _texts(offered, key))
+    # Nobody chose it: some pages open with the bundled text in which reading far decides.
+    followed, shown = st.session_state["text_unchosen"] == key, st.session_state.get("text_shown", key)
+    st.session_state["text_shown"] = key
+    if followed and shown != key:
+        st.toast(f"This page opens with “{widgets.plain(offered.get(key, key))}”.", icon=":material/article:")
 
 
 def _texts(offered: dict[str, str], key: str) -> None:

@@ -10,7 +10,7 @@ from app import cached
 from app.runs import run_list, run_pages, run_words
 from app.selection import state
 from app.selection.menu import PAGES
-from app.ui import jobs, plots, tables, widgets
+from app.ui import jobs, plots, share, tables, widgets
 
 NUMBERS = {
     "name": tables.Column("number", wrap=True),
@@ -69,7 +69,7 @@ def _buttons(run: Run) -> None:
         if not run.example:
             look = {"icon": ":material/keep:", "help": "A pinned run is never removed to make room."}
             st.button("Unpin" if pinned else "Pin", key="run_pin", on_click=_pin, args=(run.id, not pinned), **look)
-        run_list.bundle([run.id], "Bundle", "run_bundle")
+        share.bundle([run.id], "Bundle", "run_bundle")
         if not run.example:
             look = {"icon": ":material/delete:", "type": "tertiary"}
             st.button("Delete", key="run_delete", on_click=run_list.delete, args=([run.id],), **look)

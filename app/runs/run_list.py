@@ -14,7 +14,7 @@ from analysis.runs.search import Row
 from app import cached, topbar
 from app.runs import run_pages, run_words
 from app.selection import state
-from app.ui import jobs, painted, tables, widgets
+from app.ui import jobs, painted, share, tables, widgets
 
 COLUMNS = {
     "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),
@@ -84,33 +84,12 @@ def table(rows: Sequence[Row]) -> None:
     )
     with st.container(horizontal=True, gap="small"):
         widgets.numbers(values, "runs", "runs_rows")
-        bundle(ids[:MOST_RUNS], f"Bundle of these {len(ids[:MOST_RUNS]):,}", "runs_bundle_all")
+        share.bundle(ids[:MOST_RUNS], f"Bundle of these {len(ids[:MOST_RUNS]):,}", "runs_bundle_all")
 
 
 def _kept(row: Row) -> str:
     marks = {"pinned": row.pinned, "bundle": row.imported, "example": row.example}
     return next((name for name, holds in marks.items() if holds), "")
-
-
-def bundle(ids: list[str], label: str, key: str) -> None:
-    """A button that downloads these runs and their texts as one file."""
-
-    def made() -> bytes:
-        out = BytesIO()
-        cached.store().bundle(ids, out)
-        return out.getvalue()
-
-    st.download_button(
-        label,
-        made,
-        file_name=f"focuscope-{ids[0] if len(ids) == 1 else 'runs'}.zip",
-        mime="application/zip",
-        key=key,
-        icon=":material/outbox:",
-        type="tertiary",
-        on_click="ignore",
-        help=cached.glossary("bundle (of runs)"),
-    )
 
 
 def _bundle_in() -> None:

@@ -48,7 +48,7 @@ class StartPage:
 class TourPage:
     """The 60-second tour."""
 
-    step: str = field(next(iter(TOUR_STEPS)), options=tuple(TOUR_STEPS), label="step of the tour")
+    step: str | None = field(None, options=tuple(TOUR_STEPS), label="step of the tour")
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ PAGES = {page.name: page for door in _DOORS for page in door.pages}
 FIRST = _DOORS[0]
 # Addresses of earlier versions, as links, stored runs and bundles name them, and the name of the door that has none ->
 # the name of the page.
-MOVED = {page.was: page.name for page in PAGES.values()} | {FIRST.name: FIRST.pages[0].name}
+MOVED = {page.was: page.name for page in PAGES.values()} | dict.fromkeys((FIRST.name, "tour"), FIRST.pages[0].name)
 
 
 def page_at(address: str) -> Page | None:

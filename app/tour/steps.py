@@ -1,25 +1,23 @@
-"""The five steps of the tour, each one picture and one sentence: another text is another STORY."""
+"""The five stops of the tour: each is the address of a screen and one sentence; another text is another STORY."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import streamlit as st
 
 from analysis.commands.budgets import ReadsText
 from analysis.commands.heads import Head
 from analysis.commands.temperature import Temperature
 from analysis.commands.text import Start
+from analysis.declaration import in_address
 from analysis.declaration.command import Command
 from analysis.runs import Run
 from app import cached
-from app.budgets import budget_charts
 from app.budgets.budget_words import share, signed
-from app.heads import painted_weights
 from app.selection import state
+from app.selection.look import TOUR_STEPS
 from app.selection.sparsify import READ_SHARES, SOFTMAX
-from app.start import far
-from app.temperature import temperature_charts
-from app.ui import asking, charts, painted, plots, widgets
-
-# Of the chart of one query.
-KEYS = 8
+from app.ui import asking, foot, widgets
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Story:
     share: float = 0.1
 
     def request(self, step: str, text: str) -> Command:
-        """The stored example that a step shows, for the hash of the text."""
+        """The stored example that a stop speaks of, for the hash of the text."""
         common = {"model": "demo", "text": text, "long_text": "windows"}
         (layer, head), (spread_layer, second) = self.finder, self.spreader
         query = common | {"part": 0, "query": self.query}
@@ -50,7 +48,7 @@ class Story:
         return ReadsText(policy="policy", shares=list(READ_SHARES), window=None, seed=0, **common)
 
     def leads_to(self, step: str) -> tuple[str, dict]:
-        """(page, controls in its URL) of the page that goes on from a step."""
+        """(page, controls in its URL) of a stop."""
         (layer, head), (spread_layer, second) = self.finder, self.spreader
         match step:
             case "token":
@@ -69,53 +67,62 @@ class Story:
 STORY = Story(sample=0, query=2006, key=783, finder=(5, 4), spreader=(5, 3))
 
 
-def _say(sentence: str) -> None:
-    widgets.prose(sentence.replace(" %", "\N{NO-BREAK SPACE}%"), "said")
+def stop(step: str) -> tuple[str, dict[str, str]]:
+    """(page, parameters of its URL) of a stop, on the text of the tour."""
+    page, controls = STORY.leads_to(step)
+    text = cached.samples()[STORY.sample][0]
+    return page, {name: in_address(value) for name, value in {"text": text, "step": step, **controls}.items()}
 
 
-def token(run: Run, tokens: dict) -> None:
+def strip() -> None:
+    """On top of a screen while the tour is on: its sentence, and the ways back, on and out."""
+    step, names = st.session_state["step"], list(TOUR_STEPS)
+    if step is None:
+        return
+    place = names.index(step)
+    run = asking.ask(STORY.request(step, cached.samples()[STORY.sample][0]), "Reading the text of the tour")
+    with st.container(key="tour", horizontal=True, vertical_alignment="center", gap="small"):
+        widgets.prose(f"{place + 1} of {len(names)} · {SAID[step](run, cached.columns(run, 'tokens'))}", "said")
+        if place:
+            foot.link(*_way("Back", names[place - 1]), icon="arrow_back")
+        if step != names[-1]:
+            foot.link(*_way("Next", names[place + 1]))
+        st.button("End", key="tour_end", type="tertiary", on_click=_end)
+
+
+def _way(label: str, step: str) -> tuple[str, str, dict[str, str]]:
+    page, controls = stop(step)
+    return page, label, controls
+
+
+def _end() -> None:
+    state.choose(st.session_state, step=None)
+
+
+def token(run: Run, tokens: dict) -> str:
     """The text as the model sees it."""
-    distance = run.numbers["min_distance"]
-    _say(
-        f"The model reads this text as {len(tokens['piece']):,} tokens; the stronger the colour, the more often a "
-        f"token is read again from {distance:,} or more tokens later."
+    return (
+        f"The model reads {len(tokens['piece']):,} tokens; the stronger the colour, the more a token is read again "
+        f"from {run.numbers['min_distance']:,} or more tokens later. Touch one."
     )
-    far.text(run, tokens, "tour_token", "Hover to see a token.")
 
 
-def head(run: Run, tokens: dict) -> None:
+def head(run: Run, tokens: dict) -> str:
     """What one head reads from one token."""
     numbers, query, row = run.numbers, run.numbers["query"], cached.array(run, "row")
-    best, card = max(range(query + 1), key=lambda key: row[key]), asking.card("demo")
-    piece, word, heads = tokens["piece"][query], tokens["word"][query], card["layers"] * card["heads"]
-    _say(
-        f"At “{piece.strip()}”, where “{word}” begins, head {numbers['head']} of layer {numbers['layer']} (one of "
-        f"{heads}) puts {share(round(float(row[best]), 2))} of its attention on a single token {query - best:,} tokens "
-        "back."
-    )
-    weights = painted_weights.spread(row, numbers["offset"], query, len(tokens["piece"]))
-    paint, palette = painted_weights.by_weight(weights)
-    painted.painted(
-        tokens,
-        paint,
-        palette,
-        key="tour_head",
-        identity=run.id,
-        tips=[("attention", [None if weight is None else f"{weight:.2%}" for weight in weights])],
-        legend=f"read from “{painted.visible(piece)}”, which is framed",
-        hint="The framed token reads; the coloured ones are read.",
-        locked=query,
-        arcs=[{"query": query, "key": best, "label": f"{query - best:,} tokens back", "mark": [query, best]}],
-        open_arc=0,
+    best = max(range(query + 1), key=lambda key: row[key])
+    piece, word = tokens["piece"][query], tokens["word"][query]
+    return (
+        f"At “{piece.strip()}”, where “{word}” begins, head {numbers['layer']}.{numbers['head']} puts "
+        f"{share(round(float(row[best]), 2))} of its attention on a single token {query - best:,} tokens back. Try "
+        "another head of the map."
     )
 
 
-def pair(run: Run, tokens: dict) -> None:
+def pair(run: Run, tokens: dict) -> str:
     """Why it reads there: what followed the same piece the last time, where that is so."""
     query, key = STORY.query, STORY.key
-    _say(found(*(tokens["piece"][place].strip() for place in (query, key, key - 1)), query - key))
-    weight = share(round(float(cached.array(run, "row")[key]), 2))
-    painted.contexts(tokens, query, key, notes=("what is read", f"reads it with {weight} of the attention"))
+    return found(*(tokens["piece"][place].strip() for place in (query, key, key - 1)), query - key)
 
 
 def found(piece: str, read: str, before: str, distance: int) -> str:
@@ -128,35 +135,31 @@ def found(piece: str, read: str, before: str, distance: int) -> str:
     return f"There it finds “{read}”: two places {distance:,} tokens apart, joined by one head."
 
 
-def sharpen(run: Run, tokens: dict) -> None:
+def sharpen(run: Run, tokens: dict) -> str:
     """What a lower softmax temperature does to another head at the same token."""
-    numbers, weights = run.numbers, cached.array(run, "weights")
+    numbers = run.numbers
     places = [numbers["t"].index(t) for t in (1.0, STORY.t)]
     before, after = (numbers["reads"][row]["effective_support"] for row in places)
-    _say(
-        f"Head {numbers['head']} of layer {numbers['layer']} spreads its attention as if over {before:.0f} tokens; a "
-        f"softmax temperature of {STORY.t:g} sharpens that to {after:.0f}."
+    return (
+        f"Head {numbers['layer']}.{numbers['head']} spreads its attention as if over {before:.0f} tokens; a softmax "
+        f"temperature of {STORY.t:g} sharpens that to {after:.0f}. Move the slider."
     )
-    table = dict(cached.columns(run, "query"))
-    table["before"], table["after"] = (weights[row].tolist() for row in places)
-    table["piece"] = table["word"]
-    strongest = sorted(range(len(table["key"])), key=lambda row: -max(table["before"][row], table["after"][row]))[:KEYS]
-    drawn = charts.larger(temperature_charts.query(table, strongest, STORY.t))
-    numbers = {name: [table[name][row] for row in strongest] for name in ("position", "word", "before", "after")}
-    plots.draw(drawn, numbers, "The tokens it reads most", "tour_sharpen")
 
 
-def cut(run: Run, tokens: dict) -> None:
+def cut(run: Run, tokens: dict) -> str:
     """What reading a small share of the pairs costs."""
-    rows = run.numbers["rows"]
-    row = next(row for row in rows if row["share"] == STORY.share)
-    _say(
+    row = next(row for row in run.numbers["rows"] if row["share"] == STORY.share)
+    return (
         f"If all heads together read only the best {share(row['share'])} of the pairs, perplexity changes by "
-        f"{signed(row['difference'])} on average, and by {signed(row['worst_bin_difference'])} where it hurts most."
+        f"{signed(row['difference'])} on average, and by {signed(row['worst_bin_difference'])} where it hurts most. "
+        "Move the slider."
     )
-    numbers = plots.columns(rows, "share", "difference", "low", "high", "worst_bin_difference")
-    drawn = charts.larger(budget_charts.by_reads(rows, row["share"]))
-    plots.draw(drawn, numbers, "Reading less and less", "tour_cut")
 
 
-SHOWN = {"token": token, "head": head, "pair": pair, "sharpen": sharpen, "cut": cut}
+SAID: dict[str, Callable[[Run, dict], str]] = {
+    "token": token,
+    "head": head,
+    "pair": pair,
+    "sharpen": sharpen,
+    "cut": cut,
+}

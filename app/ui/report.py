@@ -85,7 +85,7 @@ def on_keep(facts: dict[str, str], picture: str, body: Callable[[], str]) -> Non
         st.toast(plain(error), icon=":material/block:")
         return
     st.session_state[FRESH] = True
-    st.toast(f"Added: {plain(facts['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
+    st.toast(f"Added: {plain(facts['title'])}. Share, on top, has the report.", icon=":material/bookmark_added:")
 
 
 def page(entries: Sequence[Kept]) -> str:
@@ -102,40 +102,33 @@ def page(entries: Sequence[Kept]) -> str:
     return sheet("A report", "\n".join(parts))
 
 
-def popover() -> None:
+def contents() -> None:
     """What was kept: look through it, take things out, take it away."""
     entries = all_kept()
     st.session_state[FRESH] = False
-    label = f"Report ({len(entries)})" if entries else "Report"
-    with st.popover(label, icon=":material/bookmarks:", key="report"):
-        if not entries:
-            st.caption("“Add to report”, in the menu of a chart, a table or a text, puts it here.")
-            return
-        for place, entry in enumerate(entries):
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.markdown(f"{place + 1}\\. {plain(entry.facts['title'])}", width="stretch")
-                look: dict[str, Any] = {
-                    "icon": ":material/close:",
-                    "type": "tertiary",
-                    "on_click": entries.pop,
-                    "args": (place,),
-                }
-                st.button("Remove", key=f"report_remove_{place}", **look)
-            st.caption(plain(f"{entry.facts['page']} · {entry.facts['made with']}"))
-            if entry.picture:
-                st.html(entry.as_html(width=320))
-        size = sum(entry.bytes for entry in entries)
-        st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
-        st.download_button(
-            "Download as one HTML file",
-            lambda: page(entries).encode(),
-            file_name="focuscope-report.html",
-            mime="text/html",
-            key="report_download",
-            icon=":material/download:",
-            type="primary",
-            on_click="ignore",
-        )
+    if not entries:
+        st.caption("“Add to report”, in the menu of a chart, a table or a text, puts it here.")
+        return
+    for place, entry in enumerate(entries):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(f"{place + 1}\\. {plain(entry.facts['title'])}", width="stretch")
+            look: dict[str, Any] = {"icon": ":material/close:", "type": "tertiary", "on_click": entries.pop}
+            st.button("Remove", key=f"report_remove_{place}", args=(place,), **look)
+        st.caption(plain(f"{entry.facts['page']} · {entry.facts['made with']}"))
+        if entry.picture:
+            st.html(entry.as_html(width=320))
+    size = sum(entry.bytes for entry in entries)
+    st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
+    st.download_button(
+        "The report, as one HTML file",
+        lambda: page(entries).encode(),
+        file_name="focuscope-report.html",
+        mime="text/html",
+        key="report_download",
+        icon=":material/download:",
+        type="primary",
+        on_click="ignore",
+    )
 
 
 def redraw() -> None:

@@ -67,7 +67,7 @@ def test_a_tab_of_another_door_is_said_and_one_that_is_none_too(client):
         assert app.session_state["page_shown"] == "map" and "at" not in app.query_params
 
 
-@pytest.mark.parametrize("address, said", [("no-such-page", True), ("", False), ("tour", False)])
+@pytest.mark.parametrize("address, said", [("no-such-page", True), ("", False), ("heads", False)])
 def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
     monkeypatch.setattr(PagesManager, "intended_page_name", address)
     if said:

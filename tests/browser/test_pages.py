@@ -13,15 +13,16 @@ import psutil
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
+from app.selection.menu import DOORS, PAGES, address
 from tests.browser import script
 from tests.conftest import WAIT, watched
-from tests.made.browsing import PATIENCE, redrawn, settle
+from tests.made.browsing import PATIENCE, go, redrawn, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MOST_MEMORY = 150e6  # bytes of the app's own process after every page was opened
 DRAWN = 5_000  # milliseconds until a chart that is not drawn never will be
 FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
-LOWER = {"tour", "runs", "generate", "quality-vs-speed"}  # pages whose main picture is none of these, or begins lower
+LOWER = {"runs", "generate", "methods"}  # pages whose main picture is none of these, or begins lower
 TOPS = "all => all.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect().top)"
 BLANK = script("blank")
 AT_REST = script("at_rest")
@@ -40,19 +41,18 @@ def charts(page) -> list[dict]:
 
 def opened(tab, server: str, path: str) -> list[dict]:
     """Open a page; its charts, once they are drawn."""
-    tab.goto(f"{server}/{path}")
+    tab.goto(server + address(path))
     expect(tab.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
     shown = charts(tab)
     if folder := os.environ.get("FOCUSCOPE_PICTURES"):
-        tab.screenshot(path=Path(folder) / f"page-{path or 'start'}-{tab.viewport_size['width']}.png")
+        tab.screenshot(path=Path(folder) / f"page-{path}-{tab.viewport_size['width']}.png")
     return shown
 
 
 @pytest.fixture(scope="module")
-def paths(root) -> list[str]:
-    """The address of every page."""
-    names = sorted(path.stem.replace("_", "-") for path in (root / "app" / "views").glob("*.py"))
-    return ["" if name == "start" else name for name in names]
+def paths() -> list[str]:
+    """The name of every page."""
+    return list(PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +61,16 @@ def walked(app_server, visitor, paths) -> dict[str, list[dict]]:
     with watched(visitor) as page:
         page.goto(app_server)
         main, links = page.get_by_test_id("stMain"), page.get_by_test_id("stSidebarNavLink")
-        expect(links).to_have_count(len(paths), timeout=PATIENCE)
+        expect(links).to_have_count(len(DOORS), timeout=PATIENCE)
         shown, title = {}, ""
-        for at, name in enumerate(links.all_inner_texts()):
-            if at:  # the first page is open: a click would run it again while it is drawn
-                links.nth(at).click()
-            expect(main.locator("h1").first).not_to_have_text(title or "nothing", timeout=PATIENCE)
-            title = main.locator("h1").first.inner_text(timeout=PATIENCE)
+        for name in paths:
+            if name != paths[0]:  # the first page is open
+                go(page, name)
+            expect(main.locator("h1:visible").first).not_to_have_text(title or "nothing", timeout=PATIENCE)
+            title = main.locator("h1:visible").first.inner_text(timeout=PATIENCE)
             shown[name] = charts(page)
-            tabs = main.get_by_role("tab")
+            # Those of the page itself: the first tabs are the pages of the door.
+            tabs = main.get_by_role("tabpanel").get_by_role("tab")
             for tab in tabs.all_inner_texts()[1:]:
                 redrawn(page, tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click)
                 shown[f"{name}, {tab}"] = charts(page)
@@ -84,8 +85,8 @@ def test_no_chart_of_any_page_or_tab_is_blank(walked):
     assert {name: chart for name, shown in walked.items() for chart in shown if chart["blank"]} == {}
     names = {name.split(",")[0] for name in walked}
     without = names - {name.split(",")[0] for name, shown in walked.items() if shown}
-    # The list of runs, the tour, which begins with a painted text, and a page for which nothing was generated yet.
-    assert without == {"Runs", "60-second tour", "Generate"}
+    # The list of runs, and a page for which nothing was generated yet.
+    assert without == {"runs", "generate"}
 
 
 def test_the_app_stays_small_and_free_of_torch(app_server, walked):
@@ -106,11 +107,11 @@ def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_s
             if path not in LOWER:
                 opened(tab, app_server, path)
                 pictures = tab.locator(".js-plotly-plot, .painted, .contexts")
-                tops[path or "start"] = min(pictures.evaluate_all(TOPS), default=None)
+                tops[path] = min(pictures.evaluate_all(TOPS), default=None)
         tab.set_viewport_size({"width": 1280, "height": 800})
-        opened(tab, app_server, "")
+        opened(tab, app_server, "text")
         bar = tab.locator(".st-key-topbar")
-        heights = [one.bounding_box()["height"] for one in (bar, bar.get_by_role("button", name="Copy link"))]
+        heights = [one.bounding_box()["height"] for one in (bar, bar.get_by_role("button", name="Share"))]
     context.close()
     assert {name: top for name, top in tops.items() if top is None or top > FOLD} == {}
     assert heights[0] < 2 * heights[1]

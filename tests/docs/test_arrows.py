@@ -48,7 +48,7 @@ PAGES = {  # rooms of the pages, and those of other pages that they show a part 
     "speed": "",
     "start": "app.pairs",
     "temperature": "app.heads",
-    "tour": "app.budgets app.heads app.start app.temperature",
+    "tour": "app.budgets",
     "training": "",
     "worth": "app.speed",
 }

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 
 from playwright.sync_api import expect
 
+from app.selection.menu import PAGES
+
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
 RUN = re.compile("^(play_arrow )?(Run:|Compute )")  # begins the name of a button that a page waits for
 NO_RUN = 3000  # milliseconds after which a choice has made no script run
@@ -139,9 +141,16 @@ def visit(page, address: str, words: str) -> None:
     expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
 
 
-def go(page, title: str) -> None:
-    """To another page, by the menu; the page itself may link to it as well."""
-    redrawn(page, page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click)
+def go(page, name: str) -> None:
+    """To another page, by its name there: through its door in the menu, then its tab, where they are not open."""
+    wanted = PAGES[name]
+    for link, open in (
+        (page.get_by_test_id("stSidebarNav").get_by_role("link", name=wanted.door.title, exact=True), "aria-current"),
+        (page.locator(".st-key-door").get_by_role("tab", name=wanted.title, exact=True), "aria-selected"),
+    ):
+        link.first.wait_for()
+        if link.first.get_attribute(open) not in ("page", "true"):
+            redrawn(page, link.first.click)
 
 
 def upload(page, name: str, data: bytes, folder=None) -> None:

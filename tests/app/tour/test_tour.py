@@ -1,13 +1,23 @@
-"""The tour: every step opens from a stored example, says one computed sentence, and leads on."""
+"""The tour: every stop is the address of a screen, and says one sentence computed from a stored example."""
 
 import pytest
+from streamlit.navigation.page import Page
 
 from analysis.runs import RunStore
 from app import cached
 from app.selection.look import TOUR_STEPS
+from app.selection.menu import PAGES
 from app.tour import steps
 from tests.conftest import ROOT
-from tests.made.in_process import at_address, markup, part
+from tests.made.in_process import at, at_address, markup
+
+SAID = {
+    "token": "1 of 5 · The model reads 2,245 tokens",
+    "head": "At “F”, where “Farrow” begins, head 5.4 puts 96% of its attention on a single token 1,223 tokens back.",
+    "pair": "There it finds “arrow”, which followed “F” the last time, 1,223 tokens earlier",
+    "sharpen": "as if over 30 tokens; a softmax temperature of 0.5 sharpens that to 6.",
+    "cut": "by +3.6% on average, and by +12.6% where",
+}
 
 
 @pytest.fixture
@@ -15,32 +25,36 @@ def client(client, tmp_path, monkeypatch):
     """The client with the examples that come with the program."""
     store = RunStore(tmp_path / "fresh", examples=ROOT / "models_cache" / "demo" / "examples")
     monkeypatch.setattr(cached, "store", lambda: store)
-    yield client
+    return client
 
 
-def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
-    app, said = at_address("tour").run(), []
-    for place, title in enumerate(TOUR_STEPS.values()):
-        assert app.title[0].value == f"{place + 1} of 5 · {title}" and not app.error
-        sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
-        said.append(sentence.replace("\N{NO-BREAK SPACE}", " "))
-        assert any(link.proto.label.startswith("Try it yourself: ") for link in app.get("page_link"))
-        if place < 4:
-            app.button(key="tour_next").click().run()
+@pytest.mark.parametrize("step", TOUR_STEPS)
+def test_a_stop_opens_its_screen_with_its_sentence_and_leads_on(client, monkeypatch, step):
+    page, controls = steps.stop(step)
+    # The screen itself is drawn by its room's tests.
+    monkeypatch.setattr(Page, "run", lambda self: None)
+    app = at(page, **controls).run()
+    assert not app.exception and app.session_state["page_shown"] == page
+    said = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
+    assert SAID[step] in said
+    # What is the control's default, the address leaves out.
+    assert {app.query_params.get(name, value) == value for name, value in controls.items()} == {True}
+    ways = {link.proto.label: link.proto.query_string for link in app.main.get("page_link")}
+    names = list(TOUR_STEPS)
+    place = names.index(step)
+    for label, other in (("Back", place - 1), ("Next", place + 1)):
+        assert (label in ways) == (0 <= other < len(names))
+        assert label not in ways or f"step={names[other]}" in ways[label]
     assert not client.asked
-    assert said[1].startswith("At “F”, where “Farrow” begins, head 4 of layer 5 (one of 48) puts 96% of its attention")
-    assert said[2].startswith("There it finds “arrow”, which followed “F” the last time, 1,223 tokens earlier")
-    assert "as if over 30 tokens; a softmax temperature of 0.5 sharpens that to 6." in said[3]
-    assert app.query_params["step"] == "cut" and "by +3.6% on average, and by +12.6% where" in said[4]
-    app.button(key="tour_back").click().run()
-    assert app.query_params["step"] == "sharpen"
 
 
-def test_a_step_has_an_address(client):
-    app = at_address("tour", step="pair").run()
-    key, query = part(app, "contexts")["panels"]
-    assert (key["pieces"][key["hit"]], query["pieces"][query["hit"]]) == ("arrow", " F")
-    assert app.button(key="tour_next") and "step" in app.query_params
+def test_its_address_begins_it_and_it_ends_when_it_is_told(client):
+    app = at_address("tour").run()
+    assert app.session_state["page_shown"] == "text" and app.query_params["step"] == "token"
+    app = at("text", step="token").run()
+    app.button(key="tour_end").click().run()
+    assert "step" not in app.query_params and 'class="fs-said"' not in markup(app)
+    assert {steps.STORY.leads_to(step)[0] for step in TOUR_STEPS} <= set(PAGES)
 
 
 def test_a_pair_that_repeats_nothing_is_said_plainly():
