@@ -85,7 +85,7 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     grown = f"more => ({points})(document.querySelector('.st-key-train_growing .js-plotly-plot')) >= more"
     page.wait_for_function(grown, arg=curve.evaluate(points) + 2, timeout=PATIENCE)
 
-    go(page, "Is it worth it?")
+    go(page, "worth")
     expect(page.get_by_text("Largest possible gain").first).to_be_visible(timeout=PATIENCE)
     page.set_viewport_size({"width": 390, "height": 844})
     expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
@@ -104,11 +104,11 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     other.goto(page.url)
     expect(other.get_by_text("Done: Training of a Focus router")).to_be_visible(timeout=2 * PATIENCE)
     other.context.close()
-    go(page, "Train a router")
+    go(page, "training")
     page.get_by_role("button", name="Use the router k4-top1-forty").first.click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k4-top1-forty"))
     learned = page.get_by_text(re.compile("^The router k4-top1-forty learned for 40 steps"))
     expect(learned).to_be_visible(timeout=PATIENCE)
-    go(page, "Token groups")
+    go(page, "groups")
     expect(page.get_by_text("trained, 40 steps").first).to_be_visible(timeout=PATIENCE)
     assert not list((root / "models_cache" / "demo" / "focus").glob("*forty*")), "the bundled folder stays as it came"

@@ -1,5 +1,5 @@
 """Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
-own to a kept report, the tour to its last download, and the minute of the README.
+own to a kept report, the tour through its five screens, and the minute of the README.
 
 FOCUSCOPE_PICTURES names the folder for a picture of every step (`docs` for those of the README); without it they are
 thrown away.
@@ -91,9 +91,9 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     picture("walk-report-3-head", reads.first)
     page.locator(".st-key-heads_distance_0").scroll_into_view_if_needed()
     chosen(page, "heads_distance_0", "Add to report")
-    page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
+    page.get_by_role("button", name="Share (1)").click(timeout=PATIENCE)
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Download as one HTML file").click()
+        page.get_by_role("button", name="The report, as one HTML file").click()
 
     report = tmp_path / "report.html"
     saved.value.save_as(report)
@@ -106,33 +106,32 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
 
 
 @pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
-def test_the_tour_is_kept_downloaded_and_leads_to_its_page(app_server, page, picture):
-    visit(page, app_server, "How far back it reads")
-    page.get_by_role("link", name="60-second tour").last.click()
-    for place, title in enumerate(TOUR_STEPS.values(), start=1):
-        expect(page.get_by_role("heading", name=f"{place} of 5 · {title}")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator(".fs-said")).to_be_visible(timeout=PATIENCE)
+def test_the_tour_stops_at_five_screens_and_what_is_kept_there_is_downloaded(app_server, page, picture):
+    visit(page, app_server, "Tour")
+    page.get_by_test_id("stSidebar").get_by_role("link", name="Tour").click()
+    for place, step in enumerate(TOUR_STEPS, start=1):
+        expect(page.locator(".fs-said", has_text=f"{place} of {len(TOUR_STEPS)}")).to_be_visible(timeout=PATIENCE)
+        assert f"step={step}" in page.url
         settle(page)
         shown = page.locator(".painted .text .t, .contexts mark, .js-plotly-plot .main-svg").first
         expect(shown).to_be_visible(timeout=PATIENCE)
         picture(f"tour-{place}")
         if place < len(TOUR_STEPS):
-            page.get_by_role("button", name="Next").click()
+            page.get_by_role("link", name="Next", exact=True).click()
     for name, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
         with page.expect_download() as saved:
-            chosen(page, "tour_cut", name)
+            chosen(page, "budget_positions", name)
         data = Path(saved.value.path()).read_bytes()
-        assert saved.value.suggested_filename == f"focuscope-reading-less-and-less.{name.lower()}"
         assert data.startswith(begins)
-    assert all(words in data.decode() for words in ("Reading less and less", "model demo", "all positions"))
-    chosen(page, "tour_cut", "Add to report")
-    page.get_by_role("button", name="Report (1)").click(timeout=PATIENCE)
+    assert "model demo" in data.decode()
+    chosen(page, "budget_positions", "Add to report")
+    page.get_by_role("button", name="Share (1)").click(timeout=PATIENCE)
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Download as one HTML file").click()
+        page.get_by_role("button", name="The report, as one HTML file").click()
     report = Path(saved.value.path()).read_text(encoding="utf-8")
-    assert "data:image/svg+xml;base64," in report and "/tour?" in report and "<script" not in report
+    assert "data:image/svg+xml;base64," in report and "step=cut" in report and "<script" not in report
     page.locator(".st-key-report_remove_0 button").click()
-    expect(page.get_by_role("button", name="Report", exact=True)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Share", exact=True)).to_be_visible(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
@@ -171,6 +170,7 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     expect(verdict).to_have_count(0)
     picture("measured", page.locator(".curves").first)
 
+    page.get_by_role("button", name="Share").click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("button", name="Link copied")).to_be_visible(timeout=PATIENCE)
     assert page.evaluate("navigator.clipboard.readText()") == page.url and "quality=focus" in page.url
