@@ -32,7 +32,7 @@ from . import head_notes, retention
 from .folder import MANIFEST, MAX_MANIFEST, read_run
 from .keys import is_id
 from .proof import prove
-from .run import Damaged, Marks, Newer, Run, checked_link, now, write_marks
+from .run import Damaged, Marks, Newer, Run, checked_link, checked_words, now, write_marks
 from .shelf import room
 from .texts import MAX_BYTES
 
@@ -81,6 +81,7 @@ def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -
         "runs": ids,
         "texts": list(texts),
         "links": {run.id: run.marks.link for run in runs if run.marks.link},
+        "words": {run.id: run.marks.words for run in runs if run.marks.words},
         "heads": head_notes.of_runs(store.root, runs),
     }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
@@ -162,7 +163,9 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
     if not own:
         _check_room(store, new)
     for run in new:
-        write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
+        words = checked_words(about["words"].get(run.id))
+        link, when = checked_link(about["links"].get(run.id)), None if own else now()
+        write_marks(run.folder, Marks(imported=when, link=link, **words))
     before = {key for key, *_ in store.texts()}
     notes = head_notes.merged(store.root, about["heads"])
     journal: dict[str, Any] = {"runs": [run.id for run in new], "texts": sorted(texts.keys() - before)}
@@ -265,8 +268,9 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         about = parsed(file.read(entries[TITLE]))
         version, schema = about["format"], about["schema"]
         runs, texts, links = about["runs"], about["texts"], about.get("links", {})
+        words = about.get("words", {})
         named = set(runs), set(texts)
-        valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
+        valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict) and isinstance(words, dict)
         heads = head_notes.checked(about.get("heads", {}))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"its {TITLE} cannot be read") from error
@@ -283,7 +287,7 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
         raise _refusal(f"its {TITLE} names other runs or texts than it holds")
     if not 0 < len(runs) <= MOST_RUNS or len(texts) > MOST_TEXTS:
         raise _refusal(f"it holds {len(runs):,} runs and {len(texts):,} texts, and {MOST_RUNS} are the limit of each")
-    return about | {"links": links, "heads": heads}
+    return about | {"links": links, "words": words, "heads": heads}
 
 
 def _unpack(file: zipfile.ZipFile, entries: Entries, place: Path) -> None:

@@ -25,6 +25,9 @@ MARKS = "marks.json"
 MAX_MARKS = 100_000  # bytes
 # Of a link, and characters of one value.
 MOST_CONTROLS, LONGEST = 200, 2_000
+# Of `Marks`: the reader's own words, and their sizes in characters.
+WORDS = ("name", "note", "tags")
+NAME_LENGTH, TAG_LENGTH, MOST_TAGS = 80, 24, 10
 _PAGE, _CONTROL = re.compile(r"[a-z][a-z-]{0,39}|"), re.compile(r"[a-z][a-z_]{0,39}")
 # Is called with the id of a run and what is damaged.
 Report = Callable[[str, str], None]
@@ -33,11 +36,20 @@ Report = Callable[[str, str], None]
 @dataclass(frozen=True)
 class Marks:
     """`pinned`: kept whatever happens; `imported`: when it came in a bundle (ISO 8601), else None; `link`: the page
-    that asked for it, as {"page": its address, "controls": name -> text in the URL}, else None."""
+    that asked for it, as {"page": its address, "controls": name -> text in the URL}, else None; `name`, `note` and
+    `tags` are the reader's own words."""
 
     pinned: bool = False
     imported: str | None = None
     link: dict[str, Any] | None = None
+    name: str = ""
+    note: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """The reader's own words, as they stand in a file; empty where there are none."""
+        return {key: value for key in WORDS if (value := getattr(self, key))}
 
 
 @dataclass(frozen=True)
@@ -255,6 +267,20 @@ def checked_link(link: Any) -> dict[str, Any] | None:
     return link if sound else None
 
 
+def checked_words(noted: object) -> dict[str, Any]:
+    """What of a note of `Marks.words` can be used: one line as a name, a text, and tags without spaces or commas."""
+    noted = noted if isinstance(noted, dict) else {}
+    name, note = (noted.get(key) if isinstance(noted.get(key), str) else "" for key in WORDS[:2])
+    tags = noted.get("tags")
+    tags = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, (list, tuple)) else []
+    words = [word for tag in tags for word in tag.replace(",", " ").split()]
+    return {
+        "name": " ".join(name.split())[:NAME_LENGTH],
+        "note": note.strip()[:LONGEST],
+        "tags": tuple(dict.fromkeys(word[:TAG_LENGTH] for word in words))[:MOST_TAGS],
+    }
+
+
 def read_marks(folder: Path) -> Marks:
     """The Marks of a run folder; a damaged note counts as none."""
     try:
@@ -262,7 +288,8 @@ def read_marks(folder: Path) -> Marks:
             return Marks()
         noted = parsed((folder / MARKS).read_text(encoding="utf-8"))
         pinned, imported = noted.get("pinned") is True, noted.get("imported")
-        return Marks(pinned, imported if isinstance(imported, str) else None, checked_link(noted.get("link")))
+        when = imported if isinstance(imported, str) else None
+        return Marks(pinned, when, checked_link(noted.get("link")), **checked_words(noted))
     except (OSError, ValueError, AttributeError, RecursionError):
         return Marks()
 

@@ -32,6 +32,10 @@ class Row:
     tokens: int
     bytes: int
     pinned: bool = False
+    # The reader's own words.
+    name: str = ""
+    note: str = ""
+    tags: tuple[str, ...] = ()
     imported: str | None = None  # when it came in a bundle
     example: bool = False  # whether it came with the program
 
@@ -47,7 +51,9 @@ class Row:
 
     def matches(self, words: list[str]) -> bool:
         """Whether every one of `words` (lower case) stands somewhere in this row."""
-        text = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created}".lower()
+        text = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created} "
+        text += f"{self.name} {self.note} {' '.join(self.tags)}"
+        text = text.lower()
         return all(word in text for word in words)
 
 
@@ -66,6 +72,9 @@ def row_of(run: Run) -> Row:
         tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0,
         bytes=run.bytes,
         pinned=run.marks.pinned,
+        name=run.marks.name,
+        note=run.marks.note,
+        tags=run.marks.tags,
         imported=run.marks.imported,
         example=run.example,
     )

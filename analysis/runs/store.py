@@ -19,7 +19,7 @@ from . import retention
 from .bundle import Arrived, read_bundle, take_back, write_bundle
 from .folder import read_run
 from .keys import asked_now, check_id, look_again
-from .run import Marks, Result, Run, checked_link, read_marks
+from .run import Marks, Result, Run, checked_link, checked_words, read_marks
 from .search import Forgotten, Row, named, surplus
 from .shelf import Shelf, room
 from .texts import TextStore
@@ -216,10 +216,18 @@ class RunStore(TextStore):
 
     def pin(self, run_id: str, pinned: bool = True) -> None:
         """Keeps a run from being removed to make room, or lets it go again."""
+        self._own.mark(run_id, replace(self._marks(run_id), pinned=bool(pinned)))
+
+    def describe(self, run_id: str, name: str, note: str, tags: str) -> None:
+        """Keeps the reader's own words beside a run, `tags` with spaces between them; a bundle takes them along."""
+        words = checked_words({"name": name, "note": note, "tags": [tags]})
+        self._own.mark(run_id, replace(self._marks(run_id), **words))
+
+    def _marks(self, run_id: str) -> Marks:
         run = self._own.read(check_id(run_id))
         if run is None:
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
-        self._own.mark(run_id, replace(run.marks, pinned=bool(pinned)))
+        return run.marks
 
     def remember(self, request: Command, link: dict[str, Any]) -> None:
         """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}, with the

@@ -15,9 +15,8 @@ from analysis.runs.brought import corpora
 from app import cached
 from app.ui import asking
 
-# Commands that a page asks for itself: they take seconds.
+# Commands whose findings have a button: they take seconds.
 LIVE = ("pitfalls",)
-PATIENCE = 120  # seconds
 # Command -> tables that numbers are read from.
 TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}
 # Command -> table whose rows are read in the order of a column.
@@ -71,15 +70,6 @@ class Lookup:
         """The studies that a row has numbers from and that are not stored for this model."""
         names = dict.fromkeys(number.study for number in beside.numbers if number.study)
         return [name for name in names if self.study(name) is None]
-
-    def measure(self, job: Job) -> None:
-        """Run a job of LIVE that has no stored run yet, if that takes seconds for the model in use."""
-        request = request_of(job) if job.verb in LIVE else None
-        if request is None or self.run(job) or cached.due(request).price.slow:
-            return
-        with st.spinner("Measuring it on the heads of this model, in seconds", show_time=True):
-            cached.jobs().request(request, timeout=PATIENCE)
-        self._runs.clear()
 
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict[str, Any]]:
         """How these numbers were made, each source once."""

@@ -104,19 +104,13 @@ def _link(panel: Panel) -> None:
 
 
 def all_findings(lookup: Lookup) -> None:
-    """All findings, two beside each other; those that are measured live come last, into their places."""
-    st.header("Eleven findings about the papers", anchor=False)
-    places = []
+    """All findings, two beside each other."""
     with st.grid(2, min_column_width=420, gap="large"):
         for finding in findings():
-            with st.container(border=True, key=f"finding_{finding.number}"):
+            with st.container(border=True, key=f"finding_{finding.number}"), widgets.guarded():
                 st.subheader(f"{finding.number}. {finding.title}", anchor=False)
                 widgets.prose(finding.says, "more")
-                places.append((st.container(), finding))
-    for place, finding in sorted(places, key=lambda item: item[1].beside.job.verb in LIVE):
-        with place, widgets.guarded():
-            lookup.measure(finding.beside.job)
-            _numbers(finding, lookup)
+                _numbers(finding, lookup)
 
 
 def _numbers(finding: Finding, lookup: Lookup) -> None:

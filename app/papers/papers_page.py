@@ -22,8 +22,9 @@ from app import cached
 from app.papers import paper_row, paper_words
 from app.papers.lookup import Lookup
 from app.selection import state
-from app.ui import painted, plots, tables, widgets
+from app.ui import painted, plots, screen, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
+from app.ui.tabs import drawer
 
 EVERY = "all"
 COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1], DAMAGED: GROUPS[3]}
@@ -50,14 +51,12 @@ def states(lookup: Lookup) -> States:
 def answer(rows: States) -> None:
     """How many rows are measured here, and what that means."""
     counts = Counter(row_state for row_state, _ in rows.values())
-    widgets.prose(
-        f"Of {len(rows)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
-        f"{st.session_state['model']} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured "
-        f"here, {counts[CANNOT_HOLD]} cannot hold as printed, and of {counts[DAMAGED]} the printed text at hand is "
-        "damaged."
+    screen.answer(
+        f"{counts[MEASURED]} of {len(rows)} printed rows are measured here; {counts[CANNOT_HOLD]} cannot hold.",
+        f"A related quantity is measured of {counts[RELATED]} and nothing of {counts[NOT_MEASURED]}; of "
+        f"{counts[DAMAGED]} the printed text at hand is damaged. The papers used other models and other texts, so "
+        "their numbers stand beside ours without a common scale.",
     )
-    apart = "The papers used other models and other texts, so their numbers stand beside ours without a common scale."
-    widgets.prose(apart, "more")
 
 
 def overview(rows: States) -> None:
@@ -109,17 +108,16 @@ def table(rows: States) -> Key:
 
 
 def show() -> None:
-    """How many printed rows are measured, the rows of one paper, and all findings."""
-    widgets.header(
-        "Do the papers' numbers hold here?",
-        "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, Calibrated "
-        "Sparse Attention (CSA) and GWR Linear, beside what this installation measured",
-    )
+    """The rows of one paper, beside them the one that is looked at, and folded below all findings."""
     lookup = Lookup()
     rows = states(lookup)
     answer(rows)
-    overview(rows)
-    looked_at = table(rows)
-    with widgets.guarded():
+    picture, card = screen.picture_and_card("papers", 0.7)
+    with picture:
+        looked_at = table(rows)
+    with card, widgets.guarded():
         paper_row.show(looked_at, *rows[looked_at], lookup)
-    paper_row.all_findings(lookup)
+    title = "Eleven findings about the papers"
+    drawer("papers_findings", lambda: paper_row.all_findings(lookup), title=title, icon=":material/lightbulb:")
+    with st.expander("Rows by paper", icon=":material/bar_chart:"):
+        overview(rows)

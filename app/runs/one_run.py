@@ -4,8 +4,9 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.runs import Run, compare
+from analysis.runs import Run
 from analysis.runs.price import spell
+from analysis.runs.run import NAME_LENGTH, compare
 from app import cached
 from app.runs import run_list, run_pages, run_words
 from app.selection import state
@@ -40,8 +41,11 @@ def opened() -> Run | None:
 def show(run: Run) -> None:
     """Its head line, its buttons, its sentence, its numbers and tables."""
     kind = jobs.called(run.verb, run.request)
-    st.header(f"{kind[:1].upper()}{kind[1:]}, run {run.id}", anchor=False, help=cached.glossary("run"))
+    title = run.marks.name or f"{kind[:1].upper()}{kind[1:]}"
+    st.subheader(widgets.plain(title), anchor=False, help=f"Run {run.id}: {kind}. {cached.glossary('run')}")
     widgets.source(run)
+    if not run.example:
+        _words(run)
     _buttons(run)
     sentence = run.numbers.get("sentence")
     if isinstance(sentence, str):
@@ -73,6 +77,22 @@ def _buttons(run: Run) -> None:
         if not run.example:
             look = {"icon": ":material/delete:", "type": "tertiary"}
             st.button("Delete", key="run_delete", on_click=run_list.delete, args=([run.id],), **look)
+
+
+def _words(run: Run) -> None:
+    """The reader's own name, note and tags of a run; they go along in its bundle."""
+    marks, keys = run.marks, [f"run_{field}_{run.id}" for field in ("name", "tags", "note")]
+    with st.container(horizontal=True, gap="small"):
+        look: dict[str, Any] = {"on_change": _described, "args": (run.id, *keys), "label_visibility": "collapsed"}
+        st.text_input("Name", marks.name, NAME_LENGTH, keys[0], placeholder="your name for it", **look)
+        st.text_input("Tags", " ".join(marks.tags), 200, keys[1], placeholder="tags", **look)
+    st.text_area("Note", marks.note, 68, 2000, keys[2], placeholder="note", **look)
+
+
+def _described(run_id: str, name: str, tags: str, note: str) -> None:
+    with widgets.attempt("runs_trouble"):
+        said = (st.session_state[key] for key in (name, note, tags))
+        cached.store().describe(run_id, *said)
 
 
 def _pin(run_id: str, pinned: bool) -> None:

@@ -19,6 +19,7 @@ from app.ui import jobs, painted, share, tables, widgets
 COLUMNS = {
     "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),
     "verb": tables.Column("run of", wrap=True),
+    "tags": tables.Column("tags", wrap=True),
     "text": tables.Column("text", wrap=True),
     "about": tables.Column("settings", wrap=True),
     "when": tables.Column("computed"),
@@ -59,7 +60,8 @@ def table(rows: Sequence[Row]) -> None:
     ids, now, methods = [row.id for row in rows], st.session_state["run"], cached.catalogue()
     values: dict[str, list] = {
         "kept": [_kept(row) for row in rows],
-        "verb": [jobs.called(row.verb) for row in rows],
+        "verb": [row.name or jobs.called(row.verb) for row in rows],
+        "tags": [" ".join(row.tags) for row in rows],
         "page": [run_pages.title_of(row.verb) for row in rows],
         "text": [row.text or "" for row in rows],
         "model": [row.model or "" for row in rows],
@@ -75,12 +77,12 @@ def table(rows: Sequence[Row]) -> None:
         COLUMNS,
         values | words,
         key="runs_table_rows",
-        identity=f"{hash(tuple((row.id, row.created, row.pinned) for row in rows))}",
+        identity=f"{hash(tuple((row.id, row.created, row.pinned, row.name, row.tags) for row in rows))}",
         label="Stored runs, the newest first; choose one to open it",
         selected=ids.index(now) if now in ids else None,
         on_row=lambda: state.choose(st.session_state, run=painted.picked("runs_table_rows", ids)),
         release=True,
-        height=330,
+        height=480,
     )
     with st.container(horizontal=True, gap="small"):
         widgets.numbers(values, "runs", "runs_rows")

@@ -52,6 +52,7 @@ class PapersPage:
     paper: str = field(next(iter(PAPERS)), options=tuple(PAPERS))
     paper_state: str = field("all", options=("all", *STATES))
     paper_row: int | None = field(None, high=9_999)
+    papers_findings: bool = field(False, label="findings about the papers")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class RunsPage:
     run_other: str | None = field(None, pattern=HASH, label="second run")
     runs_find: str = field("", pattern=r"[^\x00-\x1f\x7f\ud800-\udfff]{0,80}", label="search")
     runs_made: str | None = field(None, pattern="[a-z][a-z0-9-]{0,39}", label="kind of run")
+    runs_beside: bool = field(False, label="comparison of runs")
     runs_pinned: bool = field(False, label="filter")
     runs_table: str | None = field(None, pattern="[a-z_]{1,40}", label="table")
     runs_column: str | None = field(None, pattern="[A-Za-z0-9_. %()-]{1,60}", label="column")

@@ -163,19 +163,24 @@ def _pictures(request: TrainRouter, stored: Run | None) -> None:
     if job and (job.verb, job.args) == (request.verb, request.spelled) and job.state != "done":
         with widgets.guarded():
             grows = st.fragment(_so_far, run_every=2) if job.state in jobs.WAITING else _so_far
-            grows(job.id, request.steps)
+            grows(job.id, request.steps, request.groups)
     if stored is not None:
         _training(stored)
     else:
         _router(facts_of(st.session_state["router"]))
 
 
-def _so_far(job_id: str, steps: int) -> None:
-    """The loss of a training of so many `steps` that has not ended, or was stopped before its end."""
+def _so_far(job_id: str, steps: int, groups: int) -> None:
+    """The largest group's share of every layer, and the loss, of a training of so many `steps` that has not ended, or
+    was stopped before its end."""
     log = cached.jobs().curve(job_id)
     if not log or len(log["step"]) < 2:
         st.caption("The curve begins with the second step.")
         return
+    looks = log.get("looks", {})
+    if looks.get("step"):
+        figure = training_charts.shares(looks, 1 / groups, steps)
+        plots.draw(figure, looks, "Largest group so far, by layer", "train_growing_shares", DOMINANCE)
     plots.draw(training_charts.losses(log, steps), log, "Loss so far", "train_growing", "soft and hard loss")
 
 

@@ -71,15 +71,17 @@ def hard_losses(points: Sequence[Sequence[float]]) -> dict:
     return figure(data, "optimiser step", "loss, nats per token", xaxis={"rangemode": "tozero"})
 
 
-def shares(table: dict, even_share: float) -> dict:
-    """Largest group's share of every layer over the steps, with the line of even groups."""
+def shares(table: dict, even_share: float, until: int | None = None) -> dict:
+    """Largest group's share of every layer over the steps, with the line of even groups; the axis ends at the step
+    `until`, where the training has not come there yet."""
     data = []
     for layer in sorted(set(table["layer"])):
         (colour, symbol), name = style(layer), f"layer {layer}"
         look, hover = Look(colour, DASHES[layer % len(DASHES)], symbol), f"{name}, step %{{x:,}}<br>%{{y:.1%}}"
         data.append(curve(name, rows_of(table, layer=layer), "step", "share", look, f"{hover} of the tokens"))
-    data.append(even([0, max(table["step"], default=1)], even_share))
-    return figure(data, "optimiser step", LARGEST, height=360, yaxis=SHARE)
+    last = until or max(table["step"], default=1)
+    data.append(even([0, last], even_share))
+    return figure(data, "optimiser step", LARGEST, height=360, yaxis=SHARE, xaxis={"range": [0, last]})
 
 
 def by_layer(dominance: Sequence[float], even_share: float) -> dict:

@@ -219,3 +219,18 @@ def test_the_card_lists_the_routers_and_is_made_anew(store):
 )
 def test_names_are_found_at_any_depth(kind, arguments, names):
     assert named(kind, arguments) >= names and "x" not in named(kind, arguments) - names
+
+
+def test_the_readers_own_words_are_found_and_go_along_in_a_bundle(store, tmp_path):
+    run = put(store)
+    store.describe(run.id, " my  best\nrun ", "after the fix ", "sinks, thesis sinks")
+    marks = store.open(run.id).marks
+    assert (marks.name, marks.note, marks.tags) == ("my best run", "after the fix", ("sinks", "thesis"))
+    assert [row.id for row in store.search("thesis fix")] == [run.id] and not store.search("thesis nothing")
+    other, file = RunStore(tmp_path / "other"), io.BytesIO()
+    store.bundle([run.id], file)
+    other.unbundle(file)
+    arrived = other.open(run.id).marks
+    assert (arrived.words, arrived.imported is None) == (marks.words, False)
+    store.describe(run.id, "", "", "")
+    assert store.open(run.id).marks.words == {}

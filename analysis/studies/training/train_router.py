@@ -167,13 +167,11 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
         for finished in path.parent.glob(f"{path.stem}.*checkpoint"):
             # It would stand in the way of a run with other settings.
             clear(finished)
-    looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
-    shares = [(step, layer, share) for step, look in looks for layer, share in enumerate(look["shares"])]
     return TrainedRouter(
         **vars(measures),
         **earlier,
         log=table(log),
-        shares=DataFrame(shares, columns=["step", "layer", "share"]),
+        shares=DataFrame(looks(log)),
         path=str(place),
         notes=notes,
         protocol=made_with,
@@ -189,11 +187,21 @@ def _model_folder(context: Context, lm: Model, router: str, output: str | None) 
     return context.state_dirs(lm)[0] / "finetuned" / router
 
 
-def curve(log: list[dict]) -> dict[str, list]:
-    """The columns `step loss hard` of a run's rows, thinned to about SHOWN; rows with a hard loss all stay."""
+def curve(log: list[dict]) -> dict[str, Any]:
+    """The columns `step loss hard` of a run's rows, thinned to about SHOWN, where rows with a hard loss all stay; and
+    as `looks` those of `looks`, as many."""
     stride = 1 + len(log) // SHOWN
     rows = [row for number, row in enumerate(log) if number % stride == 0 or "hard" in row]
-    return {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
+    columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
+    return columns | {"looks": looks(log, SHOWN)}
+
+
+def looks(log: list[dict], most: int | None = None) -> dict[str, list]:
+    """The columns of `ShareRow`: the largest group of every layer at each look, thinned to about `most` looks."""
+    found = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
+    stride = 1 + len(found) // most if most else 1
+    rows = [(step, layer, share) for step, look in found[::stride] for layer, share in enumerate(look["shares"])]
+    return {name: [row[place] for row in rows] for place, name in enumerate(("step", "layer", "share"))}
 
 
 def measure(

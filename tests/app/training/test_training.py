@@ -102,8 +102,10 @@ def test_a_training_draws_its_curve_before_it_has_ended(client):
     for state, bars in (("running", 1), ("cancelled", 0)):
         client.states[job.id] = status(state, verb="train-router", args=job.args, error="12 of 40 steps are kept.")
         client.curves[job.id] = {"step": [0, 1, 2], "loss": [4.5, 4.0, 3.9], "hard": [None, None, 3.8]}
+        client.curves[job.id]["looks"] = {"step": [0, 0, 20, 20], "layer": [0, 1, 0, 1], "share": [0.3, 0.4, 0.2, 0.3]}
         app.run()
-        (loss,) = figures(app)
+        dominance, loss = figures(app)
+        assert dominance["data"][1]["y"] == [0.4, 0.3] and dominance["layout"]["xaxis"]["range"] == [0, 40]
         assert loss["data"][0]["y"] == [4.5, 4.0, 3.9] and loss["data"][2]["x"] == [3]
         assert loss["layout"]["xaxis"]["range"] == [0, 40] and len(app.get("progress")) == bars
     assert app.warning[0].value == "12 of 40 steps are kept\\." and not app.button(key="train_run").disabled
