@@ -4,9 +4,9 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.runs import Run
+from analysis.runs import Run, compare
 from analysis.runs.price import spell
-from analysis.runs.run import NAME_LENGTH, compare
+from analysis.runs.run import NAME_LENGTH
 from app import cached
 from app.runs import run_list, run_pages, run_words
 from app.selection import state
