@@ -1,7 +1,7 @@
 // The card beside a text: what a token reads from afar and who reads it later, both places, and the list of all links.
 // Exports nothing. `own.links`: of the tokens, as Python packed them (`linked` in painted.py).
 
-const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : (100 * share).toPrecision(2)} %`
+const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : Number((100 * share).toPrecision(2))} %`
 const count = (n) => n.toLocaleString("en")
 const tokens = (n) => `${count(n)} token${n === 1 ? "" : "s"}`
 
