@@ -7,7 +7,9 @@ function steps(sent) {
 
 // How much of a token's far attention is still read, 0 to 1; of one that nothing reads from afar 1.
 function keptAt(own, i) {
-  const byte = own.steps.kept[own.step_at * own.data.pieces.length + i]
+  // Of a long text only the first window was measured.
+  if (i >= own.steps.tokens) return 1
+  const byte = own.steps.kept[own.step_at * own.steps.tokens + i]
   return byte === 255 ? 1 : byte / 254
 }
 
