@@ -108,7 +108,7 @@ def _on_hand(name: str) -> OnHand | None:
         size = sum(path.stat().st_size for path in files)
     except (AnalysisError, OSError, LookupError, ValueError, AttributeError, TypeError):
         return None
-    if places.why_not(shape.family, known=True, bypasses=False):
+    if places.why_not(shape.family, known=True):
         return None
     return OnHand(name, shape.family, shape.parameters, shape.max_positions, size)
 

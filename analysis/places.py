@@ -26,10 +26,17 @@ SPREAD = "spread"  # over all devices
 HOW = re.compile(rf"(.*?)(?:@({'|'.join(PRECISIONS)}))?(?:@(cpu|{SPREAD}|cuda(?::[0-9]{{1,2}})?))?", re.DOTALL)
 # Families whose attention does not pass through transformers' attention interface.
 BYPASS = dict(
-    gptj="GPT-J", gpt_neo="GPT-Neo", falcon="Falcon", bloom="BLOOM", mpt="MPT", codegen="CodeGen", stablelm="StableLM"
+    bloom="BLOOM",
+    falcon="Falcon",
+    falcon_mamba="Falcon Mamba",
+    gpt_neo="GPT-Neo",
+    mamba="Mamba",
+    mamba2="Mamba 2",
+    mpt="MPT",
+    rwkv="RWKV",
+    xglm="XGLM",
+    xlstm="xLSTM",
 )
-# An extra learned logit in every softmax.
-SINKS = {"gpt_oss": "gpt-oss"}
 PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 
 
@@ -151,20 +158,15 @@ def hub_folder(name: str) -> Path:
     return Path(hub().constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
 
 
-def why_not(family: str, known: bool, bypasses: bool) -> str | None:
+def why_not(family: str, known: bool) -> str | None:
     """The sentence for a family whose attention cannot be replaced, None for any other.
 
-    `known`: transformers has it as a causal language model; `bypasses`: it does so without the attention interface.
+    `known`: transformers has it as a causal language model.
     """
-    if family in SINKS:
+    if family in BYPASS:
         return (
-            f"{SINKS[family]} models put a learned sink logit into every softmax, which the statistics here do not "
-            f"define: choose a model with a plain softmax, such as {PLAIN}."
-        )
-    if bypasses or family in BYPASS:
-        return (
-            f"{BYPASS.get(family, family)} models bypass transformers' attention interface, so their attention cannot "
-            f"be replaced: choose a {PLAIN} model."
+            f"{BYPASS[family]} models have no softmax attention that goes through transformers' attention interface, "
+            f"so nothing can be put in its place: choose a {PLAIN} model."
         )
     return None if known else f"{family!r} is not a causal language model that transformers knows: choose one that is."
 

@@ -16,7 +16,6 @@ from ..kernels.parts import part
 from ..kernels.scoring import Scoring
 from ..seam.cache import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, states_alone
-from ..seam.layers import shape_of
 from .base import Method, read_all
 from .evicting import prompt_ends
 
@@ -51,7 +50,7 @@ class Blockwise(Method):
         return sum(float(blocks.sum()) for blocks in maps) / sum(map(_causal_blocks, maps))
 
     def check(self, lm: Any) -> None:
-        self.whole_ = sees_all(lm.config, shape_of(lm)[0])
+        self.whole_ = sees_all(lm)
         # layer -> of each text bool [1, H, n, n]
         self.maps_: dict[int, list[Tensor]] = {}
 

@@ -52,7 +52,7 @@ class Evicting(Method):
 
     def check(self, lm: Any) -> None:
         self.layers_ = shape_of(lm)[0]
-        self.whole_ = sees_all(lm.config, self.layers_)
+        self.whole_ = sees_all(lm)
         self.kept_: dict[int, Tensor] = {}  # layer -> bool [B, G, T]
 
     def prefill(self, prompt: Prompt) -> None:

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ..errors import BadModel, BadSetting, TooLarge
 from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from ..seam.layers import attention_modules, bypasses_attention_interface, causal_class, shape_of, stock_attention
+from ..seam.layers import attention_modules, causal_class, shape_of, stock_attention
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
@@ -191,9 +191,7 @@ def try_seam(name: str) -> None:
 def refuse_family(config: PreTrainedConfig) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type
-    model_class = causal_class(config)
-    bypasses = model_class is not None and bypasses_attention_interface(model_class)
-    if reason := why_not(family, model_class is not None, bypasses):
+    if reason := why_not(family, causal_class(config) is not None):
         raise BadModel(reason)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import read_json
-from ..places import BYPASS, SINKS, how, locate, revision
+from ..places import BYPASS, how, locate, revision
 
 # Classes that add nothing to tokenizer.json.
 WHOLE = ("TokenizersBackend", "PreTrainedTokenizerFast")
@@ -58,7 +58,7 @@ def unloaded(name: str, root: Path | None = None) -> Unloaded | None:
     if not (isinstance(config, dict) and isinstance(settings, dict) and weights and file.is_file()):
         return None
     positions, begin = config.get("max_position_embeddings"), settings.get("bos_token")
-    refused = config.get("model_type") in {*BYPASS, *SINKS}
+    refused = config.get("model_type") in BYPASS
     is_plain = settings.get("tokenizer_class") in WHOLE and not set(settings) - SAID and isinstance(begin, str | None)
     if refused or not is_plain or not isinstance(positions, int):
         return None

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..errors import AnalysisError, BadModel
@@ -25,7 +26,8 @@ from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded,
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
 from .hooks import Hooks
 from .layers import attention_modules, stock_attention
-from .reference import Reading, Watch, by_blocks, refuse
+from .reference import Reading, Watch, by_blocks
+from .visible import Visible, visible_to
 
 __all__ = ["Block", "apply", "ran"]
 
@@ -76,7 +78,8 @@ def apply(model: Any, method: Hooks, watch: Watch | None = None, kernels: bool =
     handles = []
     try:
         for layer, module in enumerate(modules):
-            module._focuscope = LayerState(method, layer, memory, watch, kernels=kernels)
+            place = module.layer_idx
+            module._focuscope = LayerState(method, layer, memory, watch, cache_index=place, kernels=kernels)
             handles.append(module.register_forward_pre_hook(_before_layer, with_kwargs=True))
         lm.set_attn_implementation(NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
@@ -103,7 +106,7 @@ def _before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Before an attention layer: note its KV cache, and show the method the hidden states that enter it, [B, T, d]."""
     state: LayerState = module._focuscope
     entering = Entering.of(args, kwargs)
-    state.cache_layer = layer_of(entering.cache, state.layer)
+    state.cache_layer = layer_of(entering.cache, state.cache_index)
     features = state.enter(entering)
     if isinstance(state.stored, GroupedLayer):
         state.stored.coming = features
@@ -120,22 +123,26 @@ def _attention(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The registered function. query [B, H, Tq, D], key and value [B, G, Tk, D] -> (out [B, Tq, H, D], None)."""
-    refuse(query, value, attention_mask, kwargs)
-    state: LayerState = module._focuscope
+    """The registered function. query [B, H, Tq, D], key [B, G, Tk, D] and value [B, G, Tk, Dv] -> (out [B, Tq, H, Dv],
+    None)."""
+    state: LayerState | None = getattr(module, "_focuscope", None)
+    # attention of another kind: of an image, or over the layers of one token
+    if state is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
+    visible = visible_to(module, query, key, attention_mask, kwargs)
     state.calls += 1
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
-    if state.method.dense and state.watch is None and softcap is None:
+    if state.method.dense and state.watch is None and softcap is None and visible.is_plain:
         state.note(length, "torch dense", "Everything is read.")
-        out = _dense_kernel(query, key, value, attention_mask, dropout, scoring.factor)
+        out = _dense_kernel(query, key, value, visible.mask, dropout, scoring.factor)
     else:
-        out = _by_kernel(state, query, key, value, attention_mask, dropout, scoring)
+        out = _by_kernel(state, query, key, value, visible, dropout, scoring)
         if out is None:
             if isinstance(state.stored, GroupedLayer) and state.stored.is_sorted:
                 key, value = state.stored.restore()
-            out = by_blocks(state, query, key, value, attention_mask, dropout if module.training else 0.0, scoring)
+            out = by_blocks(state, query, key, value, visible, dropout if module.training else 0.0, scoring)
     return state.method.finish_output(state.layer, out.transpose(1, 2).contiguous()), None
 
 
@@ -149,14 +156,14 @@ def _dense_kernel(
 
 
 def _by_kernel(
-    state: LayerState, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scoring: Scoring
+    state: LayerState, query: Tensor, key: Tensor, value: Tensor, visible: Visible, dropout: float, scoring: Scoring
 ) -> Tensor | None:
     """What the method's own kernel reads, [B, H, Tq, D]; None where the masked reference has to run. Notes why."""
     compacted = isinstance(state.stored, CompactLayer) and state.stored.is_compact
     why = None
     # what was dropped cannot be masked: a compacted text has no padding, and only its kernel runs
     if not compacted:
-        why = only_masked(state.kernels, state.watch is not None, query, mask, dropout, scoring.softcap)
+        why = only_masked(state.kernels, state.watch is not None, query, value, visible, dropout, scoring.softcap)
     if why is None:
         tokens = state.past + query.shape[2]
         # a static cache is longer than its text

@@ -5,7 +5,7 @@ the whole past, one whose decode steps read a token's groups only, and one that 
 from collections.abc import Callable
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import (
     Cache,
     CacheLayerMixin,
@@ -19,6 +19,7 @@ from ..errors import AnalysisError, BadModel
 from ..kernels.decode import GroupMajor, Growing
 from ..kernels.ragged import Ragged
 from .arguments import as_past
+from .layers import attention_modules
 
 OTHER_CACHES = ("cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
@@ -228,10 +229,13 @@ class CompactCache(GrowingCache):
     layer_kind = CompactLayer
 
 
-def sees_all(config, layers: int) -> list[bool]:
-    """Which of a model's layers keep the whole past in their KV cache: those without a sliding window."""
-    cache_layers = DynamicCache(config=config).layers
-    return [type(layer) is DynamicLayer for layer in cache_layers] if cache_layers else [True] * layers
+def sees_all(lm: PreTrainedModel) -> list[bool]:
+    """Which of a model's layers of softmax attention keep the whole past in their KV cache: those without a window."""
+    cache_layers, modules = DynamicCache(config=lm.config).layers, attention_modules(lm)
+    if not cache_layers:
+        return [True] * len(modules)
+    layers = [cache_layers[module.layer_idx] for module in modules]
+    return [isinstance(layer, DynamicLayer) and not layer.is_sliding for layer in layers]
 
 
 def cache_bytes(cache: Cache) -> tuple[int, int]:
@@ -250,13 +254,13 @@ def most_bytes(cache: Cache) -> int:
 
 
 def keys_held(cache: Cache) -> float:
-    """Keys that a key-value head holds, the mean over texts, heads and layers."""
+    """Keys that a key-value head holds, the mean over texts, heads and the layers that hold keys."""
     counts = []
     for layer in cache.layers:
         if isinstance(layer, GrowingLayer):
             compact = isinstance(layer.held, Ragged)
             counts.append(float(layer.held.counts.mean()) if compact else layer.get_seq_length())
-        else:
+        elif getattr(layer, "keys", None) is not None:
             counts.append(layer.keys.shape[-2])
     return sum(counts) / len(counts)
 
@@ -265,7 +269,11 @@ def _size(layer: CacheLayerMixin) -> tuple[int, int]:
     """Bytes held, and bytes that a step reads."""
     if isinstance(layer, GrowingLayer):
         return (layer.held.nbytes, layer.held.read_bytes) if layer.held else (0, 0)
-    return (layer.keys.nbytes + layer.values.nbytes,) * 2
+    states = [getattr(layer, "keys", None), getattr(layer, "values", None)]
+    # of linear attention, convolutions and recurrences
+    for kind in ("conv_states", "recurrent_states"):
+        states += getattr(layer, kind, {}).values()
+    return (sum(state.nbytes for state in states if state is not None),) * 2
 
 
 def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -280,9 +288,16 @@ def _own(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.untyped_storage().nbytes() == rows.nbytes else rows.clone()
 
 
-def past_length(cache: Cache | None, layer: int) -> int:
-    """Tokens already in the KV cache of `layer` (0 without one)."""
-    return int(cache.get_seq_length(layer)) if cache is not None else 0
+def past_length(cache: Cache | None, layer: int, coming: int) -> int:
+    """Tokens already in the KV cache of `layer` before the `coming` ones (0 without a cache)."""
+    if cache is None:
+        return 0
+    held = layer_of(cache, layer)
+    if held is None or hasattr(held, "get_seq_length"):
+        return int(cache.get_seq_length(layer))
+    # It reads the keys of an earlier layer, which has taken in the coming tokens already.
+    earlier = [other for other in cache.layers[:layer] if hasattr(other, "get_seq_length")]
+    return max(int(other.get_seq_length()) for other in earlier) - coming
 
 
 def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
@@ -294,6 +309,9 @@ def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
 def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
     """Raise BadModel where a layer hands over other than one key for each of the text's `tokens` so far: the places of
     queries and keys would be guessed. A static cache may hand over more, a sliding one and our own fewer."""
+    # a layer that reads the keys of an earlier one
+    if held is not None and not hasattr(held, "get_seq_length"):
+        return
     more = keys > tokens and not isinstance(held, StaticLayer)
     may_drop = (GroupedLayer, CompactLayer, DynamicSlidingWindowLayer, StaticLayer)
     if more or (keys < tokens and not isinstance(held, may_drop)):

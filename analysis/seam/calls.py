@@ -12,6 +12,7 @@ from ..errors import BadSetting
 from ..kernels import Plan
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
+from .visible import Visible
 
 # The reference: every visible pair is scored, and what is not read is masked.
 MASKED = "masked blocks"
@@ -99,6 +100,10 @@ class Block:
     # Neighbouring query heads that share a key-value head.
     sharing: int = 1
     scoring: Scoring | None = None
+    # [H]: a logit of each head that stands in every softmax and belongs to no token (learned sinks, as in gpt-oss).
+    sinks: Tensor | None = None
+    # Whether the model's own indexer chose what is visible.
+    chosen: bool = False
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -142,14 +147,17 @@ class Ran:
 
 
 def only_masked(
-    kernels: bool, watched: bool, query: Tensor, mask: Tensor | None, dropout: float, softcap: float | None
+    kernels: bool, watched: bool, query: Tensor, value: Tensor, visible: Visible, dropout: float, softcap: float | None
 ) -> str | None:
     """Why this call runs the masked reference whatever the method has; None where a kernel may run."""
     reasons = {
         "The masked reference was asked for.": not kernels,
         "Somebody watches the probabilities.": watched,
-        "The kernels take no mask, and padding, a sliding window or packed texts need one.": mask is not None,
+        "The kernels take no mask, and padding, a sliding window or packed texts need one.": visible.mask is not None,
         "The kernels take no soft cap of the scores.": softcap is not None,
+        "The kernels take no learned sink of a head.": visible.sinks is not None,
+        "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
+        "The kernels take values of the size of the keys alone.": value.shape[-1] != query.shape[-1],
         "The kernels take no dropout.": dropout > 0,
     }
     return next((why for why, holds in reasons.items() if holds), None)

@@ -1,7 +1,9 @@
 """The layers of a transformers model, their shapes, and which implementation of attention they run."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,18 +13,42 @@ from ..errors import BadModel
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
-    """The attention module of every layer, in order of layers. Raises BadModel when they cannot be told apart."""
-    modules = [m for m in lm.modules() if hasattr(m, "layer_idx") and "attention" in type(m).__name__.lower()]
+    """The softmax attention modules of a model, in order of its layers: those that call transformers' attention
+    interface, whatever they are called. `layer_idx` of each is the model's own number of the layer, which a hybrid
+    counts through its other layers too. Raises BadModel when they cannot be told apart."""
+    modules = [m for m in lm.modules() if _is_attention(m)]
     modules.sort(key=lambda m: m.layer_idx)
-    layers = lm.config.get_text_config().num_hidden_layers
-    if [m.layer_idx for m in modules] != list(range(layers)):
+    if not modules:
         raise BadModel(
-            f"{type(lm).__name__} has {layers} layers but {len(modules)} attention modules could be found: "
+            f"{type(lm).__name__} has no layer of softmax attention that calls transformers' attention interface, so "
+            "nothing can be put in its place: choose another model."
+        )
+    numbers = [m.layer_idx for m in modules]
+    if len(set(numbers)) < len(numbers):
+        raise BadModel(
+            f"{type(lm).__name__} has {len(numbers)} attention modules for {len(set(numbers))} places of its KV cache: "
             "its attention cannot be followed layer by layer, so choose another model."
         )
-    if not all(getattr(m, "is_causal", True) for m in modules):
+    # None: a module that does not say
+    if any(getattr(m, "is_causal", True) is False for m in modules):
         raise BadModel(f"{type(lm).__name__} reads in both directions: choose a causal language model.")
     return modules
+
+
+def has_attention(lm: PreTrainedModel) -> bool:
+    """Whether a model has a layer of softmax attention that can be followed."""
+    return any(map(_is_attention, lm.modules()))
+
+
+def _is_attention(module: torch.nn.Module) -> bool:
+    return hasattr(module, "layer_idx") and _calls_interface(type(module))
+
+
+@cache
+def _calls_interface(kind: type[torch.nn.Module]) -> bool:
+    """Whether a module looks up in its `forward` what computes its attention. Its name tells nothing: linear attention
+    is called Attention in many families, and MLA is not in some."""
+    return "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(kind.forward).__code__.co_names
 
 
 def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
@@ -36,11 +62,17 @@ def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
 
 
 def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
-    """(layers L, query heads H, key-value heads G, dimensions of a head D)."""
-    config = lm.config.get_text_config()
+    """(layers of softmax attention L, query heads H, key-value heads G, dimensions of a query D); where layers differ
+    in D, the largest."""
+    modules, config = attention_modules(lm), lm.config.get_text_config()
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return config.num_hidden_layers, heads, kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
+    return len(modules), heads, kv_heads, max(_query_size(module, config.hidden_size // heads) for module in modules)
+
+
+def _query_size(module: torch.nn.Module, default: int) -> int:
+    # MLA makes a query of a part with rotary positions and one without
+    return getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) or default
 
 
 def has_rotary(lm: torch.nn.Module) -> bool:
@@ -68,11 +100,6 @@ def causal_class(config: Any) -> type[PreTrainedModel] | None:
     """The class of causal language model that a configuration describes; None where transformers has none."""
     mapping = AutoModelForCausalLM._model_mapping
     return mapping[type(config)] if type(config) in mapping else None
-
-
-def bypasses_attention_interface(model_class: type[PreTrainedModel]) -> bool:
-    """Whether a family computes its attention by itself, so that nothing can be registered in its place."""
-    return not model_class._supports_attention_backend
 
 
 def draw_weights(lm: PreTrainedModel, module: torch.nn.Module) -> None:

@@ -17,8 +17,9 @@ from ..files import read_json
 from ..places import CACHE, PLAIN
 from .arguments import as_past, past_of
 from .attention import apply
+from .calls import Block
 from .hooks import Hooks
-from .layers import attention_modules, causal_class
+from .layers import attention_modules, causal_class, has_attention
 
 # What comes with the bundled model, so that nobody waits for it.
 KEPT = CACHE / "demo" / "parity.json"
@@ -33,6 +34,8 @@ SHARP = 2.0
 # More different entries than these number the layers.
 KINDS = 8
 WIDTH, HEADS, EXPERTS, VOCABULARY = 64, 4, 16, 128
+# Layers among which one must read by softmax.
+MOST_LAYERS = 17
 # Of the largest logit in float32; what was wrong in silence differed by a tenth and more.
 ROUNDING = 1e-4
 SPAN = re.compile("window|chunk|block|topk|top_k")
@@ -67,10 +70,19 @@ class Parity:
 @torch.no_grad()
 def parity(lm: PreTrainedModel, ids: torch.Tensor, watch: bool = True) -> Parity:
     """Of the tokens [1, T]. `watch`: try the blocks of scores too, which statistics and methods are computed from."""
-    stock, differences = _logits(lm, ids), []
-    for watching in [None, _nobody] if watch else [None]:
+    stock, differences, heads = _logits(lm, ids), [], set()
+
+    def count_heads(block: Block, probabilities: torch.Tensor) -> None:
+        heads.add(probabilities.shape[1])
+
+    for watching in [None, count_heads] if watch else [None]:
         with apply(lm, _Stock(), watching):
             differences.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
+    if len(heads) > 1:
+        raise BadModel(
+            f"The layers of this model have {' and '.join(map(str, sorted(heads)))} heads, and heads are compared here "
+            "layer by layer: choose another model."
+        )
     one_pass, decoded = torch.tensor(differences).amax(0).tolist()  # NaN stays NaN
     return Parity(one_pass, decoded, float(stock[0].abs().max()), ids.shape[1])
 
@@ -81,18 +93,14 @@ class _Stock(Hooks):
     dense = True
 
 
-def _nobody(block: object, probabilities: torch.Tensor) -> None:
-    """A watch, so that the scores are made."""
-
-
 def _logits(lm: PreTrainedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the last tokens in one pass, and of the very last after the others, one by one."""
-    one_pass = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.float()
+    one_pass = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.double()
     read = lm(ids[:, :-DECODED], use_cache=True, logits_to_keep=1)
     steps = []
     for token in range(ids.shape[1] - DECODED, ids.shape[1]):
         read = lm(ids[:, token : token + 1], **as_past(lm, past_of(read)), use_cache=True)
-        steps.append(read.logits.float())
+        steps.append(read.logits.double())
     return one_pass, torch.cat(steps, 1)
 
 
@@ -138,19 +146,20 @@ def kind(small: PreTrainedConfig) -> str:
 
 
 def of_random_weights(small: PreTrainedConfig) -> Parity:
-    """The parity of a model with random weights, its queries and keys far from equal. Eager attention is what a model
-    is defined by: others left out the cap of the scores in older transformers."""
+    """The parity of a model with random weights, its queries and keys far from equal. Where scores are so large that
+    float32 shows the order of its sums, that in float64."""
+    result = _of_random_weights(small, torch.float32)
+    return result if result.same else _of_random_weights(small, torch.float64)
+
+
+def _of_random_weights(small: PreTrainedConfig, dtype: torch.dtype) -> Parity:
+    """Eager attention is what a model is defined by: others left out the cap of the scores in older transformers."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
-        lm = AutoModelForCausalLM.from_config(
-            copy.deepcopy(small), dtype=torch.float32, attn_implementation="eager"
-        ).eval()
-        ids = torch.randint(VOCABULARY, (1, min(LENGTH, small.get_text_config().max_position_embeddings)))
+        lm = AutoModelForCausalLM.from_config(copy.deepcopy(small), dtype=dtype, attn_implementation="eager").eval()
+        longest = getattr(small.get_text_config(), "max_position_embeddings", LENGTH)
+        ids = torch.randint(VOCABULARY, (1, min(LENGTH, longest)))
     modules = attention_modules(lm)
-    if len({getattr(module, "head_dim", None) for module in modules}) > 1:
-        raise BadModel(
-            "The heads of this model have other sizes in other layers, undefined here: choose another model."
-        )
     with torch.no_grad():
         for matrix in (p for module in modules for p in module.parameters() if p.ndim == 2):
             # else all keys are read alike
@@ -166,6 +175,11 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     small.name_or_path, small.dtype = "", None
     vars(small).pop("quantization_config", None)
     text = small.get_text_config()
+    # what differs from layer to layer cannot be read of the whole
+    by_layer = text.to_dict().get("per_layer_config")
+    if by_layer:
+        text.per_layer_config = None
+    heads = text.num_attention_heads
     _cut_layers(text)
     _narrow(text)
     for name, value in vars(text).copy().items():
@@ -179,6 +193,10 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
             setattr(text, name, VOCABULARY)
         elif re.search("token_(id|index)$", name):
             setattr(text, name, value % VOCABULARY)
+    if by_layer:
+        few = {int(layer): _narrowed(sizes, heads) for layer, sizes in by_layer.items()}
+        text.per_layer_config = {layer: sizes for layer, sizes in few.items() if layer < text.num_hidden_layers}
+    _grow_until_attention(small)
     return small
 
 
@@ -209,6 +227,8 @@ def _cut_layers(text: PreTrainedConfig) -> None:
 def _narrow(text: PreTrainedConfig) -> None:
     """Cut the widths. Sizes of heads stay, since rotary tables and their factors are made for them."""
     heads, width, groups = text.num_attention_heads, text.hidden_size, getattr(text, "num_key_value_heads", None)
+    if type(groups) is list:
+        groups = max(groups)
     count = min(heads, HEADS)
     head = getattr(text, "head_dim", None) or width // heads
     narrow = count * head if width == heads * head else min(width, WIDTH)
@@ -221,4 +241,41 @@ def _narrow(text: PreTrainedConfig) -> None:
             setattr(text, name, [min(size, WIDTH) if type(size) is int else size for size in value])
     text.hidden_size, text.num_attention_heads = narrow, count
     if groups:
-        text.num_key_value_heads = count if groups == heads else max(1, count * groups // heads)
+        text.num_key_value_heads = _fewer(groups, heads)
+    # layers with a window may count their heads by themselves
+    if own := getattr(text, "swa_num_attention_heads", None):
+        text.swa_num_attention_heads = min(own, HEADS)
+        text.swa_num_key_value_heads = _fewer(text.swa_num_key_value_heads, own)
+    # Mamba layers divide a multiple of the width among their own heads
+    if size := getattr(text, "mamba_d_head", None) or getattr(text, "mamba_headdim", None):
+        counted = "mamba_n_heads" if hasattr(text, "mamba_n_heads") else "n_mamba_heads"
+        setattr(text, counted, max(1, text.mamba_expand * narrow // size))
+
+
+def _fewer(groups: int, heads: int) -> int:
+    """Key-value heads for as few heads as the small copy has."""
+    return min(heads, HEADS) if groups == heads else max(1, min(heads, HEADS) * groups // heads)
+
+
+def _narrowed(sizes: dict, heads: int) -> dict:
+    """What one layer has of its own; sizes of heads stay."""
+    narrowed = {name: min(value, WIDTH) if NARROW.search(name) else value for name, value in sizes.items()}
+    own_heads = sizes.get("num_attention_heads", heads)
+    if "num_attention_heads" in sizes:
+        narrowed["num_attention_heads"] = min(own_heads, HEADS)
+    if "num_key_value_heads" in sizes:
+        narrowed["num_key_value_heads"] = _fewer(sizes["num_key_value_heads"], own_heads)
+    return narrowed
+
+
+def _grow_until_attention(small: PreTrainedConfig) -> None:
+    """Add layers until one reads by softmax: families that name no kinds of layers put it at every eighth, say."""
+    text = small.get_text_config()
+    if isinstance(vars(text).get("layer_types"), list):
+        return
+    for layers in range(text.num_hidden_layers, MOST_LAYERS):
+        text.num_hidden_layers = layers
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(copy.deepcopy(small))
+        if has_attention(lm):
+            return

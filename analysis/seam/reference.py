@@ -9,15 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import BadModel
 from ..kernels.scoring import Scoring, at_least_float32
 from .arguments import Entering
 from .cache import TokenMemory, past_length
 from .calls import Block, Prompt
 from .hooks import Hooks
+from .visible import Visible, is_visible
 
-# Keyword arguments in which models hand over what their own indexer chose.
-CHOSEN = ("indices", "block_indices")
 # Float32 scores held at once.
 BLOCK_BYTES = 64 << 20
 # Likewise on a processor: what stays in its caches and its heap is computed twice as fast.
@@ -34,13 +32,15 @@ class Reading:
     layer: int
     memory: TokenMemory
     watch: Callable[[Block, Tensor], None] | None = None
+    cache_index: int = 0  # place of the layer in a KV cache, which counts the layers of other kinds too
     past: int = 0  # tokens before this call
     first: Tensor | None = None  # [B] place of the first token that is no padding
     tables: tuple[Tensor, Tensor] | None = None  # (cos, sin) of the rotary embedding
 
     def enter(self, entering: Entering) -> Tensor | None:
         """Before the layer runs: show the method the hidden states that enter it; what it remembers of them."""
-        self.past, self.tables = past_length(entering.cache, self.layer), entering.tables
+        self.past = past_length(entering.cache, self.cache_index, entering.hidden.shape[1])
+        self.tables = entering.tables
         not_padding = None
         if self.past == 0:
             not_padding = _not_padding(entering.mask, entering.hidden)
@@ -79,28 +79,13 @@ def _not_padding(mask: Tensor | None, hidden: Tensor) -> Tensor:
     batch, length = hidden.shape[:2]
     if mask is None:
         return torch.ones(batch, length, dtype=torch.bool, device=hidden.device)
-    return mask[:, 0, :, :length].diagonal(dim1=-2, dim2=-1).expand(batch, length)
-
-
-def refuse(query: Tensor, value: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> None:
-    """Raise BadModel for attention that would come out as something else, or as torch's own error."""
-    if arguments.get("s_aux") is not None:
-        raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
-    if any(arguments.get(name) is not None for name in CHOSEN):
-        raise BadModel(
-            "This model reads only the keys that its own indexer chose, undefined here: choose another model."
-        )
-    if mask is not None and mask.dtype != torch.bool:
-        raise BadModel("This model adds numbers of its own to its scores, undefined here: choose another model.")
-    if value.shape[-1] != query.shape[-1]:
-        sizes = f"{value.shape[-1]} dimensions and its keys {query.shape[-1]}"
-        raise BadModel(f"The values of this model have {sizes}, which no method here takes: choose another model.")
+    return is_visible(mask[:, 0, :, :length]).diagonal(dim1=-2, dim2=-1).expand(batch, length)
 
 
 def by_blocks(
-    state: Reading, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scoring: Scoring
+    state: Reading, query: Tensor, key: Tensor, value: Tensor, visible: Visible, dropout: float, scoring: Scoring
 ) -> Tensor:
-    """What the heads have read, [B, H, Tq, D], of query [B, H, Tq, D] and key and value [B, G, Tk, D]."""
+    """What the heads have read, [B, H, Tq, Dv], of query [B, H, Tq, D], key [B, G, Tk, D] and value [B, G, Tk, Dv]."""
     length, total = query.shape[2], key.shape[2]
     # a sliding cache hands over its last keys only
     before = max(0, state.past + length - total)
@@ -119,11 +104,14 @@ def by_blocks(
         stop = min(start + size, length)
         rows = torch.arange(start, stop, device=query.device) + state.past
         # without a mask nothing after the block's last query can be read
-        used = state.past + stop - before if mask is None else total
+        used = state.past + stop - before if visible.mask is None else total
+        scores = scoring.scores(query[:, :, start:stop], key[:, :, :used])
+        if visible.bias is not None:
+            scores = scores + visible.bias[:, :, start:stop]
         block = Block(
             state.layer,
-            scores=scoring.scores(query[:, :, start:stop], key[:, :, :used]),
-            visible=(columns[:used] <= rows[:, None])[None, None] if mask is None else mask[:, :, start:stop],
+            scores=scores,
+            visible=_may_be_read(visible, start, stop, columns[:used] <= rows[:, None]),
             rows=rows,
             columns=columns[:used],
             first=state.first,
@@ -131,6 +119,8 @@ def by_blocks(
             of_keys=None if of_keys is None else of_keys[:, :used],
             sharing=sharing,
             scoring=scoring,
+            sinks=visible.sinks,
+            chosen=visible.chosen,
         )
         probabilities = _probabilities(state.method, block)
         if state.watch is not None:
@@ -139,13 +129,34 @@ def by_blocks(
     return out
 
 
+def _may_be_read(visible: Visible, start: int, stop: int, causal: Tensor) -> Tensor:
+    """bool [B or 1, 1 or H, n, Tk] of the queries start..stop."""
+    return causal[None, None] if visible.mask is None else visible.mask[:, :, start:stop]
+
+
 def _probabilities(method: Hooks, block: Block) -> Tensor:
     """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where that is nothing."""
     scores = method.scores(block)
     mask = method.mask(block)
-    block.read = block.visible if mask is None else block.visible & mask
-    probabilities = torch.softmax(scores.masked_fill(~block.read, float("-inf")), dim=-1, dtype=torch.float32)
+    block.read = block.visible if mask is None else _shared(block, mask)
+    logits = scores.masked_fill(~block.read, float("-inf"))
+    if block.sinks is None:
+        probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    else:
+        sink = block.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
+        probabilities = torch.softmax(torch.cat([logits, sink], -1), dim=-1, dtype=torch.float32)[..., :-1]
     # a row that reads nothing; most blocks have none
     if probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)
     return method.reweight(block, probabilities)
+
+
+def _shared(block: Block, mask: Tensor) -> Tensor:
+    """What a method reads of the keys that may be read. Where the model's own indexer left none of the method's keys to
+    a query, it reads the nearest that it may."""
+    read = block.visible & mask
+    if block.chosen:
+        places = torch.where(block.visible, block.columns, -1)
+        nearest = block.visible & (block.columns == places.amax(-1, keepdim=True))
+        read = torch.where(read.any(-1, keepdim=True), read, nearest)
+    return read

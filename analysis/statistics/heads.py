@@ -64,6 +64,8 @@ class HeadReading:
         # The last head reads all visible keys alike: what chance gives.
         self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
         self.distance = np.zeros((layers, heads + 1, BINS))
+        # Of models with learned sinks: sums over queries, and how many they were.
+        self.sinks, self.sink_queries = np.zeros((layers, heads)), np.zeros(layers)
         self.columns: list[np.ndarray] = []
         self._on_device: dict[torch.device | str, About] = {}
 
@@ -105,6 +107,12 @@ class HeadReading:
         )
         self._sum(layer, text, head, measured, start)
         return totals
+
+    def add_sinks(self, layer: int, share: torch.Tensor, start: int) -> None:
+        """The share [B, H, n] of each query's softmax that goes to its head's learned sink and to no token."""
+        real = self._real[:, start : start + share.shape[-1]].to(share.device)
+        self.sinks[layer] += (share.double() * real[:, None]).sum((0, 2)).cpu().numpy()
+        self.sink_queries[layer] += int(real.sum())
 
     def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
         """Rows [n, m] of the only head of a reading of one head, and zeros where they are visible; both are used up."""
@@ -152,8 +160,13 @@ class HeadReading:
         return means if self.more else means[..., : len(CORE)]
 
     def table(self) -> pd.DataFrame:
-        """One row per (layer, head): `layer head`, CORE and, with `more`, MORE."""
-        return _frame(self.means()[:, : self.heads])
+        """One row per (layer, head): `layer head`, CORE and, with `more`, MORE, all of them among tokens. `sink_mass`,
+        where a model has learned sinks: the share of the softmax that went to the head's sink instead."""
+        table = _frame(self.means()[:, : self.heads])
+        if self.sink_queries.any():
+            shares = self.sinks / np.maximum(self.sink_queries, 1)[:, None]
+            table["sink_mass"] = shares.ravel()
+        return table
 
     def chance(self) -> pd.DataFrame:
         """The same numbers for a head that reads all visible keys alike: one row per layer, without `head`."""

@@ -61,6 +61,10 @@ class Reader(Hooks):
     def scores(self, block: Block) -> Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible
+        if block.sinks is not None:
+            among_tokens = torch.logsumexp(block.scores.float().masked_fill(hidden, float("-inf")), -1)  # [B, H, n]
+            share = torch.sigmoid(block.sinks.float()[:, None] - among_tokens)
+            self.reading.add_sinks(block.layer, share, int(block.rows[0]))
         measured = block.scores.float().masked_fill(hidden, float("-inf"))  # [B, H, n, m]
         even = torch.zeros_like(measured[:, :1]).masked_fill(hidden, float("-inf"))
         measured, start = torch.cat([measured, even], 1), int(block.rows[0])

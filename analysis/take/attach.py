@@ -35,7 +35,8 @@ from ..seam.arguments import Entering
 from ..seam.cache import TokenMemory, layer_of
 from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
-from ..seam.reference import Reading, by_blocks, refuse
+from ..seam.reference import Reading, by_blocks
+from ..seam.visible import Visible, visible_to
 
 NAME, FORMAT = "focuscope", 1
 
@@ -97,22 +98,23 @@ def attention(
     state: AttachedLayer | None = getattr(module, "_focuscope", None)
     if state is None:
         raise RuntimeError("Call focuscope_attention.attach(model) before the model runs.")
-    refuse(query, value, attention_mask, kwargs)
+    visible = visible_to(module, query, key, attention_mask, kwargs)
     cache, state.cache = state.cache, None
-    cache_layer = layer_of(cache, state.layer)
+    cache_layer = layer_of(cache, state.cache_index)
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
     dropout = dropout if module.training else 0.0
     if isinstance(cache_layer, Shortened):  # what is held is visible to every new token
         dense = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
-        return by_blocks(dense, query, key, value, None, dropout, scoring).transpose(1, 2).contiguous(), None
-    out = by_blocks(state, query, key, value, attention_mask, dropout, scoring)
+        out = by_blocks(dense, query, key, value, Visible(sinks=visible.sinks), dropout, scoring)
+        return out.transpose(1, 2).contiguous(), None
+    out = by_blocks(state, query, key, value, visible, dropout, scoring)
     kept = getattr(state.method, "kept_", {}).get(state.layer)
     if state.past == 0 and cache_layer is not None and not cache_layer.is_sliding and kept is not None:
         if bool((state.first > 0).any()):
             raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
         if not isinstance(cache_layer, DynamicLayer):
             raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
-        cache.layers[state.layer] = Shortened(cache_layer, kept)
+        cache.layers[state.cache_index] = Shortened(cache_layer, kept)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -129,8 +131,9 @@ def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
         raise ValueError(f"policy.json is a setting of {policy['method']}, and this file reads {', '.join(MADE)}.")
     config = model.config.get_text_config()
     layers, heads = policy["layers"], policy["heads"]
-    if (layers, heads) != (config.num_hidden_layers, config.num_attention_heads):
-        shape = f"{config.num_hidden_layers} of {config.num_attention_heads}"
+    modules = attention_modules(model)
+    if (layers, heads) != (len(modules), config.num_attention_heads):
+        shape = f"{len(modules)} of {config.num_attention_heads}"
         raise ValueError(f"policy.json is for {layers} layers of {heads} heads and this model has {shape}.")
     if len(policy.get("ratios", [0] * layers)) != layers:
         raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {layers} layers: give one for each.")
@@ -139,10 +142,10 @@ def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
     method = make(kind, policy, load_file(numbers) if numbers.exists() else {})
     method.check(model)
     memory = TokenMemory()
-    for layer, module in enumerate(attention_modules(model)):
+    for layer, module in enumerate(modules):
         if not hasattr(module, "_focuscope"):
             module.register_forward_pre_hook(before_layer, with_kwargs=True)
-        module._focuscope = AttachedLayer(method, layer, memory)
+        module._focuscope = AttachedLayer(method, layer, memory, cache_index=module.layer_idx)
     model.set_attn_implementation(NAME)
     return model
 

@@ -11,6 +11,7 @@ from analysis.files import read_json
 from analysis.kernels.scoring import Scoring
 from analysis.models import load_model
 from analysis.seam import attention, parity, reference
+from tests.made.families import configured
 from tests.made.tiny import CONFIGS, GROUPED, VERIFIED, tiny, token_ids
 from tests.made.tiny_tokenizer import byte_level
 
@@ -33,27 +34,12 @@ LARGE = {  # sizes of models that people load; every other number is the configu
     "ernie4_5_moe": {},
     "hunyuan_v1_dense": dict(head_dim=128),
 }
-SPARSE = dict(num_hidden_layers=3, layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"])
-REFUSED = {  # family -> what its configuration says besides, and a word of the sentence
-    "deepseek_v32": ({}, "indexer"),
-    "glm_moe_dsa": ({}, "indexer"),
-    "axk2": ({}, "indexer"),
-    "minimax_m3_vl_text": (SPARSE, "indexer"),
-    "deepseek_v3": ({}, "128 dimensions and its keys 192"),
-    "glm4_moe_lite": ({"v_head_dim": 128}, "dimensions"),
-    "minicpm3": ({}, "64 dimensions and its keys 96"),
-    "youtu": ({}, "dimensions"),
-    "doge": ({}, "numbers of its own"),
-    "gemma4_text": ({}, "head"),
-    "granite_swa": ({}, "sink"),
+REFUSED = {  # family -> a word of the sentence
+    "deepseek_v4": "keys for a text",
+    "bert": "both directions",
+    "bart": "places of its KV cache",
+    "falcon": "no layer of softmax attention",
 }
-
-
-def configured(family: str, **sizes):
-    """A family's configuration; the test is skipped where this transformers lacks it."""
-    if family not in CONFIG_MAPPING:
-        pytest.skip(f"this transformers has no {family}")
-    return CONFIG_MAPPING[family](**sizes)
 
 
 @pytest.fixture(autouse=True)
@@ -94,32 +80,26 @@ def test_every_verified_family_loads(family):
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_what_would_be_computed_otherwise_is_refused_in_one_sentence(family):
-    sizes, word = REFUSED[family]
-    config = configured(family, **sizes)
     with pytest.raises(BadModel) as caught:
-        parity.check(config)
+        parity.check(configured(family))
     sentence = str(caught.value)
-    assert word in sentence and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 400
+    assert REFUSED[family] in sentence and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 400
 
 
 def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):
-    family = configured("glm_moe_dsa", num_hidden_layers=2)
+    family = configured("deepseek_v4")
     parity.small_config(family).save_pretrained(tmp_path)
     byte_level().save_pretrained(tmp_path)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
-    with pytest.raises(BadModel, match="indexer"):
+    with pytest.raises(BadModel, match="keys for a text"):
         load_model(str(tmp_path))
 
 
 BROKEN = {
     "the kernel": (attention, "_dense_kernel", lambda real: lambda *a: real(*a) * 1.01),
     "the scores": (reference, "_probabilities", lambda real: lambda *a: real(*a) * 1.01),
-    "where a continued text begins": (reference, "past_length", lambda real: lambda cache, layer: 0),
-    "a token in the cache": (
-        reference,
-        "past_length",
-        lambda real: lambda cache, layer: max(0, real(cache, layer) - 1),
-    ),
+    "where a continued text begins": (reference, "past_length", lambda real: lambda *given: 0),
+    "a token in the cache": (reference, "past_length", lambda real: lambda *given: max(0, real(*given) - 1)),
 }
 
 

@@ -52,7 +52,7 @@ def test_the_weights_that_decide_are_those_of_the_model(family):
     prompts = seen(lm, ids).prompts
     with torch.no_grad():
         stock = lm(ids, output_attentions=True, use_cache=False).attentions
-    for layer, whole in enumerate(sees_all(lm.config, LAYERS)):
+    for layer, whole in enumerate(sees_all(lm)):
         weights = attention_weights(prompts[layer].query, prompts[layer].key, 0, prompts[layer].scoring)
         assert not whole or torch.allclose(weights, stock[layer], atol=1e-5)
 

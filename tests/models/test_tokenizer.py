@@ -43,7 +43,7 @@ def test_what_transformers_would_add_needs_transformers(tmp_path):
         ("tokenizer_config.json", "tokenizer_class", "LlamaTokenizer"),
         ("tokenizer_config.json", "add_bos_token", True),
         ("tokenizer_config.json", "bos_token", {"content": "<s>"}),
-        ("config.json", "model_type", "gpt_oss"),
+        ("config.json", "model_type", "falcon"),
         ("config.json", "max_position_embeddings", None),
     ):
         before = (tmp_path / file).read_text()

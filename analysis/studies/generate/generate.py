@@ -184,7 +184,7 @@ def _answers(lm: Model, ids: np.ndarray, written: list[Written]) -> pd.DataFrame
 def _windows(lm: Model) -> list[int | None]:
     """The sliding window of each layer; None where it holds the whole past."""
     size = getattr(lm.lm.config.get_text_config(), "sliding_window", None)
-    return [None if sees_whole_past else size for sees_whole_past in sees_all(lm.lm.config, lm.num_layers)]
+    return [None if sees_whole_past else size for sees_whole_past in sees_all(lm.lm)]
 
 
 def _sentence(rows: list[WrittenOn]) -> str:

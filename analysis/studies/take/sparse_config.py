@@ -127,7 +127,7 @@ def _layers(lm: Model, dense: list[int]) -> tuple[list[int], list[str]]:
     """The layers that may skip, and the names of the modules that stay dense. Errors: BadSetting."""
     for value in dense:
         check_range("A dense layer", value, 0, lm.num_layers - 1)
-    whole = sees_all(lm.lm.config, lm.num_layers)
+    whole = sees_all(lm.lm)
     skip = [layer for layer in range(lm.num_layers) if whole[layer] and layer not in dense]
     if not skip:
         raise BadSetting("Every layer stays dense: nothing is left to calibrate.")

@@ -1,0 +1,74 @@
+"""What a model itself lets its queries read: its mask, what its own indexer chose, and the learned sink of its heads.
+
+A mask is what may be read. Methods take their keys from it, and statistics are of the keys in it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Visible:
+    """What one call of a layer may read.
+
+    `mask` bool [B, 1 or H, n, Tk], None: causal. `bias` [B, 1 or H, n, Tk] is added to the scores where a model has
+    numbers of its own in its mask. `sinks` [H]: a logit of each head in every softmax that belongs to no token.
+    `chosen`: whether the model's own indexer left keys out, so that a query may not see itself.
+    """
+
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    sinks: Tensor | None = None
+    chosen: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a softmax over masked scores is all there is."""
+        return self.bias is None and self.sinks is None
+
+
+def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> Visible:
+    """From what a model hands to its attention: query [B, H, n, D], key [B, G, Tk, D], and the keyword arguments.
+
+    `position_bias` [B, H, n, Tk] is added to the scores (Inkling's relative positions), as are numbers in a mask.
+
+    Models with an indexer fold what it chose into their mask only for implementations named `eager` and `sdpa`; else it
+    comes as `indices` int [B, n, k], places in the future among them, or `block_indices` int [B, index heads, n,
+    blocks], -1 where there is none.
+    """
+    bias = arguments.get("position_bias")
+    if mask is not None and mask.dtype != torch.bool:
+        added, mask = mask, is_visible(mask)
+        if bool(torch.where(mask, added, 0.0).any()):
+            bias = added if bias is None else bias + added
+    indices, blocks = arguments.get("indices"), arguments.get("block_indices")
+    if indices is None and blocks is None:
+        return Visible(mask, bias, arguments.get("s_aux"))
+    length, total = query.shape[2], key.shape[2]
+    if indices is not None:
+        chosen = indices.new_zeros((len(query), length, total), dtype=torch.bool)
+        chosen = chosen.scatter(-1, indices.long(), True)[:, None]
+    else:
+        chosen = _tokens_of_blocks(blocks, module.indexer.block_size, total)
+        chosen = chosen.repeat_interleave(query.shape[1] // chosen.shape[1], 1)
+    if mask is None:
+        places = torch.arange(total, device=query.device)
+        mask = (places <= places[total - length :, None])[None, None]
+    return Visible(mask & chosen, bias, arguments.get("s_aux"), chosen=True)
+
+
+def is_visible(mask: Tensor) -> Tensor:
+    """bool of a mask that is added to scores: what lies near the lowest number of its type hides a key."""
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def _tokens_of_blocks(blocks: Tensor, size: int, tokens: int) -> Tensor:
+    """Blocks of `size` tokens, int [B, heads, n, k], as bool over the tokens, [B, heads, n, tokens]."""
+    count = -(-tokens // size)
+    # One column more than there are blocks takes the -1.
+    chosen = blocks.new_zeros((*blocks.shape[:3], count + 1), dtype=torch.bool)
+    chosen = chosen.scatter(-1, blocks.long().masked_fill(blocks < 0, count), True)
+    return chosen[..., :count].repeat_interleave(size, -1)[..., :tokens]

@@ -1,0 +1,113 @@
+"""Families whose attention is more than a causal softmax: the logits and tokens of the stock model, exact statistics,
+nothing from the future, and methods inside what the model itself lets be read."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.methods import METHODS
+from analysis.models import load_model
+from analysis.seam.attention import apply
+from analysis.seam.hooks import Hooks
+from analysis.statistics import attention_statistics
+from tests.made import families, full_tables
+from tests.made.families import BY_KIND, small, token_ids
+from tests.made.tiny_tokenizer import byte_level
+
+# Its stock model gives no tables of attention in these: the reference is made by hand in the tests below.
+NO_TABLES = ("longcat_flash", "falcon_h1")
+
+
+class AllKeys(Hooks):
+    """Everything that the model lets be read, through the reference."""
+
+
+def logits(lm, ids, **options):
+    with torch.no_grad():
+        return lm(ids, use_cache=False, **options).logits
+
+
+def generated(lm, ids):
+    return lm.generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=None)
+
+
+@pytest.mark.parametrize("family", BY_KIND)
+def test_a_family_computes_what_the_stock_model_computes(family):
+    lm = small(family)
+    ids = token_ids(lm)
+    stock, tokens = logits(lm, ids), generated(lm, ids)
+    assert load_model(lm, tokenizer=byte_level()).lm is lm
+    for method in (METHODS["dense"](), AllKeys()):
+        with apply(lm, method):
+            assert (logits(lm, ids) - stock).abs().max() <= 1e-5 * max(1, stock.abs().max())
+            assert torch.equal(generated(lm, ids), tokens)
+    assert torch.equal(logits(lm, ids), stock)
+
+
+@pytest.mark.parametrize("family", BY_KIND)
+def test_no_logit_depends_on_a_later_token_under_a_method(family):
+    lm = small(family)
+    ids = token_ids(lm)
+    changed = ids.clone()
+    changed[:, 24:] = ids[:, 24:].flip(1)
+    for method in (METHODS["dense"](), METHODS["oracle_topk"](k=5), METHODS["streaming_llm"](n_sink=2, window=4)):
+        with apply(lm, method):
+            moved = (logits(lm, ids) - logits(lm, changed))[:, :24].abs().max()
+        assert moved < 1e-5
+
+
+@pytest.mark.parametrize("family", [each for each in BY_KIND if each.values[0] not in NO_TABLES])
+def test_statistics_are_those_of_full_tables_in_float64(family):
+    lm = small(family)
+    full_tables.agree(full_tables.read(lm, token_ids(lm)), full_tables.materialised(lm, token_ids(lm)))
+
+
+def test_the_mass_of_a_learned_sink_is_what_the_rows_lack():
+    lm = small("gpt_oss")
+    ids = token_ids(lm)
+    with torch.no_grad():
+        tables = lm(ids, output_attentions=True, use_cache=False).attentions
+    lacking = [1 - table[0].double().sum(-1).mean(-1) for table in tables]
+    table = attention_statistics(load_model(lm, tokenizer=byte_level()), ids[0])
+    np.testing.assert_allclose(table["sink_mass"], torch.cat(lacking), atol=1e-5)
+    assert 0.05 < table["sink_mass"].mean() < 0.95
+
+
+def test_a_model_without_learned_sinks_has_no_such_column():
+    lm = small("deepseek_v3")
+    table = attention_statistics(load_model(lm, tokenizer=byte_level()), token_ids(lm)[0])
+    assert "sink_mass" not in table and len(table) == len(load_model(lm).lm.model.layers) * 4
+
+
+def test_where_an_indexer_leaves_none_of_a_methods_keys_the_nearest_is_read():
+    lm = small("deepseek_v32")
+    seen = []
+
+    class Window(Hooks):
+        def mask(self, block):
+            return block.distances() < 1
+
+    def watch(block, probabilities):
+        seen.append((block, probabilities))
+
+    with apply(lm, Window(), watch):
+        assert logits(lm, token_ids(lm)).isfinite().all()
+    left_out = 0
+    for block, probabilities in seen:
+        alone = probabilities.max(-1).values
+        assert torch.allclose(alone, torch.ones_like(alone)), "every query reads one key"
+        own = block.columns == block.rows[:, None]
+        visible = block.visible.expand_as(probabilities)
+        without = ~(visible & own).any(-1)
+        left_out += int(without.sum())
+        nearest = torch.where(visible, block.columns, -1).amax(-1)
+        assert torch.equal(probabilities.argmax(-1), nearest)
+    assert left_out, "the indexer left some query's own key out"
+
+
+def test_a_hybrid_is_followed_in_its_softmax_layers():
+    model = load_model(small("qwen3_next"), tokenizer=byte_level())
+    kinds = model.lm.config.layer_types
+    assert model.num_layers == kinds.count("full_attention") < len(kinds)
+    table = attention_statistics(model, families.token_ids(model.lm)[0])
+    assert len(table) == model.num_layers * model.num_heads

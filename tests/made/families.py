@@ -1,0 +1,86 @@
+"""Families of 2024 to 2026 whose attention is more than a causal softmax: tiny random models of them, made from a
+configuration as the check on loading makes them."""
+
+import functools
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from analysis.seam.parity import small_config
+
+SPARSE = ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]
+LATENT = dict(n_group=1, topk_group=1, num_experts_per_tok=2)
+HYBRID = ["linear_attention", "full_attention", "linear_attention", "full_attention"]
+# family -> what its configuration says besides, where its own default describes no model
+MODERN = {
+    # A learned logit in every softmax.
+    "gpt_oss": {},
+    "granite_swa": {},
+    "granitemoe_swa": {},
+    # MLA: values of another size than keys, a latent cache.
+    "deepseek_v2": LATENT,
+    "deepseek_v3": {},
+    "glm4_moe_lite": {},
+    "minicpm3": {},
+    "youtu": {},
+    "longcat_flash": {},
+    # An indexer of their own.
+    "deepseek_v32": {},
+    "glm_moe_dsa": {},
+    "axk2": {},
+    "hy_v4": {},
+    "minimax_m3_vl_text": dict(num_hidden_layers=3, layer_types=SPARSE),
+    # Softmax attention in some layers, something else in the others.
+    "qwen3_next": {},
+    "qwen3_5_text": {},
+    "kimi_linear": {},
+    "olmo_hybrid": {},
+    "nemotron_h": {},
+    "lfm2": {},
+    "lfm3": {},
+    "minimax": {},
+    "jamba": {},
+    "falcon_h1": {},
+    "bamba": dict(attn_layer_indices=[1, 2]),
+    "granitemoehybrid": dict(num_hidden_layers=4, layer_types=HYBRID),
+    # Sizes of heads that differ from layer to layer.
+    "gemma4_text": {},
+    # Numbers of their own added to the scores.
+    "doge": {},
+}
+# Their scores are not divided by the root of the head's size.
+LOUD = ("gemma4_text", "granite_swa", "granitemoe_swa", "granitemoehybrid")
+# One of each kind.
+KINDS = ("gpt_oss", "deepseek_v3", "deepseek_v32", "minimax_m3_vl_text", "qwen3_next", "gemma4_text", "doge")
+BY_KIND = [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in MODERN]
+
+
+def configured(family: str, **sizes):
+    """A family's configuration; the test is skipped where this transformers lacks it."""
+    if family not in CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {family}")
+    return CONFIG_MAPPING[family](**MODERN.get(family, {}), **sizes)
+
+
+@functools.cache
+def small(family: str):
+    """A small random model of a family, with attention far from uniform. Do not change it."""
+    torch.manual_seed(0)
+    config = small_config(configured(family))
+    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if "sinks" in name:
+                parameter.normal_()
+            elif "q_norm" in name and family == "gemma4_text":
+                parameter.mul_(0.1)
+            elif family not in LOUD and any(part in name for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj")):
+                parameter.mul_(4)
+    lm.generation_config.pad_token_id = 0
+    return lm
+
+
+def token_ids(lm, batch: int = 1, length: int = 48, seed: int = 0) -> torch.Tensor:
+    """Random tokens [batch, length] of which many come again, without the special ones."""
+    return torch.randint(3, 24, (batch, length), generator=torch.Generator().manual_seed(seed))
