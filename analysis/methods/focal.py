@@ -15,6 +15,7 @@ from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..files import write_whole
 from ..seam.calls import Attended, Call
+from ..seam.layers import shape_of
 from .base import Method, read_all
 
 LEAST, MOST = 0.01, 100.0
@@ -163,11 +164,11 @@ class FocalLearned(Method):
     def check(self, lm: Any) -> None:
         if self.weights is None:
             raise NotFitted("Focal Attention has no temperatures yet: train some with `fit-method focal_learned`.")
-        config, w = lm.config.get_text_config(), self.weights.w
-        if w.shape != (config.num_hidden_layers, config.hidden_size):
+        layers, width, w = shape_of(lm)[0], lm.config.get_text_config().hidden_size, self.weights.w
+        if w.shape != (layers, width):
             raise BadSetting(
                 f"These temperatures are for {w.shape[0]} layers of width {w.shape[1]} and the model has "
-                f"{config.num_hidden_layers} of width {config.hidden_size}: run `fit-method focal_learned` for it."
+                f"{layers} of width {width}: run `fit-method focal_learned` for it."
             )
         self.weights.to(lm.device)
 

@@ -15,6 +15,7 @@ from ..kernels.biased import biased_attention
 from ..kernels.parts import part
 from ..seam.cache import GroupedCache
 from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.layers import shape_of
 from .base import Method
 
 DECODE = "group-major cache"
@@ -58,8 +59,7 @@ class Focus(Method):
     def check(self, lm: Any) -> None:
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
-        config = lm.config.get_text_config()
-        self.router.check(config.num_hidden_layers, config.hidden_size)
+        self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
         if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         self.router.to(lm.device)

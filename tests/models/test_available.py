@@ -53,7 +53,7 @@ def test_what_cannot_be_loaded_is_left_out(disk):
     part = cached(disk, "owner/part")
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (part / "model.safetensors.index.json").write_text(json.dumps(index))
-    for name, told in (("bert", {"model_type": "bert"}), ("gptj", {"model_type": "gptj"}), ("broken", None)):
+    for name, told in (("bert", {"model_type": "bert"}), ("gpt_neo", {"model_type": "gpt_neo"}), ("broken", None)):
         folder = save_model(disk.here / name)
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | told) if told else "{no")
