@@ -242,6 +242,12 @@ def _narrow(text: PreTrainedConfig) -> None:
     text.hidden_size, text.num_attention_heads = narrow, count
     if groups:
         text.num_key_value_heads = _fewer(groups, heads)
+    # linear attention costs much more here than what is compared
+    if "linear_num_heads" in vars(text):
+        text.linear_num_heads = min(text.linear_num_heads, HEADS)
+    if "linear_num_key_heads" in vars(text):
+        times, keys = text.linear_num_value_heads // text.linear_num_key_heads, min(text.linear_num_key_heads, HEADS)
+        text.linear_num_key_heads, text.linear_num_value_heads = keys, keys * times
     # layers with a window may count their heads by themselves
     if own := getattr(text, "swa_num_attention_heads", None):
         text.swa_num_attention_heads = min(own, HEADS)
