@@ -108,10 +108,11 @@ def by_blocks(
         scores = scoring.scores(query[:, :, start:stop], key[:, :, :used])
         if visible.bias is not None:
             scores = scores + visible.bias[:, :, start:stop]
+        causal = (columns[:used] <= rows[:, None])[None, None]
         block = Block(
             state.layer,
             scores=scores,
-            visible=_may_be_read(visible, start, stop, columns[:used] <= rows[:, None]),
+            visible=causal if visible.mask is None else visible.mask[:, :, start:stop],
             rows=rows,
             columns=columns[:used],
             first=state.first,
@@ -127,11 +128,6 @@ def by_blocks(
             state.watch(block, probabilities)
         out[:, :, start:stop] = F.dropout(probabilities.to(value.dtype), dropout) @ value[:, :, :used]
     return out
-
-
-def _may_be_read(visible: Visible, start: int, stop: int, causal: Tensor) -> Tensor:
-    """bool [B or 1, 1 or H, n, Tk] of the queries start..stop."""
-    return causal[None, None] if visible.mask is None else visible.mask[:, :, start:stop]
 
 
 def _probabilities(method: Hooks, block: Block) -> Tensor:

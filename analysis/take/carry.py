@@ -40,7 +40,7 @@ MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_bu
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
-    *("Focus.scores", "FocusRouter.gate", "RouterSettings.__post_init__", "RoutingState.layers", "Router.tensors"),
+    *("Focus.scores", "FocusRouter.gate", "RouterSettings.__post_init__", "Router.tensors"),
     *("GWRLinear.solve", "GWRLinear.weights_"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
@@ -48,10 +48,7 @@ INSTEAD = {
     (f"{PACKAGE}.declaration", "field"): "def field(default, *about, **more):\n    return default",
     (f"{PACKAGE}.declaration", "fields_of"): "def fields_of(method):\n    return ()",
     # nobody times the parts of a call there
-    (
-        f"{PACKAGE}.kernels.parts",
-        "part",
-    ): "def part(name):\n    import contextlib\n\n    return contextlib.nullcontext()",
+    (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
 CODE = "focuscope_attention.py"
