@@ -197,10 +197,13 @@ def main(names: list[str]) -> None:
     """Try families, all of them without names, and write the page."""
     rows, refused = {}, {}
     for family in names or tried():
-        if sentence := refusal(family):
-            refused[family] = sentence
-        else:
-            rows[family] = [year(family), *row(family)]
+        try:
+            if sentence := refusal(family):
+                refused[family] = sentence
+            else:
+                rows[family] = [year(family), *row(family)]
+        except AnalysisError as error:
+            refused[family] = str(error)
         print(family, *rows.get(family, [refused.get(family)]), sep=" | ", flush=True)
     if not names:
         write_json(parity.KEPT, bundled())
