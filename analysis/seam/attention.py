@@ -22,7 +22,7 @@ from ..errors import AnalysisError, BadModel
 from ..kernels import Plan
 from ..kernels.scoring import Scoring
 from .arguments import Entering
-from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of
+from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, holds_heads, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
 from .hooks import Hooks
 from .layers import attention_modules, stock_attention
@@ -113,7 +113,7 @@ def _before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
 
 
 def _attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -138,8 +138,10 @@ def _attention(
         state.note(length, "torch dense", "Everything is read.")
         out = _dense_kernel(query, key, value, visible.mask, dropout, scoring.factor)
     else:
-        out = _by_kernel(state, query, key, value, visible, dropout, scoring)
-        if out is None:
+        by_kernel = _by_kernel(state, query, key, value, visible, dropout, scoring)
+        if by_kernel is not None:
+            out = by_kernel
+        else:
             if isinstance(state.stored, GroupedLayer) and state.stored.is_sorted:
                 key, value = state.stored.restore()
             out = by_blocks(state, query, key, value, visible, dropout if module.training else 0.0, scoring)
@@ -163,7 +165,9 @@ def _by_kernel(
     why = None
     # what was dropped cannot be masked: a compacted text has no padding, and only its kernel runs
     if not compacted:
-        why = only_masked(state.kernels, state.watch is not None, query, value, visible, dropout, scoring.softcap)
+        latent = not holds_heads(state.stored, key)
+        watched = state.watch is not None
+        why = only_masked(state.kernels, watched, latent, query, value, visible, dropout, scoring.softcap)
     if why is None:
         tokens = state.past + query.shape[2]
         # a static cache is longer than its text

@@ -3,9 +3,10 @@ the whole past, one whose decode steps read a token's groups only, and one that 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import (
     Cache,
     CacheLayerMixin,
@@ -31,7 +32,7 @@ class TokenMemory:
     them in the order of the cache. It starts anew whenever a layer is fed from position 0.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._rows: dict[int, Growing] = {}
 
     def extend(self, layer: int, new: torch.Tensor, past: int) -> None:
@@ -115,11 +116,13 @@ class GrowingLayer(CacheLayerMixin):
         # bytes that were held at once while the order changed
         self.peak = 0
 
-    def lazy_initialization(self, key_states, value_states) -> None:
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Begin with keys and values [B, G, T, D]."""
         self.held, self.is_initialized = InOrder(_own(key_states), _own(value_states)), True
 
-    def update(self, key_states, value_states, *args, **kwargs):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append keys and values [B, G, n, D]."""
         if self.held is None:
             self.lazy_initialization(key_states, value_states)
@@ -145,7 +148,7 @@ class GrowingLayer(CacheLayerMixin):
         """Forget everything."""
         self.held, self.is_initialized, self.peak = None, False, 0
 
-    def reorder_cache(self, beam_idx) -> None:
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Refused: beams need their own order of texts."""
         raise AnalysisError("Beam search is not supported with this KV cache: use greedy decoding or sampling.")
 
@@ -163,19 +166,24 @@ class GroupedLayer(GrowingLayer):
 
     def sort(self, members: torch.Tensor, window: int, n_sink: int) -> None:
         """Sort tokens by group: members bool [B, T, K]. Idempotent."""
-        if not self.is_sorted or (self.held.window, self.held.n_sink) != (window, n_sink):
+        held = self.held
+        if not isinstance(held, ByGroup) or (held.window, held.n_sink) != (window, n_sink):
             self.held = ByGroup(*self.restore(), members, window, n_sink)
 
     def restore(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Back to the order of the text; returns all keys and values [B, G, T, D]."""
-        if self.is_sorted:
+        if isinstance(self.held, ByGroup):
             keys, values = zip(*(text.in_order() for text in self.held.texts), strict=True)
             self.held = InOrder(torch.cat(keys), torch.cat(values))
+        assert isinstance(self.held, InOrder)
         return self.held.rows
 
-    def update(self, key_states, value_states, *args, **kwargs):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """As of any layer here; several tokens at once bring back the order of the text."""
-        if self.is_sorted:
+        if isinstance(self.held, ByGroup):
+            assert self.coming is not None
             self.held.coming = self.coming
             if key_states.shape[2] != 1:
                 self.restore()
@@ -183,6 +191,7 @@ class GroupedLayer(GrowingLayer):
 
     def attend(self, query: torch.Tensor, scale: float) -> torch.Tensor:
         """What the last token reads: query [B, H, 1, D] -> [B, H, 1, D]."""
+        assert isinstance(self.held, ByGroup)
         read = [text.attend(q, scale) for text, q in zip(self.held.texts, _each(query), strict=True)]
         return torch.cat(read) if read[1:] else read[0]
 
@@ -198,6 +207,7 @@ class CompactLayer(GrowingLayer):
     def compact(self, kept: torch.Tensor) -> None:
         """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
         before = self.held
+        assert isinstance(before, InOrder)
         self.held = Ragged(*before.rows, kept)
         # the copy stands beside what it is made of
         self.peak = before.nbytes + self.held.nbytes
@@ -210,9 +220,9 @@ class GrowingCache(Cache):
     """
 
     # In the place of a layer that keeps the whole past.
-    layer_kind = GrowingLayer
+    layer_kind: type[GrowingLayer] = GrowingLayer
 
-    def __init__(self, config):
+    def __init__(self, config: PreTrainedConfig) -> None:
         layers_of_model = DynamicCache(config=config).layers
         super().__init__(layers=[self.layer_kind() if type(one) is DynamicLayer else one for one in layers_of_model])
 
@@ -255,17 +265,17 @@ def most_bytes(cache: Cache) -> int:
 
 def keys_held(cache: Cache) -> float:
     """Keys that a key-value head holds, the mean over texts, heads and the layers that hold keys."""
-    counts = []
+    counts: list[float] = []
     for layer in cache.layers:
         if isinstance(layer, GrowingLayer):
-            compact = isinstance(layer.held, Ragged)
-            counts.append(float(layer.held.counts.mean()) if compact else layer.get_seq_length())
-        elif getattr(layer, "keys", None) is not None:
-            counts.append(layer.keys.shape[-2])
+            held = layer.held
+            counts.append(float(held.counts.mean()) if isinstance(held, Ragged) else layer.get_seq_length())
+        elif (keys := getattr(layer, "keys", None)) is not None:
+            counts.append(keys.shape[-2])
     return sum(counts) / len(counts)
 
 
-def _size(layer: CacheLayerMixin) -> tuple[int, int]:
+def _size(layer: Any) -> tuple[int, int]:
     """Bytes held, and bytes that a step reads."""
     if isinstance(layer, GrowingLayer):
         return (layer.held.nbytes, layer.held.read_bytes) if layer.held else (0, 0)
@@ -273,7 +283,8 @@ def _size(layer: CacheLayerMixin) -> tuple[int, int]:
     # of linear attention, convolutions and recurrences
     for kind in ("conv_states", "recurrent_states"):
         states += getattr(layer, kind, {}).values()
-    return (sum(state.nbytes for state in states if state is not None),) * 2
+    size = sum(state.nbytes for state in states if state is not None)
+    return size, size
 
 
 def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -306,6 +317,15 @@ def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
     return layers[layer] if layer < len(layers) else None
 
 
+def holds_heads(stored: GrowingLayer | None, key: torch.Tensor) -> bool:
+    """Whether a layer of ours holds the keys that meet the queries, [B, G, T, D]. MLA stores latents and makes keys of
+    all of them anew in every step."""
+    if stored is None or not isinstance(stored.held, InOrder):
+        return True
+    rows = stored.held.rows[0]
+    return (rows.shape[1], rows.shape[-1]) == (key.shape[1], key.shape[-1])
+
+
 def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
     """Raise BadModel where a layer hands over other than one key for each of the text's `tokens` so far: the places of
     queries and keys would be guessed. A static cache may hand over more, a sliding one and our own fewer."""
@@ -322,13 +342,13 @@ def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
         )
 
 
-def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Callable:
+def guarded(lm: Any, generate: Callable, own_cache: Callable[[], Cache | None]) -> Callable:
     """`generate` that refuses beam search, and takes the method's own KV cache where the caller chose none.
 
     Beams reorder the KV cache, and what methods remember is not reordered.
     """
 
-    def checked(*args, **kwargs):
+    def checked(*args: Any, **kwargs: Any) -> Any:
         configs = [config for config in (*args, *kwargs.values()) if isinstance(config, GenerationConfig)]
         config = configs[0] if configs else lm.generation_config
         beams = kwargs.get("num_beams") or config.num_beams or 1

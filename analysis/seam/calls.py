@@ -35,7 +35,10 @@ class Prompt:
         """The tokens start..stop of one text, queries and keys in float32: bfloat16 is too coarse to rank keys by."""
         query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
         query, key = at_least_float32(query), at_least_float32(key)
-        tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
+        tables = None
+        if self.tables is not None:
+            cos, sin = (x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
+            tables = cos, sin
         return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
 
 
@@ -124,6 +127,7 @@ class Block:
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
         """Queries [B, H, n, D] and keys [B, G, Tk, D] in float32, where `encode_tokens` returned `stacked` ones."""
         heads = self.scores.shape[1]
+        assert self.of_queries is not None and self.of_keys is not None, "the method remembers nothing of its tokens"
         queries, keys = self.of_queries[:, :, :heads], self.of_keys[:, :, heads:]
         return queries.transpose(1, 2).float(), keys.transpose(1, 2).float()
 
@@ -147,7 +151,14 @@ class Ran:
 
 
 def only_masked(
-    kernels: bool, watched: bool, query: Tensor, value: Tensor, visible: Visible, dropout: float, softcap: float | None
+    kernels: bool,
+    watched: bool,
+    latent: bool,
+    query: Tensor,
+    value: Tensor,
+    visible: Visible,
+    dropout: float,
+    softcap: float | None,
 ) -> str | None:
     """Why this call runs the masked reference whatever the method has; None where a kernel may run."""
     reasons = {
@@ -157,6 +168,7 @@ def only_masked(
         "The kernels take no soft cap of the scores.": softcap is not None,
         "The kernels take no learned sink of a head.": visible.sinks is not None,
         "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
+        "The KV cache holds latents, of which keys and values are made anew.": latent,
         "The kernels take values of the size of the keys alone.": value.shape[-1] != query.shape[-1],
         "The kernels take no dropout.": dropout > 0,
     }

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from ..errors import BadModel
 
 
-def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
+def attention_modules(lm: PreTrainedModel) -> list[Any]:
     """The softmax attention modules of a model, in order of its layers: those that call transformers' attention
     interface, whatever they are called. `layer_idx` of each is the model's own number of the layer, which a hybrid
     counts through its other layers too. Raises BadModel when they cannot be told apart."""
-    modules = [m for m in lm.modules() if _is_attention(m)]
+    modules: list[Any] = [m for m in lm.modules() if _is_attention(m)]
     modules.sort(key=lambda m: m.layer_idx)
     if not modules:
         raise BadModel(
@@ -40,12 +40,12 @@ def has_attention(lm: PreTrainedModel) -> bool:
     return any(map(_is_attention, lm.modules()))
 
 
-def _is_attention(module: torch.nn.Module) -> bool:
+def _is_attention(module: Any) -> bool:
     return hasattr(module, "layer_idx") and _calls_interface(type(module))
 
 
 @cache
-def _calls_interface(kind: type[torch.nn.Module]) -> bool:
+def _calls_interface(kind: Any) -> bool:
     """Whether a module looks up in its `forward` what computes its attention. Its name tells nothing: linear attention
     is called Attention in many families, and MLA is not in some."""
     return "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(kind.forward).__code__.co_names
@@ -98,7 +98,7 @@ def attention_as(lm: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 def causal_class(config: Any) -> type[PreTrainedModel] | None:
     """The class of causal language model that a configuration describes; None where transformers has none."""
-    mapping = AutoModelForCausalLM._model_mapping
+    mapping: Any = AutoModelForCausalLM._model_mapping
     return mapping[type(config)] if type(config) in mapping else None
 
 

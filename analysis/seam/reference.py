@@ -59,8 +59,9 @@ class Reading:
         scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
         if self.past == 0:
             # a static cache is longer than its text
-            states = (x[:, :, :length] for x in (query, key, value))
-            self.method.prefill(Prompt(self.layer, *states, self.first, module, self.tables, scoring))
+            assert self.first is not None, "the layer was entered before"
+            queries, keys, values = (x[:, :, :length] for x in (query, key, value))
+            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, module, self.tables, scoring))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
         new = key[:, :, start : start + length]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ..errors import BadModel, BadText
 
@@ -34,10 +35,11 @@ def check_weights(lm: nn.Module, name: str) -> None:
                 raise BadModel(f"The weights of {name} hold {what}: fetch them again, or choose another model.")
 
 
-def check_tokens(lm: nn.Module, tokenizer: Any, name: str) -> None:
+def check_tokens(lm: PreTrainedModel, tokenizer: Any, name: str) -> None:
     """Raise BadModel where an ordinary token has no row in the embedding. Added ones without are usual: Gemma 3 reads
     text with a tokenizer that names an image."""
-    added, rows = tokenizer.added_tokens_decoder, lm.get_input_embeddings().num_embeddings
+    embedding: Any = lm.get_input_embeddings()
+    added, rows = tokenizer.added_tokens_decoder, embedding.num_embeddings
     last = max((token for token in tokenizer.get_vocab().values() if token not in added), default=0)
     if last >= rows:
         raise BadModel(
@@ -46,10 +48,10 @@ def check_tokens(lm: nn.Module, tokenizer: Any, name: str) -> None:
         )
 
 
-def watch(lm: nn.Module, tokenizer: Any, name: str) -> None:
+def watch(lm: PreTrainedModel, tokenizer: Any, name: str) -> None:
     """From now on a pass ends with a sentence where its text has a token without a row (BadText), or where what leaves
     the last layer is not finite (BadModel). For a model that was loaded here, not one that somebody else holds."""
-    embedding = lm.get_input_embeddings()
+    embedding: Any = lm.get_input_embeddings()
     # else nothing is asked, which would wait for the device
     if max(tokenizer.added_tokens_decoder, default=0) >= embedding.num_embeddings:
         embedding.register_forward_pre_hook(_refuse_tokens)

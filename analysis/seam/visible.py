@@ -48,7 +48,8 @@ def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arg
     if indices is None and blocks is None:
         return Visible(mask, bias, arguments.get("s_aux"))
     length, total = query.shape[2], key.shape[2]
-    if indices is not None:
+    if blocks is None:
+        assert indices is not None
         chosen = indices.new_zeros((len(query), length, total), dtype=torch.bool)
         chosen = chosen.scatter(-1, indices.long(), True)[:, None]
     else:

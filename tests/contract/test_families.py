@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
@@ -111,3 +112,21 @@ def test_a_hybrid_is_followed_in_its_softmax_layers():
     assert model.num_layers == kinds.count("full_attention") < len(kinds)
     table = attention_statistics(model, families.token_ids(model.lm)[0])
     assert len(table) == model.num_layers * model.num_heads
+
+
+@pytest.mark.parametrize("name", ["snapkv", "focus"])
+def test_a_cache_of_latents_is_read_as_the_reference_reads_it(name):
+    lm = small("glm4_moe_lite")
+    model = load_model(lm)
+    assert model.head_dim == lm.config.v_head_dim, "sizes alone do not tell MLA"
+    method = METHODS["snapkv"](ratio=0.5, window=4)
+    if name == "focus":
+        router = FocusRouter(model.num_layers, model.width, groups=4, top=1, window=8, seed=0)
+        draw = torch.Generator().manual_seed(1)
+        router.scale_to([torch.randn(256, model.width, generator=draw) for _ in range(model.num_layers)])
+        method = METHODS["focus"].build(router)
+    tokens = []
+    for kernels in (False, True):
+        with apply(lm, method, kernels=kernels):
+            tokens.append(generated(lm, token_ids(lm)))
+    assert torch.equal(*tokens)
