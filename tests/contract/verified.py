@@ -19,6 +19,7 @@ from analysis.files import write_json, write_whole
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import load_model, refuse_family
+from analysis.places import explain
 from analysis.seam import parity
 from analysis.seam.attention import apply, ran
 from analysis.seam.layers import attention_modules, causal_class
@@ -202,8 +203,9 @@ def main(names: list[str]) -> None:
                 refused[family] = sentence
             else:
                 rows[family] = [year(family), *row(family)]
-        except AnalysisError as error:
-            refused[family] = str(error)
+        except Exception as error:
+            sentence = explain(family, family, error)
+            refused[family] = str(error) if isinstance(error, AnalysisError) else sentence
         print(family, *rows.get(family, [refused.get(family)]), sep=" | ", flush=True)
     if not names:
         write_json(parity.KEPT, bundled())
