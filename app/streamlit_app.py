@@ -28,7 +28,6 @@ def offered() -> list:
         st.Page(
             one.view,
             title=one.title,
-            icon=f":material/{one.icon}:",
             # The first door has no address of its own, and no other page may have this one.
             url_path="home" if one is FIRST else one.name,
             help=" ".join(page.answers for page in door.pages_of(one)),
@@ -38,6 +37,14 @@ def offered() -> list:
     ]
     earlier = [st.Page(_moved, title="Focuscope", url_path=address, visibility="hidden") for address in MOVED]
     return [*doors, *earlier]
+
+
+def icons() -> None:
+    """The icons of the doors, drawn with the font that Streamlit serves. Icons of pages would become those of the
+    browser's tab, which are fetched from another machine."""
+    links = (f'[data-testid="stSidebarNav"] li:nth-child({place}) a::before' for place in range(1, len(DOORS) + 1))
+    rules = (f'{link} {{ content: "{one.icon}"; }}' for link, one in zip(links, DOORS.values(), strict=True))
+    st.html(f"<style>{' '.join(rules)}</style>")
 
 
 def aside() -> None:
@@ -63,6 +70,7 @@ bare = bool(st.context.is_embedded)
 view = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
 if not bare:
     st.logo(NAME, size="large")
+    icons()
 if view.url_path in MOVED:
     begun = {"step": next(iter(TOUR_STEPS))} if view.url_path == "tour" else {}
     foot.go(MOVED[view.url_path], begun | st.query_params.to_dict())

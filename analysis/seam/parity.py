@@ -19,7 +19,7 @@ from .arguments import as_past, past_of
 from .attention import apply
 from .calls import Block
 from .hooks import Hooks
-from .layers import attention_modules, causal_class, has_attention
+from .layers import attention_modules, causal_class, has_attention, shape_of
 
 # What comes with the bundled model, so that nobody waits for it.
 KEPT = CACHE / "demo" / "parity.json"
@@ -78,10 +78,10 @@ def parity(lm: PreTrainedModel, ids: torch.Tensor, watch: bool = True) -> Parity
     for watching in [None, count_heads] if watch else [None]:
         with apply(lm, _Stock(), watching):
             differences.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
-    if len(heads) > 1:
+    if watch and heads != {shape_of(lm)[1]}:
         raise BadModel(
-            f"The layers of this model have {' and '.join(map(str, sorted(heads)))} heads, and heads are compared here "
-            "layer by layer: choose another model."
+            f"The layers of this model have {' and '.join(map(str, sorted(heads)))} heads where its configuration says "
+            f"{shape_of(lm)[1]}, and heads are compared here layer by layer: choose another model."
         )
     one_pass, decoded = torch.tensor(differences).amax(0).tolist()  # NaN stays NaN
     return Parity(one_pass, decoded, float(stock[0].abs().max()), ids.shape[1])
