@@ -74,7 +74,7 @@ def small(family: str):
     with torch.no_grad():
         # a token of padding would read all keys alike, and at ten keys nine of them hold 90 % or not
         embedding = lm.get_input_embeddings().weight
-        embedding[embedding.abs().sum(-1) == 0] = embedding[-1]
+        embedding[embedding.abs().sum(-1) == 0] = embedding[-1].clone()
         for name, parameter in lm.named_parameters():
             if "sinks" in name:
                 parameter.normal_()
