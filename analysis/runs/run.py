@@ -270,7 +270,7 @@ def checked_link(link: Any) -> dict[str, Any] | None:
 def checked_words(noted: object) -> dict[str, Any]:
     """What of a note of `Marks.words` can be used: one line as a name, a text, and tags without spaces or commas."""
     noted = noted if isinstance(noted, dict) else {}
-    name, note = (noted.get(key) if isinstance(noted.get(key), str) else "" for key in WORDS[:2])
+    name, note = (str(noted[key]) if isinstance(noted.get(key), str) else "" for key in WORDS[:2])
     tags = noted.get("tags")
     tags = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, (list, tuple)) else []
     words = [word for tag in tags for word in tag.replace(",", " ").split()]

@@ -141,11 +141,11 @@ def layer_pills(depth: int, default: int, **look: Any) -> int:
     def picked() -> None:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
-    look = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
+    options: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
     if depth > MOST_PILLS:
-        st.selectbox("Layer", list(range(depth)), width=110, **look)
+        st.selectbox("Layer", list(range(depth)), width=110, **options)
     else:
-        st.pills("Layer", list(range(depth)), required=True, **look)
+        st.pills("Layer", list(range(depth)), required=True, **options)
     return st.session_state["layer_pick"]
 
 

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _of_config(request: Take, context: Context) -> Taken:
     shape = read_shape(read_config(text, title))
     made = method(**(request.method or {}).get("settings") or {})
     of_method, tensors = carry(request.run, made, shape.layers)
-    about = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
+    about: dict[str, Any] = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
     about |= {"layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
     protocol = {"verb": "take", "model": title, "revision": text_hash(text), "text": None, "tokens": None}
     protocol |= {"dtype": shape.dtype, "kernel": "none: nothing is computed"}
