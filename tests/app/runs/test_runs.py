@@ -210,6 +210,9 @@ def test_a_price_over_the_limit_offers_less(client):
         args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
         made = STUDIES["groups"](args, "some words")
         client.store.put(Undeclared("groups", args), made, {"tokens": 100, "model": "demo"}, 100.0)
+        # What the page reads first takes a second.
+        made = STUDIES["start"](args, "some words")
+        client.store.put(Undeclared("start", args), made, {"tokens": 100, "model": "demo"}, 1.0)
     app = opened_page("groups", text=key)
     assert "groups" not in client.asked
     offered = {button.label.partition(",")[0]: button for button in app.button if "_smaller_" in button.key}
