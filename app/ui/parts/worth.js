@@ -126,6 +126,7 @@ function picture(own) {
   const ends = [y(points.at(-1).prefill), y(points.at(-1).token)]
   // Names that would cover each other move apart.
   if (Math.abs(ends[0] - ends[1]) < 16) ends[ends[0] <= ends[1] ? 0 : 1] -= 16
+  const down = Math.max(0, 8 - Math.min(...ends)) // the upper one stays inside
   for (const [at, kind, name] of [[0, "prefill", "first token"], [1, "token", "later tokens"]]) {
     const path = points.map((point, n) => `${n ? "L" : "M"}${x(point.context)},${y(point[kind])}`).join("")
     svg.append(element("path", { class: kind, d: path }))
@@ -134,7 +135,7 @@ function picture(own) {
       const mark = { class: kind, cx: x(point.context), cy: y(point[kind]), r: point.context === now.context ? 6 : 3.5 }
       svg.append(element("circle", mark, element("title", {}, about)))
     }
-    svg.append(element("text", { class: kind, x: wide - RIGHT + 10, y: ends[at] + 4 }, name))
+    svg.append(element("text", { class: kind, x: wide - RIGHT + 10, y: ends[at] + down + 4 }, name))
   }
   const nearest = (event) => {
     const place = event.clientX - svg.getBoundingClientRect().left
