@@ -66,9 +66,10 @@ Written by `python -m tests.contract.verified`.
 
 
 def tried() -> list[str]:
-    """The families with a causal language model, one name for each class of it."""
+    """The families with a causal language model, one name for each class: that which tests name, where one does."""
     names: dict[type, str] = {}
-    for name in CONFIG_MAPPING:
+    named = [name for name in (*CONFIGS, *VERIFIED, *families.MODERN) if name in CONFIG_MAPPING]
+    for name in (*named, *CONFIG_MAPPING):
         try:
             model_class = causal_class(CONFIG_MAPPING[name]())
         # some cannot be made of their defaults

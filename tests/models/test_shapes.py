@@ -73,11 +73,11 @@ def test_what_is_no_shape_is_refused_and_nothing_stays(tmp_path):
     assert "is there already" in refused(BadSetting, "gpt2", str(tmp_path / "there"))
     small = refused(BadModel, configured(tmp_path, "llama", vocab_size=96), str(tmp_path / "made"))
     assert "has a vocabulary of 96 and the tokenizer that is written beside it has 4,096" in small
-    (tmp_path / "gptj.json").write_text(
-        json.dumps(dict(model_type="gptj", n_embd=32, n_layer=2, n_head=4, vocab_size=9))
+    (tmp_path / "bloom.json").write_text(
+        json.dumps(dict(model_type="bloom", hidden_size=32, n_layer=2, n_head=4, vocab_size=9))
     )
-    assert "GPT-J models bypass" in refused(BadModel, str(tmp_path / "gptj.json"), str(tmp_path / "made"))
-    assert {path.name for path in tmp_path.iterdir()} == {"there", "llama.json", "gptj.json"}
+    assert "BLOOM models have no softmax" in refused(BadModel, str(tmp_path / "bloom.json"), str(tmp_path / "made"))
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "llama.json", "bloom.json"}
 
 
 def test_one_that_is_stopped_leaves_nothing(tmp_path):
