@@ -22,7 +22,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MOST_MEMORY = 150e6  # bytes of the app's own process after every page was opened
 DRAWN = 5_000  # milliseconds until a chart that is not drawn never will be
 FOLD = 650  # pixels from the top of a screen of 900 that a page's main picture may begin at
-LOWER = {"runs", "generate", "methods"}  # pages whose main picture is none of these, or begins lower
+PICTURE = ".js-plotly-plot, .painted, .contexts"
+PICTURES = {  # of pages that draw theirs themselves, or whose main picture is a table
+    "map": ".heads .map",
+    "temperature": ".sharpen canvas",
+    "methods": ".curves svg",
+    "budgets": ".budgets svg.map",
+    "routers": ".routing svg.chart",
+    "worth": ".worth.picture svg",
+    "runs": ".table .frame",
+    "papers": ".st-key-papers_rows .table .frame",
+}
 TOPS = "all => all.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect().top)"
 BLANK = script("blank")
 AT_REST = script("at_rest")
@@ -104,10 +114,9 @@ def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_s
     tops = {}
     with watched(context) as tab:
         for path in paths:
-            if path not in LOWER:
-                opened(tab, app_server, path)
-                pictures = tab.locator(".js-plotly-plot, .painted, .contexts")
-                tops[path] = min(pictures.evaluate_all(TOPS), default=None)
+            opened(tab, app_server, path)
+            pictures = tab.locator(PICTURES.get(path, PICTURE))
+            tops[path] = min(pictures.evaluate_all(TOPS), default=None)
         tab.set_viewport_size({"width": 1280, "height": 800})
         opened(tab, app_server, "text")
         bar = tab.locator(".st-key-topbar")

@@ -22,7 +22,16 @@
       const ratio = (bright + 0.05) / (dark + 0.05);
       if (ratio < 1.6) faint.push(`${said.slice(0, 40)} (${ratio.toFixed(2)})`);
     }
-    for (const child of [...(one.shadowRoot?.children ?? []), ...one.children]) look(child, paper, alpha);
+    const areas = [];  // rectangles of a drawing that were painted before: what lies behind its words
+    for (const child of [...(one.shadowRoot?.children ?? []), ...one.children]) {
+      const { left, right, top, bottom } = child.getBoundingClientRect(), x = (left + right) / 2, y = (top + bottom) / 2;
+      const behind = areas.filter(area => area.left < x && x < area.right && area.top < y && y < area.bottom);
+      look(child, behind.reduce((below, area) => over(area.colour, below), paper), alpha);
+      const style = child.tagName === "rect" && getComputedStyle(child);
+      if (!style || style.display === "none" || style.visibility === "hidden" || !/^(#|rgb|color|okl)/.test(style.fill)) continue;
+      const colour = [...read(style.fill)]; colour[3] *= style.fillOpacity * style.opacity;
+      areas.push({ left, right, top, bottom, colour });
+    }
   };
   look(document.querySelector("[data-testid=stApp]"), [255, 255, 255, 1], 1);
   return faint;
