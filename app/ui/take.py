@@ -27,7 +27,8 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
         widgets.prose("One Python file, the setting and its tensors, for torch and transformers.", "quiet")
-        widgets.prose(GAINS[cached.catalogue()[method["name"]]["saves"]], "note")
+        if about := cached.catalogue().get(method["name"]):  # a stored run may hold a method that is not known here
+            widgets.prose(GAINS[about["saves"]], "note")
         button(Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]}), key)
 
 

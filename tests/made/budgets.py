@@ -12,6 +12,7 @@ from analysis.runs import Result
 from app.budgets.effect import SWEEP
 from app.selection.sparsify import READ_SHARES
 from tests.made.in_process import opened, part
+from tests.made.quality import DESCRIBED, method
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 
 RANKS = np.array([[40.0, 50.0], [8.0, 6.0], [3.0, 20.0]])
@@ -170,8 +171,10 @@ ANSWERS |= {"topk-cost": topk_cost}
 
 
 def prepared(client, monkeypatch):
-    """The client with two policies where the app looks for them; two methods are evaluated at once."""
+    """The client with two policies where the app looks for them, and the method that follows one; two methods are
+    evaluated at once."""
     monkeypatch.setitem(STUDIES, "evaluate", evaluate)
+    monkeypatch.setitem(DESCRIBED, "csa", method("CSA", needs="policy"))
     for name in ("policy", "other"):
         store_policy(client.store.root, name)
     return client

@@ -8,12 +8,15 @@ from analysis.studies.take.settings import settings_of
 from app import cached
 from app.routing import bucket_routers, one_token, own_texts
 from app.selection import state
+from app.ui.take import GAINS
 from tests.made.in_process import captions, columns, figures, keys, markup, opened, part, select
+from tests.made.quality import DESCRIBED, method
 from tests.made.routing import BUCKETS, MADE, RECALL, put_curves
 
 
 @pytest.fixture(autouse=True)
-def client(client):
+def client(client, monkeypatch):
+    monkeypatch.setitem(DESCRIBED, "bucket_routing", method("Bucket routing", needs="buckets"))
     put_curves(client.store)
     return client
 
@@ -198,6 +201,7 @@ def test_the_routers_are_those_of_the_analysis():
 def test_what_the_slider_says_can_be_taken_along(client):
     client.refusals["take"] = BadText("The packing is tried elsewhere.")
     app = page(route_l="3.25")
+    assert GAINS["reads"] in markup(app)
     app.button(key="routing_make").click().run()
     assert client.asked.count("take") == 1 and [one.value[:11] for one in app.error] == ["The packing"]
     (run,) = [one for one in client.store.list("route-at") if one.request["visited"] == 3.25]
