@@ -59,7 +59,12 @@ function quote(own, i, role) {
   }
   const word = written(first, stop), lead = word.match(/^\s*/)[0]
   p.append(`… ${written(from, first).trimStart()}${lead}`, element("mark", role, word.trim() || shown(own.data.pieces[i])), `${written(stop, to)} …`)
-  p.onclick = () => own.goto(i)
+  Object.assign(p, { tabIndex: 0, role: "button", onclick: () => own.goto(i) })
+  p.onkeydown = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return
+    event.preventDefault()
+    own.goto(i)
+  }
   return p
 }
 
