@@ -31,14 +31,23 @@ STEP = re.compile("Training of a Focus router: router, step ([0-9]+) of 40")
 def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server, page):
     """Question unknown: SnapKV drops three quarters of the keys, among them the needle's, before it is asked."""
 
+    box = page.get_by_role("spinbutton", name="New tokens")
+
+    def settings() -> None:
+        if not box.is_visible():
+            page.locator(".st-key-generate_settings").get_by_role("button", name="Settings").click()
+            box.wait_for()
+
     def new_tokens(count: int) -> None:
-        box = page.get_by_role("spinbutton", name="New tokens")
+        settings()
         box.fill(f"{count}")
         box.press("Enter")
         settle(page)
+        page.keyboard.press("Escape")  # what lies over the page
+        box.wait_for(state="hidden")
 
     page.goto(f"{app_server}/generate")
-    expect(page.get_by_role("heading", name="What is still in the cache")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".painted .text .t").first).to_be_visible(timeout=PATIENCE)
     settle(page)
     read(page, "masters.txt", TEXT.encode())
     page.wait_for_url(re.compile("job="))  # a text that is opened is answered without a click
@@ -47,6 +56,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     question.fill(QUESTION)
     question.press("Enter")
     settle(page)
+    settings()
     page.get_by_text("Question seen before keys are dropped").click()
     page.wait_for_url(re.compile("generate_known=no"))
     new_tokens(256)
@@ -65,6 +75,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     dense, evicted = drafts.locator("article").all_inner_texts()
     assert ANSWER in dense and ANSWER not in evicted
     page.locator(".painted .text .t").nth(-3).click()
+    page.get_by_text("What the marked token read, and could not").click()
     expect(page.get_by_text("What it could not read")).to_be_visible(timeout=PATIENCE)
 
 
@@ -86,7 +97,7 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     page.wait_for_function(grown, arg=curve.evaluate(points) + 2, timeout=PATIENCE)
 
     go(page, "worth")
-    expect(page.get_by_text("Largest possible gain").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name="Gain by context")).to_be_visible(timeout=PATIENCE)
     page.set_viewport_size({"width": 390, "height": 844})
     expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
     expect(strip.get_by_text(re.compile("step ([6-9]|[1-3][0-9]) of 40"))).to_be_visible(timeout=PATIENCE)
@@ -110,5 +121,6 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     learned = page.get_by_text(re.compile("^The router k4-top1-forty learned for 40 steps"))
     expect(learned).to_be_visible(timeout=PATIENCE)
     go(page, "groups")
+    page.get_by_test_id("stExpander").get_by_text("Details", exact=True).click(timeout=PATIENCE)
     expect(page.get_by_text("trained, 40 steps").first).to_be_visible(timeout=PATIENCE)
     assert not list((root / "models_cache" / "demo" / "focus").glob("*forty*")), "the bundled folder stays as it came"
