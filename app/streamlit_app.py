@@ -8,7 +8,7 @@ from app import cached, topbar
 from app.selection import state
 from app.selection.look import TOUR_STEPS
 from app.selection.menu import DOORS, FIRST, MOVED
-from app.serve import sharing
+from app.serve import memory, sharing
 from app.tour import steps
 from app.ui import asking, chips, door, fields, foot, jobs, share, widgets
 from app.ui.painted import PARTS
@@ -120,5 +120,6 @@ with widgets.guarded():
         asking.rest()
 
 st.session_state[asking.SHOWN] = asking.subject()
+memory.trim()
 # A page may have settled a value, such as the layer it opens with.
 fields.write_address()
