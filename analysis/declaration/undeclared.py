@@ -49,8 +49,13 @@ def parameters(function: Callable[..., Any]) -> tuple[Field, ...]:
 
 
 def check_arguments(verb: str, function: Callable[..., Any], arguments: object) -> dict[str, Any]:
-    """Arguments as `function` takes them. BadSetting names the one that is unknown, missing or out of range."""
+    """Arguments as `function` takes them. BadSetting names the one that is unknown, missing or out of range. Where it
+    takes any others (`**others`), it checks those itself."""
     plain, fields = canonical(arguments), parameters(function)
-    check_names(verb, fields, plain)
     by_name = {entry.name: entry for entry in fields}
-    return {name: by_name[name].check(value, verb) for name, value in plain.items()}
+    takes = inspect.signature(function).parameters.values()
+    any_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes)
+    others = {name: value for name, value in plain.items() if any_others and name not in by_name}
+    named = {name: value for name, value in plain.items() if name not in others}
+    check_names(verb, fields, named)
+    return {name: by_name[name].check(value, verb) for name, value in named.items()} | others

@@ -10,10 +10,9 @@ from analysis.commands.groups import Groups, Umap
 from analysis.runs import Run
 from app import cached
 from app.groups import compared, group_contents
-from app.pairs import pair_list
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
-from app.start import screen
+from app.start import pair_list, screen
 from app.ui import asking, charts, export, jobs, painted, plots, tables, take, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer

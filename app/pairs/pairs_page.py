@@ -7,10 +7,10 @@ import streamlit as st
 from analysis.commands.groups import Pairs
 from analysis.runs import Run
 from app import cached
-from app.pairs import pair_charts, pair_list
+from app.pairs import pair_charts
 from app.selection import state
 from app.selection.look import PAIR_DISTANCES, PAIR_KINDS, PAIR_TOPS
-from app.start import far, screen
+from app.start import far, pair_list, screen
 from app.ui import asking, other, painted, plots, tables, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer

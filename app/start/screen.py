@@ -11,8 +11,8 @@ import streamlit as st
 from analysis.commands.text import Keep, Start
 from analysis.runs import Run
 from app import cached, topbar
-from app.pairs import pair_list
 from app.selection import state
+from app.start import pair_list
 from app.ui import asking, foot, painted, widgets
 from app.ui.reading import LONG
 

@@ -5,8 +5,7 @@ import streamlit as st
 from analysis.commands.text import Start
 from analysis.runs import Run
 from app import cached
-from app.pairs import pair_list
-from app.start import far, screen
+from app.start import far, pair_list, screen
 from app.ui import export, other, reading, widgets
 from app.ui.screen import answer
 from app.ui.tabs import drawer

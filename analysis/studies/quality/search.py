@@ -141,7 +141,7 @@ class SearchPart(Answer):
 
 def search_part(method: dict, places: list[int], *, context: Context, **search: Any) -> SearchPart:
     """One method on some stretches of a search, whose arguments are given."""
-    reader = _reader(Search(**search), context)
+    reader = _reader(Search.from_arguments(search), context)
     measured = reader.measure(context, arm(context, reader.lm, method).candidate, places)
     tokens = len(places) * reader.texts.about["window"]
     return SearchPart(**measured, protocol=protocol(PART, reader.lm, reader.texts.about["texts"][0], tokens))

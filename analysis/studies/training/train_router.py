@@ -198,7 +198,9 @@ def curve(log: list[dict]) -> dict[str, Any]:
 
 def looks(log: list[dict], most: int | None = None) -> dict[str, list]:
     """The columns of `ShareRow`: the largest group of every layer at each look, thinned to about `most` looks."""
-    found = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
+    found = [(0, row["start"]) for row in log[:1] if "start" in row] + [
+        (row["step"] + 1, row) for row in log if "shares" in row
+    ]
     stride = 1 + len(found) // most if most else 1
     rows = [(step, layer, share) for step, look in found[::stride] for layer, share in enumerate(look["shares"])]
     return {name: [row[place] for row in rows] for place, name in enumerate(("step", "layer", "share"))}
