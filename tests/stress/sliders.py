@@ -44,8 +44,9 @@ class Slider:
 
 def stored() -> list[Slider]:
     """The sliders whose stops are stored once each was looked at; those of *Decide* move in the browser alone."""
+    opened = {"pairs_filters": "yes", "pairs_more": "yes"}
     return [
-        Slider("Long-range pairs", address("links"), "Smallest distance, tokens", "pairs_scatter"),
+        Slider("Long-range pairs", address("links", opened), "Smallest distance, tokens", "pairs_scatter"),
         Slider("Train a router", address("training", {"evidence": "balance"}), "Sinkhorn iterations", "balance_curve"),
     ]
 

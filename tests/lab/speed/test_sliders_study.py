@@ -24,7 +24,7 @@ def row(slider, what="new", median=500.0, target=800, page="Quality vs speed"):
 
 ROWS = [
     row("Routing's own", "stored", 200.0, 300, "Routing"),
-    row("Softmax temperature t", "stored", 100.0, 300, "Softmax temperature"),
+    row("Smallest distance, tokens", "stored", 100.0, 300, "Long-range pairs"),
     row("MagicPIG: Bits", median=900.0),
     row("SparQ: Keys per query"),
     row("Focal, learned", median=None),
@@ -40,7 +40,7 @@ def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatc
     assert told["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in told["sentence"]
     assert told["notes"][-1] == "Chromium 1 on 2 cores of x86_64, with a load of 0.2 at the end."
     stored, new = told["panels"]
-    assert stored["x_values"] == ["Routing's own", "Softmax temperature t"]
+    assert stored["x_values"] == ["Routing's own", "Smallest distance, tokens"]
     assert new["x_values"] == ["MagicPIG", "SparQ"], "the rows say which of their sliders was moved"
     median, target = new["series"]
     assert (median["y"], median["high"], target["y"]) == ([900.0, 500.0], [1800.0, 1000.0], [800, 800])
