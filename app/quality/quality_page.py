@@ -86,11 +86,12 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     step = lead.at(percent) if lead else None
     with top:
         _answer(step, lead, subject)
+    if lead is not None:
+        with settings:
+            picker.settings(lead.choice, subject.size)
     if step is None or lead is None:
         return
     searched = search.request(subject, choices, tokens)
-    with settings:
-        picker.settings(lead.choice, subject.size)
     with beside:
         _beside(step, lead.choice, subject, card)
         if searched[0] is not None:
