@@ -210,7 +210,9 @@ def test_a_price_over_the_limit_offers_less(client):
     for place in range(3):
         text = client.store.put_text("word " * 900 + "x" * place, "long.txt") if place else key
         args = {"model": "demo", "text": text, "router": "k4-top1", "seed": 0, "long_text": "windows"}
-        client.store.put(Undeclared("start", args), STUDIES["start"](args, "words"), {"tokens": 100, "model": "demo"}, 1.0)
+        client.store.put(
+            Undeclared("start", args), STUDIES["start"](args, "words"), {"tokens": 100, "model": "demo"}, 1.0
+        )
         if place:
             args |= {"shuffled": False}
             made = STUDIES["groups"](args, "some words")
