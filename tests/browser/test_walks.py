@@ -31,7 +31,7 @@ NAMES = re.compile(r"^“[A-Z][a-z]+” looks back [\d,]+ tokens to “[A-Z][a-z
 STOPS = {  # step of the tour -> what its screen has drawn
     "token": ".painted .text .t",
     "head": ".heads .map button",
-    "pair": ".read .card .quote mark",
+    "pair": ".read .card .row.link[aria-pressed=true]",
     "sharpen": ".sharpen .text .t",
     "cut": ".budgets .map .cell",
 }
