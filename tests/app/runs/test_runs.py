@@ -213,10 +213,10 @@ def test_a_price_over_the_limit_offers_less(client):
         client.store.put(
             Undeclared("start", args), STUDIES["start"](args, "words"), {"tokens": 100, "model": "demo"}, 1.0
         )
-        if place:
-            args |= {"shuffled": False}
-            made = STUDIES["groups"](args, "some words")
-            client.store.put(Undeclared("groups", args), made, {"tokens": 100, "model": "demo"}, 100.0)
+        for shuffled in (False, True) if place else ():
+            asked = args | {"shuffled": shuffled}
+            made = STUDIES["groups"](asked, "some words")
+            client.store.put(Undeclared("groups", asked), made, {"tokens": 100, "model": "demo"}, 100.0)
     app = opened_page("groups", text=key)
     assert "groups" not in client.asked
     offered = {button.label.partition(",")[0]: button for button in app.button if "_smaller_" in button.key}
