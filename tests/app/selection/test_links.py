@@ -20,7 +20,11 @@ from tests.made.in_process import at, redrawn
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
 FOLDED = ("budgets", "route_tab")  # controls of details that are folded one below the other
-MORE = {"runs": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
+MORE = {  # what a page shows only when it is asked for
+    "runs": {"run": GROUPS[0], "run_other": GROUPS[1]},
+    "links": {"pairs_filters": "yes"},
+    "map": {"heads_evidence": "yes"},
+}
 TABBED = ("budgets", "routers", "tests", "training")  # pages that have tabs themselves
 KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
 KINDS |= {"number_input", "multiselect", "text_input"}
