@@ -232,6 +232,18 @@ function luminance(colour) {
 
 const isDark = (root) => luminance(getComputedStyle(root).getPropertyValue("--st-background-color")) < 0.4
 
+// The strip by keys: from mark to mark, each of which is a token; without marks by a tenth of the text.
+function along(event, root, own, text) {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], count = own.data.pieces.length
+  if (!step) return
+  event.preventDefault()
+  const stops = own.data.peaks?.length ? [...own.data.peaks].sort((a, b) => a - b) : Array.from({ length: 10 }, (_, n) => Math.floor((n * count) / 10))
+  const now = own.stop ?? (step > 0 ? -1 : count)
+  own.stop = step > 0 ? stops.find((i) => i > now) ?? stops.at(-1) : stops.findLast((i) => i < now) ?? stops[0]
+  scrollTo(text, own.stop)
+  if (own.data.peaks?.length) own.went?.(own.stop)
+}
+
 // Writes a text anew where it is another one, and draws all that belongs to it.
 function paintAll(root, own, tip) {
   const { data } = own
@@ -247,10 +259,15 @@ function paintAll(root, own, tip) {
   marks(root, own)
   arcs(strip, own, tip)
   draw(strip, own, text)
-  root.querySelector("canvas").onclick = (e) => {
+  const canvas = root.querySelector("canvas")
+  canvas.onclick = (e) => {
     const box = e.target.getBoundingClientRect()
     scrollTo(text, Math.floor(((e.clientX - box.left) / box.width) * data.pieces.length))
   }
+  canvas.tabIndex = 0
+  canvas.setAttribute("role", "button")
+  canvas.setAttribute("aria-label", "the whole text: arrow keys go to the next mark, or on by a tenth")
+  canvas.onkeydown = (e) => along(e, root, own, text)
   own.resize?.disconnect()
   own.resize = new ResizeObserver(() => { arcs(strip, own, tip); draw(strip, own, text) })
   own.resize.observe(strip)
