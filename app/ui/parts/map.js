@@ -16,11 +16,31 @@ function map(root, own) {
     const i = nearest(own, canvas, e)
     if (i !== null) own.goto(i)
   }
-  canvas.onpointermove = (e) => {
-    const i = nearest(own, canvas, e)
-    points(root, own, i)
-    if (i !== null) canvas.title = `“${wordOf(own, i)}”, group ${own.data.paint[i]}`
+  canvas.onpointermove = (e) => ring(root, own, canvas, nearest(own, canvas, e))
+  canvas.tabIndex = 0
+  canvas.setAttribute("role", "button")
+  canvas.setAttribute("aria-label", "tokens by their routing vectors: arrow keys go from token to token, Enter goes to it in the text")
+  let reached = -1
+  canvas.onkeydown = (e) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key], count = own.data.paint.length
+    if (e.key === "Enter" && reached >= 0) own.goto(reached)
+    if (!step) return
+    e.preventDefault()
+    const isolated = own.data.isolate ?? null, from = reached < 0 && step < 0 ? count : reached
+    for (let i = from + step; i >= 0 && i < count; i += step) {
+      if (isolated === null || own.data.paint[i] === isolated) {
+        reached = i
+        break
+      }
+    }
+    if (reached >= 0) ring(root, own, canvas, reached)
   }
+}
+
+// A ring around one token, which the canvas names.
+function ring(root, own, canvas, i) {
+  points(root, own, i)
+  if (i !== null) canvas.title = `“${wordOf(own, i)}”, group ${own.data.paint[i]}`
 }
 
 const spot = (own, canvas, i) => [0, 1].map((axis) => {
