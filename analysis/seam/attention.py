@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -102,7 +102,7 @@ def ran(model: Any) -> list[Ran]:
     return [entry for module in modules if hasattr(module, "_focuscope") for entry in module._focuscope.ran.values()]
 
 
-def _before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
+def _before_layer(module: Any, args: tuple, kwargs: dict) -> None:
     """Before an attention layer: note its KV cache, and show the method the hidden states that enter it, [B, T, d]."""
     state: LayerState = module._focuscope
     entering = Entering.of(args, kwargs)

@@ -1,7 +1,7 @@
 """The layers of a transformers model, their shapes, and which implementation of attention they run."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -40,15 +40,15 @@ def has_attention(lm: PreTrainedModel) -> bool:
     return any(map(_is_attention, lm.modules()))
 
 
-def _is_attention(module: Any) -> bool:
-    return hasattr(module, "layer_idx") and _calls_interface(type(module))
+def _is_attention(module: torch.nn.Module) -> bool:
+    return hasattr(module, "layer_idx") and _calls_interface(type(module).forward)
 
 
 @cache
-def _calls_interface(kind: Any) -> bool:
+def _calls_interface(forward: Callable[..., Any]) -> bool:
     """Whether a module looks up in its `forward` what computes its attention. Its name tells nothing: linear attention
     is called Attention in many families, and MLA is not in some."""
-    return "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(kind.forward).__code__.co_names
+    return "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(forward).__code__.co_names
 
 
 def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
