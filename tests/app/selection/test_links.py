@@ -61,11 +61,13 @@ def drawn(tmp_path_factory):
 
 
 def widgets(block) -> list:
-    """Every widget below a block with a key of its own; what is folded away is no choice of a page."""
+    """Every widget below a block with a key of its own; what is folded away is no choice of a page, except for what
+    stands behind its "Settings"."""
     found = []
     for one in block.children.values():
         if hasattr(one, "children"):
-            closed = one.type == "popover" or one.type == "expander" and not one.proto.expanded
+            closed = one.type == "popover" and one.proto.popover.label != "Settings"
+            closed |= one.type == "expander" and not one.proto.expanded
             found += [] if closed else widgets(one)
         elif one.type in KINDS and getattr(one, "key", None):
             found.append(one)
