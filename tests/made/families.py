@@ -2,10 +2,11 @@
 configuration as the check on loading makes them."""
 
 import functools
+import inspect
 
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DogeModel
 
 from analysis.seam.parity import small_config
 
@@ -62,6 +63,9 @@ def configured(family: str, **sizes):
     """A family's configuration; the test is skipped where this transformers lacks it."""
     if family not in CONFIG_MAPPING:
         pytest.skip(f"this transformers has no {family}")
+    # Some 5.x leave the causal mask out of the numbers that this model adds to its scores.
+    if family == "doge" and "allow_is_causal_skip" not in inspect.getsource(DogeModel.forward):
+        pytest.skip("the doge of this transformers reads later tokens itself")
     return CONFIG_MAPPING[family](**MODERN.get(family, {}), **sizes)
 
 
