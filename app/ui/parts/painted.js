@@ -12,8 +12,10 @@ export default function (component) {
   own.data = data
   root.classList.toggle("bare", Boolean(data.bare))
   own.send = setTriggerValue
-  const moved = own.locked !== data.locked
-  own.locked = data.locked
+  // A drawing from before the last click was heard of moves nothing.
+  if (data.locked !== own.before) own.before = undefined
+  const moved = own.before === undefined && own.locked !== data.locked
+  if (own.before === undefined) own.locked = data.locked
   const find = (name) => root.querySelector(name)
   const text = find(".text"), tip = find(".tip"), strip = find(".strip")
   own.opened = (n) => {
@@ -54,6 +56,7 @@ function bar(root, own) {
 }
 
 function lock(own, i, root) {
+  own.before = own.locked
   own.locked = i
   marks(root, own)
   own.send("token", i === null ? -1 : i)
