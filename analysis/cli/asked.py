@@ -1,6 +1,7 @@
 """What was asked for: the words of a command line as a request, computed, and stored as the run that pages, `runs` and
 `take` open by its id."""
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from ..runs.keys import asked_now
 from .options import fields, takes_methods
 
 Progress = Callable[[float, str], None]
+# The key of a stored text.
+KEY = re.compile("[0-9a-f]{12}")
 
 
 @dataclass
@@ -161,7 +164,7 @@ def _inside(place: str) -> list[str]:
 
 
 def _text(place: str) -> tuple[str, str, str]:
-    """(name, text, what was read of a document) of a file, standard input, or a bundled sample."""
+    """(name, text, what was read of a document) of a file, standard input, a bundled sample, or a stored text."""
     samples, path = sample_texts(), Path(place)
     if path.is_dir():
         raise BadText(f"{place[:80]!r} is a folder and one text is needed here: name a file in it.")
@@ -172,5 +175,8 @@ def _text(place: str) -> tuple[str, str, str]:
         return path.name, document.text, document.said
     if place in samples:
         return *samples[place], ""
+    if KEY.fullmatch(place):
+        # Pages name the texts that they read so.
+        return *RunStore().text(place), ""
     names = ", ".join(samples)
     raise BadText(f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {names}.")

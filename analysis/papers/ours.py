@@ -128,8 +128,8 @@ class Beside:
     finding: int | None = None
 
 
-# The stored numbers that a number stands in, or None.
-Lookup = Callable[[Number, Beside], Mapping[str, Any] | None]
+# A number of ours as it is stored, or None.
+Lookup = Callable[[Number, Beside], Reading | None]
 
 
 def reading(number: Number, stored: Mapping[str, Any] | None) -> Reading | None:
@@ -154,8 +154,8 @@ def reading(number: Number, stored: Mapping[str, Any] | None) -> Reading | None:
 
 def readings(beside: Beside, lookup: Lookup) -> list[Reading]:
     """Every number of ours that is stored for a row."""
-    stored = (reading(number, lookup(number, beside)) for number in beside.numbers)
-    return [number for number in stored if number is not None]
+    found = (lookup(number, beside) for number in beside.numbers)
+    return [number for number in found if number is not None]
 
 
 def row_state(beside: Beside, stored: Sequence[Reading], columns: Iterable[str]) -> str:

@@ -17,6 +17,30 @@ MOST_KEYS, MOST_NAMES = 3, 8
 Table = dict[str, list[Any]]  # column -> cells
 # The cells that name a row.
 Label = tuple[Any, ...]
+# Verb -> the table and column that answer its question; of any other the first column with numbers.
+MAIN = {
+    "statistics": ("heads", "entropy"),
+    "head": ("queries", "entropy"),
+    "groups": ("groups", "share"),
+    "pairs": ("pairs", "attention"),
+    "start": ("pairs", "attention"),
+    "temperature": ("heads", "entropy"),
+    "evaluate": ("rows", "perplexity"),
+    "equal-budget": ("rows", "attended"),
+    "cap-sweep": ("rows", "difference"),
+    "reads-text": ("rows", "difference"),
+    "reads-sweep": ("rows", "difference"),
+    "budgets": ("cells", "budget"),
+    "calibrate": ("ranks", "rank"),
+    "route": ("rows", "recall"),
+    "route-at": ("means", "recall"),
+    "probe": ("rows", "score"),
+    "benchmark": ("rows", "value"),
+    "launch": ("rows", "prefill_ms.median"),
+    "time-method": ("rows", "prefill_ms.median"),
+    "bench": ("rows", "speedup"),
+    "worth": ("rows", "gain_bound"),
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +103,15 @@ def measured(table: Table) -> list[str]:
     return parts + [
         name for name, cells in table.items() if name not in parts and cells and all(map(_is_number, cells))
     ]
+
+
+def main(verb: str, tables: dict[str, list[str]]) -> tuple[str, str]:
+    """The table and column on which a comparison opens; `tables`: name -> its columns with numbers, none empty."""
+    table, name = MAIN.get(verb, ("", ""))
+    if name in tables.get(table, ()):
+        return table, name
+    first = next(iter(tables))
+    return first, tables[first][0]
 
 
 def beside(first: Table, second: Table, column: str) -> Beside:

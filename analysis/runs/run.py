@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -234,17 +234,22 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def command_of(run: Run) -> str:
-    """The command that makes a stored run; a text that did not come with the program is TEXT, a word to fill in, and a
-    corpus is DIR."""
+def command_of(run: Run, elsewhere: bool = False) -> str:
+    """The command that makes a stored run, as `command` writes it."""
+    return command(run.verb, {name: value for name, value in run.request.items() if name != "made"}, elsewhere)
+
+
+def command(verb: str, arguments: Mapping[str, Any], elsewhere: bool = False) -> str:
+    """The command that asks for `arguments`: a bundled text goes by its name, another one by its key in the store; a
+    corpus is DIR, a folder to fill in. `elsewhere`: to be read on another machine, where a text is TEXT."""
     names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
-    args = {name: value for name, value in run.request.items() if name != "made"}
+    args = dict(arguments)
     for name in TEXTS:
         if isinstance(value := args.get(name), list):
-            args[name] = [names.get(key, "TEXT") for key in value]
+            args[name] = [names.get(key, "TEXT" if elsewhere else key) for key in value]
         elif value:
-            args[name] = names.get(value, "TEXT")
-    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))
+            args[name] = names.get(value, "TEXT" if elsewhere else value)
+    return commandline(verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))
 
 
 def checked_link(link: Any) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from analysis.commands.quality import Generate
 from analysis.jobs import JobStatus
 from analysis.runs import Run
+from analysis.runs.run import command
 from app import cached
 from app.generate import answers, generate_form, kv_cache
 from app.quality.asked import Asked
@@ -59,7 +60,7 @@ def show() -> None:
         answer(told, scope=scope)
     if run is not None:
         _details(run, beside if run is stored else None)
-    repeat.drawer(request.but(text="TEXT").command_line())
+    repeat.drawer(command(request.verb, request.spelled))
 
 
 def _shown(run: Run) -> None:

@@ -137,16 +137,15 @@ def _controls(run: Run) -> tuple[int, Place]:
         now, look = st.session_state["generate_side"], {"format_func": labels.get, "required": True}
         side = fields.pick(st.segmented_control, "Painted answer", list(labels), "generate_side", now, **look)
         layer = _one_of("layer", run.numbers["layers"])
-        head = _one_of("head", run.numbers["heads"] if layer is not None else 0)
+        head = None if layer is None else _one_of("head", run.numbers["heads"])
     return side, Place(layer, head)
 
 
 def _one_of(axis: str, count: int) -> int | None:
     """A layer or head to look at, None for all of them."""
     name, chosen = f"generate_{axis}", st.session_state
-    if count:
-        widgets.settled(name, [None, *range(count)], None)
-    now = chosen[name] if count else None
+    widgets.settled(name, [None, *range(count)], None)
+    now = chosen[name]
     # A select box takes None for nothing chosen.
     chosen[f"{name}_pick"] = -1 if now is None else now
 
@@ -158,7 +157,7 @@ def _one_of(axis: str, count: int) -> int | None:
         "format_func": lambda place: f"all {axis}s" if place < 0 else f"{axis} {place}",
         "on_change": picked,
     }
-    st.selectbox(axis.capitalize(), range(-1, count), key=f"{name}_pick", width=140, disabled=not count, **look)
+    st.selectbox(axis.capitalize(), range(-1, count), key=f"{name}_pick", width=140, **look)
     return now
 
 

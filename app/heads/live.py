@@ -69,8 +69,7 @@ def show(tokens: dict, layer: int, head: int, key: str) -> None:
     moved = numbers["rounding"]
     held = "" if len(numbers["layers"]) > 1 else f" Layer {layer} alone: the model is large."
     widgets.prose(
-        f"Computed here from queries and keys in float16, which moves a weight by at most {moved['1']:.2%} at "
-        f"temperature 1 and {moved['0.1']:.1%} at 0.1; heads by {len(numbers['places'])} queries.{held}",
+        f"Rounded to float16: weights within {moved['1']:.2%} at temperature 1, {moved['0.1']:.1%} at 0.1.{held}",
         "quiet",
     )
 

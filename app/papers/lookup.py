@@ -1,6 +1,9 @@
 """Where the numbers beside a printed row are: the studies stored for the model in use, and stored runs."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -8,12 +11,12 @@ import streamlit as st
 from analysis.benchmarks import here
 from analysis.commands import request as requested
 from analysis.declaration.command import Command
-from analysis.papers.beside import made, measuring
-from analysis.papers.ours import Beside, Job, Number
+from analysis.papers.beside import beside, findings, made, measuring
+from analysis.papers.ours import Beside, Job, Number, Reading, reading
 from analysis.runs import Run
 from analysis.runs.brought import corpora
+from analysis.runs.stored import read_study
 from app import cached
-from app.ui import asking
 
 # Commands whose findings have a button: they take seconds.
 LIVE = ("pitfalls",)
@@ -23,22 +26,56 @@ TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}
 BEST_FIRST = {"groups": ("groups", "purity")}
 
 
+@dataclass(frozen=True)
+class Extract:
+    """What the page needs of a stored study, which as a whole takes megabytes: its protocol, and each number that
+    stands beside a row or in a finding, by how it is written (`str`)."""
+
+    protocol: dict[str, Any]
+    numbers: dict[str, Reading | None]
+
+
+@cache
+def _numbers() -> dict[str, list[Number]]:
+    """Name of a study -> its numbers that stand beside a row or in a finding."""
+    of_studies: dict[str, list[Number]] = defaultdict(list)
+    for place in [*beside().values(), *(finding.beside for finding in findings())]:
+        for number in place.numbers:
+            of_studies[number.study].append(number)
+    return dict(of_studies)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _extract(file: Path, changed: float) -> Extract | None:
+    study, _ = read_study(file)
+    if study is None:
+        return None
+    found = {str(number): reading(number, study.numbers) for number in _numbers().get(file.stem, [])}
+    return Extract(study.numbers["protocol"], found)
+
+
 class Lookup:
-    """What is stored for the model in use, looked up once for a drawing of the page."""
+    """What is stored for the model in use, looked up once for a drawing of the page. Of a model that was never loaded
+    here nothing is; it is not loaded for this."""
 
     def __init__(self) -> None:
-        self._model = st.session_state["model"]
-        self._revision = asking.card(self._model)["revision"]
+        model = st.session_state["model"]
+        card = cached.card(model)
+        files = cached.files_of_studies(model, card.numbers["revision"]) if card else []
+        self._files = {file.stem: file for file in files}
         self._runs: dict[Command, dict[str, Any] | None] = {}
 
-    def __call__(self, number: Number, beside: Beside) -> Mapping[str, Any] | None:
-        """The stored numbers that a number stands in: a study's, else those of the run of the row's job."""
-        return self.study(number.study) if number.study else self.run(beside.job)
+    def __call__(self, number: Number, beside: Beside) -> Reading | None:
+        """A number in its stored study, else in the run of the row's job."""
+        if not number.study:
+            return reading(number, self.run(beside.job))
+        study = self.study(number.study)
+        return None if study is None else study.numbers[str(number)]
 
-    def study(self, name: str) -> dict[str, Any] | None:
-        """The numbers of a stored study; None where it is not stored."""
-        study = cached.study(self._model, self._revision, name)[0]
-        return None if study is None else study.numbers
+    def study(self, name: str) -> Extract | None:
+        """What stands here of a stored study; None where it is not stored."""
+        file = self._files.get(name)
+        return None if file is None else _extract(file, file.stat().st_mtime)
 
     def run(self, job: Job) -> dict[str, Any] | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
@@ -64,7 +101,8 @@ class Lookup:
         return {name: command for name, command in commands.items() if command != its_command}
 
     def _protocol(self, name: str) -> dict[str, Any] | None:
-        return (self.study(name) or {}).get("protocol")
+        study = self.study(name)
+        return None if study is None else study.protocol
 
     def missing(self, beside: Beside) -> list[str]:
         """The studies that a row has numbers from and that are not stored for this model."""
@@ -74,8 +112,8 @@ class Lookup:
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict[str, Any]]:
         """How these numbers were made, each source once."""
         names = dict.fromkeys(number.study for number in numbers)
-        sources = (self.study(name) if name else self.run(beside.job) for name in names)
-        return [source["protocol"] for source in sources if source]
+        protocols = (self._protocol(name) if name else (self.run(beside.job) or {}).get("protocol") for name in names)
+        return [protocol for protocol in protocols if protocol]
 
 
 def request_of(job: Job) -> Command | None:

@@ -24,27 +24,30 @@ HERE = {
 
 
 def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
-    """The row, its state, both tables, the reason, the command and the button."""
+    """The row, its state, the reason, what is printed and measured, the button; folded how it was made."""
     paper, table, row = key
     reference, (icon, colour) = beside()[key], paper_words.LOOK[state]
     st.header(f"{paper_words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(state, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
-        for protocol in lookup.protocols(reference, [reading.number for reading in ours]):
-            widgets.prose(paper_words.made(protocol), "quiet")
     if why := reference.cannot or reference.damaged:
         widgets.prose(f"{why} (Finding {reference.finding} below.)" if reference.finding else why, "note")
-    with st.grid(2, min_column_width=560, gap="large"):
-        with st.container():
-            _printed(key)
-        with st.container():
-            _here(key, ours, reference)
-    _sources(reference, lookup)
+    _printed(key)
+    _here(key, ours, reference)
     panels = panels_of_studies()
-    for name in dict.fromkeys(reading.number.study for reading in ours):
-        if name in panels and panels[name] != reference.panel:
-            _link(panels[name])
-    _measure(lookup.job(reference), reference.panel)
+    studies = dict.fromkeys(reading.number.study for reading in ours)
+    others = [panels[name] for name in studies if name in panels and panels[name] != reference.panel]
+    for panel in [*others, reference.panel]:
+        _link(panel)
+    job = lookup.job(reference)
+    request = request_of(job)
+    if request is not None:
+        jobs.run_button("Measure it here", request, "papers_run")
+    with st.expander("How it is measured", icon=":material/terminal:"):
+        numbers = [reading.number for reading in ours]
+        widgets.prose([paper_words.made(protocol) for protocol in lookup.protocols(reference, numbers)], "quiet")
+        _sources(reference, lookup)
+        _commands(job, request is not None)
 
 
 def _printed(key: Key) -> None:
@@ -82,17 +85,13 @@ def _sources(reference: Beside, lookup: Lookup) -> None:
     widgets.prose(lines, "quiet")
 
 
-def _measure(job: Job, panel: Panel) -> None:
-    """The panel's link, the command, and where this machine allows it a button."""
-    _link(panel)
+def _commands(job: Job, has_button: bool) -> None:
+    """The commands that measure it, and what a button would need."""
     lines = commands(job.command, st.session_state["model"])
     st.code("\n".join(lines), language=None, wrap_lines=True)
     if len(lines) > 1:
         widgets.prose("The first command trains the router: leave it out where the model has this one.", "quiet")
-    request = request_of(job)
-    if request is not None:
-        jobs.run_button("Measure it here", request, "papers_run")
-    elif job.verb in FILES:
+    if not has_button and job.verb in FILES:
         widgets.prose(f"To measure it here with a button, put {FILES[job.verb]}.", "quiet")
 
 

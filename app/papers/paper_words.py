@@ -33,8 +33,8 @@ def printed(cell: Cell) -> str:
 
 
 def row_printed(cells: list[Cell]) -> str:
-    """All printed numbers of a row in one line; those in doubt with a mark."""
-    return "; ".join(f"{cell.column} {printed(cell)}{'†' * doubtful(cell)}" for cell in cells)
+    """The first printed numbers of a row in one line; those in doubt with a mark."""
+    return _first([f"{cell.column} {printed(cell)}{'†' * doubtful(cell)}" for cell in cells])
 
 
 def doubtful(cell: Cell) -> bool:
@@ -76,8 +76,11 @@ def measured(reading: Reading) -> str:
 
 def row_measured(readings: list[Reading]) -> str:
     """The first numbers of ours in one line."""
-    words = [f"{reading.number.says}: {value(reading.value, reading.number.unit)}" for reading in readings[:MOST]]
-    return "; ".join(words + ([f"{len(readings) - MOST} more"] if len(readings) > MOST else [])) or "–"
+    return _first([f"{reading.number.says} {value(reading.value, reading.number.unit)}" for reading in readings]) or "–"
+
+
+def _first(words: list[str]) -> str:
+    return "; ".join(words[:MOST] + ([f"{len(words) - MOST} more"] if len(words) > MOST else []))
 
 
 def made(protocol: dict[str, Any]) -> str:

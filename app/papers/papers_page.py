@@ -78,7 +78,7 @@ def table(rows: States) -> Key:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         look: dict[str, Any] = {"format_func": paper_words.SHORT.get, "required": True}
         st.segmented_control("Paper", list(PAPERS), key="paper", **look)
-        st.segmented_control("State", [EVERY, *STATES], key="paper_state", required=True)
+        st.selectbox("State", [EVERY, *STATES], key="paper_state", width=190)
     paper, wanted = st.session_state["paper"], st.session_state["paper_state"]
     of_paper = [key for key in rows if key[0] == paper]
     listed = [key for key in of_paper if wanted in (EVERY, rows[key][0])]
@@ -112,6 +112,8 @@ def show() -> None:
     lookup = Lookup()
     rows = states(lookup)
     answer(rows)
+    if cached.card(st.session_state["model"]) is None:
+        widgets.prose(f"{st.session_state['model']} was never loaded here: nothing of it is looked up yet.", "note")
     picture, card = screen.picture_and_card("papers", 0.7)
     with picture:
         looked_at = table(rows)

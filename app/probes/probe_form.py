@@ -89,16 +89,16 @@ def smaller(request: Probe) -> list[Scope]:
 def controls() -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest, forced = asking.card(st.session_state["model"])["max_positions"], cached.glossary("forced choice")
-    st.segmented_control("Task", list(PROBE_TASKS), format_func=title, key="probe", required=True, help=forced)
-    widgets.prose(cached.glossary(PROBE_TASKS[st.session_state["probe"]][2]), "quiet")
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        choices = methods()
-        look: dict[str, Any] = {"format_func": PROBE_WAYS.get, "width": 190, "help": cached.glossary("dynamic NTK")}
+    about = cached.glossary(PROBE_TASKS[st.session_state["probe"]][2])
+    st.selectbox("Task", list(PROBE_TASKS), format_func=title, key="probe", help=f"{about} {forced}")
+    choices = methods()
+    with st.popover("Settings", icon=":material/tune:", key="probe_settings"):
+        look: dict[str, Any] = {"format_func": PROBE_WAYS.get, "help": cached.glossary("dynamic NTK")}
         st.selectbox("Positions", list(PROBE_WAYS), key="probe_rope", **look)
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         about = "More questions narrow the intervals and take longer in proportion."
-        st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", width=150, help=about)
-        st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", width=110, help=forced)
+        st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", help=about)
+        st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", help=forced)
     return choices
 
 
@@ -109,7 +109,7 @@ def _reach(longest: int) -> None:
     if st.session_state["probe_reach"] in set(PROBE_REACHES) - set(fits):
         state.choose(st.session_state, probe_reach=default)
     widgets.settled("probe_reach", fits, default)
-    st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach", width=170)
+    st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach")
 
 
 def methods() -> list[Asked]:
@@ -131,7 +131,6 @@ def methods() -> list[Asked]:
         "max_selections": MOST,
         "placeholder": "Choose up to five",
         "on_change": picked,
-        "width": 280,
     }
     titles = {name: about["title"] for name, about in described.items()}
     st.multiselect("Methods, beside dense", offered, key="probe_pick", format_func=titles.get, **look)

@@ -3,19 +3,23 @@
 import html
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.claims import signed
-from analysis.commands import commandline
 from analysis.commands.probes import Probe
-from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
+from analysis.runs.run import command
 from app import cached
 from app.probes import probe_charts, probe_form
 from app.probes.probe_form import title
 from app.quality.asked import changes
 from app.selection.decide import PROBE_TASKS
-from app.ui import jobs, plots, repeat, studied, tables, widgets
+from app.ui import jobs, plots, repeat, screen, studied, tables, widgets
 
+# Of a page that has no number yet.
+QUESTION = "How far back can it find something and use it?"
+# Methods that an answer names.
+NAMED = 2
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
 RULER = {  # task -> the closest one of RULER (arXiv 2404.06654), by its name in lm-evaluation-harness
     "uuid_needle": "niah_single_3",
@@ -36,31 +40,46 @@ COLUMNS = {
 }
 
 
-def one_test() -> None:
-    """The answer, the controls, the map or its button, and one question as the model read it."""
-    answer, choices = st.container(), probe_form.controls()
-    if changed := "; ".join(f"{choice.title}, {changes(choice)}" for choice in choices if choice.changed):
-        widgets.prose(f"Settings as on the page Quality vs speed. {changed}.", "quiet")
-    request = probe_form.chosen_map(choices)
-    run = cached.store().find(request)
-    if run is None:
-        smaller = {"smaller": lambda: probe_form.smaller(request), "type": "primary"}
-        jobs.run_button("Run this test", request, "probe_run", probe_form.tokens(request), **smaller)
-        with answer:
+def one_test(top: DeltaGenerator) -> None:
+    """The answer, which stands at the `top`, the maps with the controls beside them, and folded the numbers and one
+    question as the model read it."""
+    picture, card = screen.picture_and_card("probe", 0.4)
+    with card:
+        choices = probe_form.controls()
+        if changed := "; ".join(f"{choice.title}, {changes(choice)}" for choice in choices if choice.changed):
+            widgets.prose(f"Settings as in Cut: Methods. {changed}.", "quiet")
+        request = probe_form.chosen_map(choices)
+        run = cached.store().find(request)
+        if run is None:
+            smaller = {"smaller": lambda: probe_form.smaller(request), "type": "primary"}
+            jobs.run_button("Run this test", request, "probe_run", probe_form.tokens(request), **smaller)
+    with picture:
+        if run is None:
             run = _example(request)
+        if run is not None:
+            _maps(run, st.session_state["probe"])
+            if not all(run.numbers["able"].values()):
+                widgets.prose(run.numbers["sentences"], "note")
+    with top:
+        if run is None:
+            screen.answer(QUESTION)
+        else:
+            screen.answer(headline(run), " ".join([*run.numbers["sentences"], *run.numbers.get("notes", [])]))
     if run is not None:
-        with answer:
-            widgets.prose(run.numbers["sentences"][:1])
-        _maps(run, st.session_state["probe"])
-        widgets.prose(run.numbers["sentences"][1:], "more")
-        widgets.source(run)
-        widgets.notes(run)
-        _lengths(run)
-        with widgets.guarded():
-            _prompt(run)
-    samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
-    fill_in = {"text": samples.get(request.text, "FILE"), "methods": request.methods or None}
-    repeat.drawer(commandline("probe", request.spelled | fill_in))
+        with st.expander("By length, in numbers, one question", icon=":material/show_chart:"):
+            widgets.each(lambda: _lengths(run), lambda: _prompt(run))
+            widgets.source(run)
+            widgets.notes(run)
+    repeat.drawer(command("probe", request.spelled | {"methods": request.methods or None}))
+
+
+def headline(run: Run) -> str:
+    """Right answers of each method, and chance, in a few words."""
+    scores = {row["method"]: row for row in _rows(run, "summary")}
+    label, chance = title(run.request["probes"][0]), next(iter(scores.values()))["chance"]
+    told = [f"{widgets.plain(name)} {scores[name]['score']:.0%}" for name in list(scores)[:NAMED]]
+    more = f", {len(scores) - NAMED} more" if len(scores) > NAMED else ""
+    return f"{label}, right answers: {', '.join(told)}{more}; chance {chance:.0%}."
 
 
 def _example(request: Probe) -> Run | None:
@@ -82,11 +101,7 @@ def _maps(run: Run, task: str) -> None:
             numbers = plots.columns(rows, "length", "depth", "examples", *NUMBERS)
             figure = probe_charts.grid(rows, axis)
             plots.draw(figure, numbers, widgets.plain(label), f"probe_map_{place}", "needle map")
-    where = "Depth 0%: the beginning of the prompt, 100%: right before the question. " if axis == "depth" else ""
-    st.caption(
-        f"{where}{run.numbers['rows'][0]['n']:,} questions in each cell; {probe_charts.SURE} marks a cell that is "
-        "above chance by itself (95% interval). All maps have one scale."
-    )
+    st.caption(f"{run.numbers['rows'][0]['n']:,} questions a cell; {probe_charts.SURE} above chance by itself.")
 
 
 def _lines(run: Run, name: str) -> dict[str, list[dict]]:
@@ -141,14 +156,20 @@ def _prompt(run: Run) -> None:
     widgets.prose(sentence, "quiet")
 
 
-def every_test() -> None:
-    """What dense attention can do at all, and what a window loses of it: every test at one length, beside chance; or
-    the button that runs them."""
+def every_test(top: DeltaGenerator) -> None:
+    """What dense attention can do at all, and what a window loses of it: every test at one length, beside chance, the
+    answer at the `top`; or the button that runs them."""
     request = probe_form.every_task()
     run = cached.store().find(request)
     if run is None:
         jobs.run_button("Try every test", request, "probe_every", probe_form.tokens(request))
         run = _example(request)
+    with top:
+        told = QUESTION
+        if run is not None:
+            can = sum(run.numbers["able"].values())
+            told = f"Dense attention is above chance in {can} of {len(run.numbers['able'])} tasks."
+        screen.answer(told)
     if run is None:
         return
     (dense, *others), where = _lines(run, "summary").items(), run.numbers["rows"][0]

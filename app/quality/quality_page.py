@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.commands.quality import FitMethod
-from analysis.corpus import sample_texts, text_hash
+from analysis.runs.run import command
 from app import cached
 from app.quality import ahead, curves, details, evidence, painted_change, search, steps, timing
 from app.quality.asked import Asked, counted
@@ -71,6 +71,8 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     with beside:
         methods = st.container()
         with st.popover("Settings", icon=":material/tune:", key="quality_settings"):
+            look: dict[str, Any] = {"format_func": "+{}%".format}
+            st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
     picker, opens_at = _picker(card, subject)
@@ -131,12 +133,9 @@ def _curves(
 
 
 def _controls() -> str:
-    """What is saved, and the most that may be lost."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
-        st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
-        look = {"format_func": "limit +{}%".format, "width": 130, "label_visibility": "collapsed"}
-        st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
+    """What is saved."""
+    look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
+    st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
     return st.session_state["quality_saves"]
 
 
@@ -266,7 +265,4 @@ def _command(subject: Subject, choices: Sequence[Asked], percent: int) -> str:
     free = [choice for choice in choices if not choice.fixed]
     specs = [choice.free().spec for choice in free] or [choice.spec for choice in choices]
     asked = subject.request(choices[0], percent).but(methods=specs, share=percent / 100 if free else None)
-    if subject.saves != "reads":
-        return asked.but(texts=["TEXT"]).command_line()
-    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
-    return asked.but(text=names.get(st.session_state["text"], "TEXT")).command_line()
+    return command(asked.verb, asked.spelled)

@@ -24,10 +24,10 @@ COLUMNS = {
     "about": tables.Column("settings", wrap=True),
     "when": tables.Column("computed"),
     "took": tables.Column("took", words="took_words"),
-    "size": tables.Column("size", words="size_words"),
     "model": tables.Column("model"),
-    "page": tables.Column("page"),
 }
+# Of these, left out where they are the same in every row.
+SAME = ("tags", "model")
 
 
 def found() -> Sequence[Row]:
@@ -72,9 +72,8 @@ def table(rows: Sequence[Row]) -> None:
         "id": ids,
     }
     words = {"took_words": [spell(row.seconds) for row in rows]}
-    words |= {"size_words": [f"{row.bytes / 1e6:,.2f} MB" for row in rows]}
     tables.table(
-        COLUMNS,
+        {name: column for name, column in COLUMNS.items() if name not in SAME or len(set(values[name])) > 1},
         values | words,
         key="runs_table_rows",
         identity=f"{hash(tuple((row.id, row.created, row.pinned, row.name, row.tags) for row in rows))}",

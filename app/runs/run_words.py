@@ -4,29 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MAIN = {  # verb -> the table and column that answer its question; of any other the first column with numbers
-    "statistics": ("heads", "entropy"),
-    "head": ("queries", "entropy"),
-    "groups": ("groups", "share"),
-    "pairs": ("pairs", "attention"),
-    "start": ("pairs", "attention"),
-    "temperature": ("heads", "entropy"),
-    "evaluate": ("rows", "perplexity"),
-    "equal-budget": ("rows", "attended"),
-    "cap-sweep": ("rows", "difference"),
-    "reads-text": ("rows", "difference"),
-    "reads-sweep": ("rows", "difference"),
-    "budgets": ("cells", "budget"),
-    "calibrate": ("ranks", "rank"),
-    "route": ("rows", "recall"),
-    "route-at": ("means", "recall"),
-    "probe": ("rows", "score"),
-    "benchmark": ("rows", "value"),
-    "launch": ("rows", "prefill_ms.median"),
-    "time-method": ("rows", "prefill_ms.median"),
-    "bench": ("rows", "speedup"),
-    "worth": ("rows", "gain_bound"),
-}
 NAMES = {  # a column or a key of a run -> its name
     "affinity": "affinity to the group",
     "attended": "keys of a query",
@@ -103,12 +80,3 @@ def settings(sentence: str, methods: Mapping[str, dict]) -> str:
 
     pattern = "|".join(map(re.escape, methods))
     return re.sub(rf"(?<!router )(?<!policy )\b(?:(?:{pattern})(?! \d)|[a-z]+(?:_[a-z\d]+)+)\b", title, sentence)
-
-
-def main(verb: str, tables: dict[str, list[str]]) -> tuple[str, str]:
-    """The table and column on which a comparison opens; `tables`: name -> its columns with numbers, none empty."""
-    table, name = MAIN.get(verb, ("", ""))
-    if name in tables.get(table, ()):
-        return table, name
-    first = next(iter(tables))
-    return first, tables[first][0]

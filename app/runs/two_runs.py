@@ -105,7 +105,7 @@ def _tables(run: Run, second: Run) -> None:
         return
     st.subheader("Tables, on one scale", anchor=False)
     listed = [name for name in compare.tables(run) if name in shared]
-    table, main = run_words.main(run.verb, {name: shared[name][2] for name in listed})
+    table, main = compare.main(run.verb, {name: shared[name][2] for name in listed})
     widgets.settled("runs_table", listed, table)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox("Table", listed, key="runs_table", width=260)

@@ -11,6 +11,7 @@ from analysis.declaration.command import Command
 from analysis.errors import BadSetting
 from analysis.runs import Price, Run
 from analysis.runs.price import predict
+from analysis.runs.run import command as written
 from app import cached
 from app.selection.decide import DTYPES
 from app.ui.offers import Scope
@@ -110,9 +111,9 @@ def bench(card: Mapping[str, Any] | None, router: Mapping[str, Any] | None) -> B
 
 
 def command(request: Command) -> str:
-    """The command line that measures the same; a text is named by its place, and a router's groups are those of the
-    bundled story."""
-    return request.but(text="" if isinstance(request, Bench) else "TEXT").command_line()
+    """The command line that measures the same; a router's groups are those of the bundled story."""
+    asked = request.but(text="") if isinstance(request, Bench) else request
+    return written(asked.verb, asked.spelled)
 
 
 def even_bound(length: int, groups: int, top: int, window: int, phase: str = "attention") -> float:

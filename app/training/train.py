@@ -1,4 +1,4 @@
-"""The training tab: a form with its price, and what a training run or the router in use shows for itself."""
+"""The training tab: the largest group's share of a training, or of the router in use, beside the form and its price."""
 
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from app import cached
 from app.selection import state
 from app.selection.evidence import BALANCES, GATES, PHASES, READINGS
 from app.training import training_charts, training_requests
-from app.ui import asking, chips, fields, jobs, plots, repeat, studied, tables, widgets
+from app.ui import asking, chips, fields, jobs, plots, repeat, screen, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
+# Points that make a curve.
+CURVE = 3
 ARMS = {
     "before": "reads everything, before phase 2",
     "dense": "reads everything",
@@ -40,61 +42,60 @@ def facts_of(name: str) -> dict:
     return facts
 
 
-def answer() -> str:
-    """What the router in use has learned: the computed sentence that leads."""
+def answer() -> tuple[str, str | None]:
+    """Whether the groups of the router in use are balanced, and what it has learned besides."""
     facts = facts_of(st.session_state["router"])
     name, shares, gain = facts["name"], facts.get("dominance") or [], facts.get("gain_over_random") or {}
     if facts.get("kind") != "trained":
-        return f"The router {name} was fitted without training: train one here, and see whether its groups say more."
+        return f"The router {widgets.plain(name)} was fitted without training: train one here.", None
     sentence = f"The router {name} learned for {facts.get('steps', 0):,} steps"
     if gain.get("mean") is not None:
         against_random = Comparison.of(gain, "mean", "", versus="random centroids")
         claim = Claim(against_random, lower="worse", higher="better").text()
         sentence += f"; on text it never saw, its groups are {claim}"
-    if shares and facts.get("groups"):
-        evenly = f"(even groups {1 / facts['groups']:.1%})"
-        sentence += f", and the largest group of any layer holds {max(shares):.1%} {evenly}"
-    return f"{sentence}."
+    if not (shares and facts.get("groups")):
+        return f"The router {widgets.plain(name)} learned for {facts.get('steps', 0):,} steps.", f"{sentence}."
+    balance = f"the largest group holds {max(shares):.1%} of the tokens; even groups {1 / facts['groups']:.1%}."
+    return f"{widgets.plain(name)}: {balance}", f"Of the worst layer. {sentence}. {cached.glossary(DOMINANCE)}"
 
 
 def tab() -> None:
-    """The form with its price and button, and beside it the run it asked for, or the router in use."""
-    with st.grid(2, min_column_width=400, gap="large"):
-        with st.container():
-            _form()
-            request = training_requests.request()
-            stored = cached.store().find(request)
-            with widgets.guarded():
-                _button(request, stored)
-        with st.container():
-            _pictures(request, stored)
+    """The picture of the run that the form asks for, or of the router in use, beside it the form with its price and
+    button, and folded the loss and what the groups are worth."""
+    picture, card = screen.picture_and_card("training", 0.6)
+    with card:
+        _form()
+        request = training_requests.request()
+        stored = cached.store().find(request)
+        with widgets.guarded():
+            _button(request, stored)
+        if stored is not None:
+            _use(stored)
     facts = stored.numbers if stored else facts_of(st.session_state["router"])
-    if stored or (facts.get("kind") == "trained" and facts.get("perplexity_dense")):
-        _perplexities(facts, stored.id if stored else facts["name"])
-    if stored is not None:
-        _use(stored)
-    if cost := studied.study("step-cost"):
-        processor = cost.numbers["protocol"].get("processor", "this machine")
-        widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
+    with picture:
+        _pictures(request, stored, facts)
+    with st.expander("Loss, and what the groups are worth", icon=":material/show_chart:"), widgets.guarded():
+        _details(stored, facts)
     repeat.drawer(request.but(corpus="DIR").command_line())
 
 
 def _button(request: TrainRouter, stored: Run | None) -> None:
+    router = cached.router_name(request.spelled)
+    purpose = f"This makes the router {router}; the model stays as it is."
+    if request.phase == 2:
+        copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
+        purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
     jobs.run_button(
         "Train it again" if stored else "Train",
         request,
         "train_run",
+        help=f"{purpose} A stopped training keeps its steps: train again with the same settings.",
         price=training_requests.price(request, asking.card(request.model)),
         instead_of=stored.id if stored else None,
         smaller=lambda: training_requests.smaller(request),
         type="secondary" if stored else "primary",
     )
     router = cached.router_name(request.spelled)
-    purpose = f"This makes the router {router}; the model stays as it is."
-    if request.phase == 2:
-        copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
-        purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
-    widgets.prose(f"{purpose} A stopped training keeps its steps: train again with the same settings.", "quiet")
 
 
 # --- the form ---------------------------------------------------------------------------------------------------------
@@ -110,11 +111,7 @@ def _form() -> None:
         fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
         if first:
             fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
-            fields.number("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)
         fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
-        if first:
-            help = "Added to the router's name, so that it replaces no other. Letters and digits."
-            st.text_input("Name", key="train_label", max_chars=16, width=130, on_change=_named, help=help)
     with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
         _more(first)
 
@@ -123,6 +120,9 @@ def _more(first: bool) -> None:
     _whole("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step")
     _real("Learning rate, router", "train_rate", "learning rate")
     if first:
+        help = "Added to the router's name, so that it replaces no other. Letters and digits."
+        st.text_input("Name", key="train_label", max_chars=16, on_change=_named, help=help)
+        _whole("Groups per token", "train_top", 1, 64, "membership (top-k)")
         _whole("Window, tokens", "train_window", 1, 1024, "sliding window")
         _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink")
         st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
@@ -157,7 +157,7 @@ def _real(label: str, name: str, term: str) -> None:
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
-def _pictures(request: TrainRouter, stored: Run | None) -> None:
+def _pictures(request: TrainRouter, stored: Run | None, facts: dict) -> None:
     """The training that runs or was stopped, then what is there: the run of the form, or the router in use."""
     job = jobs.current()
     if job and (job.verb, job.args) == (request.verb, request.spelled) and job.state != "done":
@@ -165,9 +165,15 @@ def _pictures(request: TrainRouter, stored: Run | None) -> None:
             grows = st.fragment(_so_far, run_every=2) if job.state in jobs.WAITING else _so_far
             grows(job.id, request.steps, request.groups)
     if stored is not None:
-        _training(stored)
-    else:
-        _router(facts_of(st.session_state["router"]))
+        looks = cached.columns(stored, "shares")
+        figure = training_charts.shares(looks, 1 / stored.request["groups"])
+        plots.draw(figure, looks, "Largest group by layer", "train_shares", DOMINANCE)
+    elif facts.get("dominance") and facts.get("groups"):
+        rows = [{"layer": layer, "largest group's share": share} for layer, share in enumerate(facts["dominance"])]
+        figure = training_charts.by_layer(facts["dominance"], 1 / facts["groups"])
+        plots.draw(figure, rows, "Largest group by layer", "router_shares", DOMINANCE)
+    elif job is None:
+        st.info("The largest group's share is drawn here while a router trains.")
 
 
 def _so_far(job_id: str, steps: int, groups: int) -> None:
@@ -184,13 +190,24 @@ def _so_far(job_id: str, steps: int, groups: int) -> None:
     plots.draw(training_charts.losses(log, steps), log, "Loss so far", "train_growing", "soft and hard loss")
 
 
-def _training(run: Run) -> None:
-    """The pictures of a finished training: its loss, and the shares by layer over the steps."""
-    log, looks = cached.columns(run, "log"), cached.columns(run, "shares")
+def _details(stored: Run | None, facts: dict) -> None:
+    """The loss of a training, the perplexities with its groups, and what a step costs."""
+    if stored is not None:
+        _loss(stored)
+    elif facts.get("kind") == "trained":
+        _router(facts)
+    if facts.get("perplexity_dense") and (stored or facts.get("kind") == "trained"):
+        _perplexities(facts, stored.id if stored else facts["name"])
+    if cost := studied.study("step-cost"):
+        processor = cost.numbers["protocol"].get("processor", "this machine")
+        widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
+
+
+def _loss(run: Run) -> None:
+    """The loss of a finished training."""
+    log = cached.columns(run, "log")
     widgets.source(run)
     plots.draw(training_charts.losses(log), log, "Loss", "train_loss", "soft and hard loss")
-    figure = training_charts.shares(looks, 1 / run.request["groups"])
-    plots.draw(figure, looks, "Largest group by layer", "train_shares", DOMINANCE)
     _, stay = training_charts.defined(log["step"], log.get("stability", []))
     kept_group = f"; {stay[-1]:.0%} of the tokens kept their group since the check before" if stay else ""
     ends = f"from {log['loss'][0]:.2f} to {log['loss'][-1]:.2f} nats per token"
@@ -208,8 +225,6 @@ def _use(run: Run) -> None:
 
 def _router(facts: dict) -> None:
     """The router in use, when nothing was trained with the present form: what its own training left behind."""
-    if facts.get("kind") != "trained":
-        return
     about = facts.get("training") or {}
     words = [f"{facts.get('steps', 0):,} steps", f"learned from {facts.get('corpus', 'texts of this machine')}"]
     words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
@@ -217,14 +232,11 @@ def _router(facts: dict) -> None:
         look = {"icon": ":material/auto_stories:", "color": "gray", "help": cached.glossary("trained router")}
         st.badge("finished training", **look)
         widgets.prose(" · ".join([f"The router in use: {facts['name']}", *words]), "quiet")
-    if points := facts.get("hard_losses"):
+    points = facts.get("hard_losses") or []
+    if len(points) >= CURVE:
         rows = [{"step": step, "hard loss": loss} for step, loss in points]
         figure = training_charts.hard_losses(points)
         plots.draw(figure, rows, "Loss with hard groups", "router_loss", "soft and hard loss")
-    if facts.get("dominance") and facts.get("groups"):
-        rows = [{"layer": layer, "largest group's share": share} for layer, share in enumerate(facts["dominance"])]
-        figure = training_charts.by_layer(facts["dominance"], 1 / facts["groups"])
-        plots.draw(figure, rows, "Largest group by layer", "router_shares", DOMINANCE)
 
 
 def _perplexities(numbers: dict, identity: str) -> None:

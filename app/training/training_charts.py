@@ -28,6 +28,8 @@ from app.ui.reading import rows_of
 NATS = "step %{x:,}<br>%{y:.4f} nats per token"
 HARD = Look(GROUPS[1], "dash", "square")
 LARGEST = "largest group's share of the tokens"
+# Pixels: the picture of the page.
+TALL = 480
 # What is followed as a share.
 SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
@@ -81,7 +83,7 @@ def shares(table: dict, even_share: float, until: int | None = None) -> dict:
         data.append(curve(name, rows_of(table, layer=layer), "step", "share", look, f"{hover} of the tokens"))
     last = until or max(table["step"], default=1)
     data.append(even([0, last], even_share))
-    return figure(data, "optimiser step", LARGEST, height=360, yaxis=SHARE, xaxis={"range": [0, last]})
+    return figure(data, "optimiser step", LARGEST, height=TALL, yaxis=SHARE, xaxis={"range": [0, last]})
 
 
 def by_layer(dominance: Sequence[float], even_share: float) -> dict:
@@ -89,7 +91,7 @@ def by_layer(dominance: Sequence[float], even_share: float) -> dict:
     x = list(range(len(dominance)))
     data = [line("largest group, causal", x, dominance, *Look(), "layer %{x}<br>%{y:.1%} of the tokens")]
     data.append(even([0, max(x, default=0)], even_share))
-    return figure(data, "layer", LARGEST, height=360, xaxis=LAYERS, yaxis=SHARE)
+    return figure(data, "layer", LARGEST, height=TALL, xaxis=LAYERS, yaxis=SHARE)
 
 
 # --- routing collapse -------------------------------------------------------------------------------------------------

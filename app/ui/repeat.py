@@ -1,17 +1,21 @@
 """A result without its page: three lines for a notebook, and the command for a terminal."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import streamlit as st
 
 from analysis.commands import COMMANDS
 from analysis.package import PROGRAM
+from analysis.runs import Run, compare
 from analysis.runs.run import command_of
 from app import cached
 from app.ui import widgets
 
 TITLE = "Copy as code: the same in a notebook or a terminal"
-FILL_IN = {"TEXT": "TEXT is the file that holds the text", "DIR": "DIR is a folder of texts"}
+FOLDER = "DIR is a folder of texts."
+KEY = re.compile(r"\b[0-9a-f]{12}\b")
 
 
 def drawer(*commands: str, more: str = "") -> None:
@@ -37,21 +41,31 @@ def rest() -> None:
             _code([command_of(run) for run in runs])
 
 
-def notebook(commands: Sequence[str]) -> str:
-    """Lines for a notebook: `fs.run` takes the words of a command."""
+def notebook(commands: Sequence[str], figures: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Lines for a notebook: `fs.run` takes the words of a command. `figures`: verb -> what draws its result."""
     lines = ["import focuscope as fs"]
     for command in commands:
         words = _words(command)
-        name = words.split()[0].replace("-", "_")
+        verb = words.split()[0]
+        name = verb.replace("-", "_")
         lines += [f"{name} = fs.run({words!r})", f"{name}.tables"]
+        lines += [f"{name}{figures[verb]}"] if verb in figures else []
     return "\n".join(lines)
 
 
+def figure(run: Run) -> str:
+    """What draws the main table of a result in a notebook, behind its name; empty where it has none."""
+    table, column = compare.MAIN.get(run.verb, ("", ""))
+    return f".tables[{table!r}].plot(y={column!r}, backend='plotly')" if table in run.tables else ""
+
+
 def _code(commands: Sequence[str]) -> None:
-    st.code(notebook(commands), language="python", wrap_lines=True)
+    figures = {run.verb: drawn for run in cached.drawing().runs.values() if (drawn := figure(run))}
+    st.code(notebook(commands, figures), language="python", wrap_lines=True)
     st.code("\n".join(commands), language=None, wrap_lines=True)
-    left = [about for word, about in FILL_IN.items() if any(word in command.split() for command in commands)]
-    widgets.prose(f"{', '.join(left)}." if left else [], "quiet")
+    words, texts = " ".join(commands), cached.texts()
+    said = [f"{key} is “{texts[key]}”, which is stored on this machine." for key in KEY.findall(words) if key in texts]
+    widgets.prose([*dict.fromkeys(said), *([FOLDER] if "DIR" in words.split() else [])], "quiet")
 
 
 def _words(command: str) -> str:

@@ -84,7 +84,7 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
 ):
     settings = "train_steps=40&train_tokens=1024&train_groups=4&train_label=forty"
     page.goto(f"{app_server}/train-a-router?{settings}")
-    expect(page.get_by_text("The router in use: k8-top1").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name=re.compile("^k8-top1: the largest group"))).to_be_visible(timeout=PATIENCE)
     settle(page)
     page.get_by_role("button", name=re.compile("Train, ~")).click()
     page.wait_for_url(re.compile("job=[0-9a-f]{12}"))
@@ -118,7 +118,7 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     go(page, "training")
     page.get_by_role("button", name="Use the router k4-top1-forty").first.click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k4-top1-forty"))
-    learned = page.get_by_text(re.compile("^The router k4-top1-forty learned for 40 steps"))
+    learned = page.get_by_role("heading", name=re.compile("^k4-top1-forty: the largest group holds"))
     expect(learned).to_be_visible(timeout=PATIENCE)
     go(page, "groups")
     page.get_by_test_id("stExpander").get_by_text("Details", exact=True).click(timeout=PATIENCE)

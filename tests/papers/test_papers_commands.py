@@ -10,7 +10,7 @@ from analysis.cli.asked import asked
 from analysis.cli.options import parser
 from analysis.cli.plan import plan
 from analysis.papers.beside import beside, findings, made, measuring
-from analysis.papers.ours import readings
+from analysis.papers.ours import reading, readings
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import cells
 
@@ -33,7 +33,8 @@ def shown():
     pairs = set()
     for place in PLACES.values():
         jobs, job = made(place, protocol), measuring(place, protocol)
-        studies = {ours.number.study for ours in readings(place, lambda number, _: STORED.get(number.study))} - {""}
+        found = readings(place, lambda number, _: reading(number, STORED.get(number.study)))
+        studies = {ours.number.study for ours in found} - {""}
         for name in studies:
             pairs.add((jobs[name].command, name))
             if job.verb == "study" and protocol(name)["verb"] == f"study {job.args['name']}":
@@ -56,7 +57,7 @@ LACKING = [
     for where, one in ROWS.items()
     for number in one.numbers
     if number.study == "ablations"
-    and number not in [found.number for found in readings(one, lambda *_: STORED["ablations"])]
+    and number not in [found.number for found in readings(one, lambda number, _: reading(number, STORED["ablations"]))]
 ]
 
 

@@ -68,7 +68,7 @@ def take(request: Take, *, context: Context) -> Taken:
         context = _as_then(stored, context)
         if request.model not in (None, name) and str(Path(request.model).resolve()) != name:
             raise BadSetting(f"The run {run} is of {name}, not of {request.model}: leave the model out.")
-        measured_by, command = stored.protocol, command_of(stored)
+        measured_by, command = stored.protocol, command_of(stored, elsewhere=True)
     lm = context.model(name)
     own_protocol = protocol("take", lm, kernel="none: nothing is computed", run=run)
     measured_by = measured_by or own_protocol

@@ -1,6 +1,9 @@
-// A table that sorts by a click on a head and, when asked, locks a row by click or arrow keys. Cells are text nodes.
+// A table that sorts by a click on a head, where it has many rows, and, when asked, locks a row by click or arrow keys.
+// Cells are text nodes.
 const memory = new WeakMap()
 const LONG = 36
+// Rows that are seen at a glance have no need to be sorted.
+const FEW = 8
 
 export default function ({ parentElement, data: sent, setTriggerValue }) {
   const data = sent?.[0]
@@ -35,20 +38,20 @@ function draw(root, own) {
   frame.classList.toggle("pick", data.pick)
   frame.setAttribute("aria-label", data.label)
   const longest = widest(data.columns)
-  const head = document.createElement("tr")
+  const head = document.createElement("tr"), sorts = data.columns[0].values.length > FEW
   data.columns.forEach((column, n) => {
-    const th = document.createElement("th"), button = document.createElement("button")
+    const th = document.createElement("th"), name = document.createElement(sorts && column.label ? "button" : "span")
     th.scope = "col"
     th.className = column.kind === "text" || column.kind === "token" ? "" : column.full ? "number meter" : "number"
     th.title = column.help ?? ""
     if (own.sort === n) th.setAttribute("aria-sort", own.down ? "descending" : "ascending")
-    button.textContent = column.label
-    button.onclick = () => {
+    name.textContent = column.label
+    if (sorts) name.onclick = () => {
       own.down = own.sort === n ? !own.down : column.kind !== "text" && column.kind !== "token"
       own.sort = n
       draw(root, own)
     }
-    th.append(button)
+    th.append(name)
     head.append(th)
   })
   const rows = order(own)
@@ -84,9 +87,9 @@ function draw(root, own) {
   }
 }
 
-// The place of the column of long words, which gets the width that the others leave; -1 where no words are long.
+// The place of the column of long words on one line, which gets the width that the others leave; -1 where none are long.
 function widest(columns) {
-  const lengths = columns.map(({ kind, shown }) => (kind === "text" ? Math.max(0, ...shown.map((words) => words.length)) : 0))
+  const lengths = columns.map(({ kind, wrap, shown }) => (kind === "text" && !wrap ? Math.max(0, ...shown.map((words) => words.length)) : 0))
   return Math.max(...lengths) > LONG ? lengths.indexOf(Math.max(...lengths)) : -1
 }
 

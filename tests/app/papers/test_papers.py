@@ -7,7 +7,9 @@ import pytest
 
 from analysis.papers import PAPERS
 from analysis.papers.beside import findings, printed
-from analysis.papers.ours import STATES
+from analysis.papers.ours import CANNOT_HOLD, DAMAGED, NOT_MEASURED, STATES
+from analysis.runs.stored import study_folders
+from app import cached
 from app.papers import lookup
 from tests.made.in_process import figures, markup, opened, part
 from tests.made.training import put_studies
@@ -23,6 +25,7 @@ FIRST_OF_SEVEN = [key for key in printed() if key[0] == "focus"].index(
 @pytest.fixture(autouse=True)
 def made(client):
     client.store.samples()
+    client.request(cached.card_request("demo"))
     return client
 
 
@@ -40,6 +43,22 @@ def test_the_page_opens_with_all_rows_and_their_states(made):
     shown = rows(app)
     assert set(shown["state"]) <= set(STATES)
     assert "PPL 42.8 ppl" in shown["printed"][0] and "†" in " ".join(shown["printed"])
+
+
+def test_a_model_that_was_never_loaded_is_not_loaded_for_this_page(made):
+    app = opened(VIEW, model="llama")
+    assert not made.asked and "llama was never loaded here" in markup(app) and not app.error
+    assert set(rows(app)["state"]) <= {NOT_MEASURED, CANNOT_HOLD, DAMAGED}
+
+
+def test_of_a_stored_study_only_what_stands_on_the_page_stays_in_memory(made):
+    put_studies(made.store, **{"top-k4-top1": K4})
+    opened(VIEW)
+    (folder,) = study_folders(made.store, "demo", cached.card("demo").numbers["revision"])[:1]
+    file = folder / "top-k4-top1.json"
+    extract = lookup._extract(file, file.stat().st_mtime)
+    assert {str(number) for number in lookup._numbers()["top-k4-top1"]} == set(extract.numbers)
+    assert extract.protocol == K4["protocol"] and len(str(extract)) < len(json.dumps(K4))
 
 
 def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(made):
@@ -77,7 +96,7 @@ def test_papers_and_states_are_chosen_and_stand_in_the_link(made):
         assert not app.error and not app.exception, paper
         assert len(rows(app)["row"]) == sum(key[0] == paper for key in printed())
     assert app.query_params["paper"] == "focal_summary_zh"
-    app.segmented_control(key="paper_state").set_value("measured here").run()
+    app.selectbox(key="paper_state").set_value("measured here").run()
     assert "No row of this paper is in this state." in markup(app) and not app.error
 
 

@@ -89,7 +89,9 @@ def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
     assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [256, 512, 1024]
     client.request(Undeclared("probe", job.args))
     client.states[JOB] = status("done", verb="probe", args=job.args)
-    assert "dense attention gets 60% right" in markup(app.run()) and len(figures(app)) == 3
+    said = app.run().title[0]
+    assert "dense attention gets 60% right" in said.proto.help and len(figures(app)) == 3
+    assert "Dense 60%" in said.value and len(said.value.split()) <= 15
 
 
 @pytest.mark.parametrize(

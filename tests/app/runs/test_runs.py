@@ -9,7 +9,7 @@ import pytest
 from analysis.commands import COMMANDS
 from analysis.declaration import in_address
 from analysis.declaration.undeclared import Undeclared
-from analysis.runs import Run, RunStore
+from analysis.runs import Run, RunStore, compare
 from analysis.runs.compare import Beside, configuration
 from analysis.studies.registry import STORED
 from app import cached
@@ -140,8 +140,8 @@ def test_numbers_columns_and_settings_are_named_in_words():
     methods = {"oracle_topk": {"title": "Oracle top-k"}, "focus": {"title": "Focus"}}
     said = run_words.settings("methods oracle_topk (k 51), focus, router my_router, rope as_trained, focus 2", methods)
     assert said == "methods Oracle top-k (k 51), Focus, router my_router, rope as trained, focus 2"
-    assert run_words.main("evaluate", {"bins": ["n"], "rows": ["loss", "perplexity"]}) == ("rows", "perplexity")
-    assert run_words.main("x", {"bins": ["n"]}) == ("bins", "n")
+    assert compare.main("evaluate", {"bins": ["n"], "rows": ["loss", "perplexity"]}) == ("rows", "perplexity")
+    assert compare.main("x", {"bins": ["n"]}) == ("bins", "n")
 
 
 def test_a_default_that_is_named_is_no_difference():

@@ -27,14 +27,16 @@ def read(command: str) -> dict:
 
 
 def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(client):
-    app = opened("links", text=put(client, "a text of some length " * 4), distance="8")
+    text = put(client, "a text of some length " * 4)
+    app = opened("links", text=text, distance="8")
     assert [one.label for one in app.expander].count(repeat.TITLE) == 1 and not app.code, "written when it is opened"
     app.session_state["repeat_rest"] = True
     app.run()
     lines, commands = (one.value for one in app.code[-2:])
     (run,) = client.store.list("pairs")
     given = read(next(line for line in commands.splitlines() if " pairs " in line))
-    assert given["text"] == "TEXT" and given["min_distance"] == run.request["min_distance"]
+    assert given["text"] == text and given["min_distance"] == run.request["min_distance"]
+    assert f"{text} is “" in markup(app) and "pairs.tables['pairs'].plot(y='attention', backend='plotly')" in lines
     calls = [node for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Call)]
     assert f"python -m analysis {calls[0].args[0].value}" in commands.splitlines() and "pairs = fs.run(" in lines
 
@@ -57,7 +59,8 @@ def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
         left = {"made", "text", "texts", "methods", "config"}
         wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}
         assert given | wanted == given and given["verb"] == verb
-        assert (given.get("text") or "story") in ["TEXT", *sample_texts()]
+        assert (given.get("text") or "story") in [run.request.get("text"), *sample_texts()]
+        assert command_of(run, elsewhere=True).replace("TEXT", str(run.request.get("text"))) == command_of(run)
 
 
 def test_a_page_ends_in_the_papers_it_rests_on(client):

@@ -1,5 +1,7 @@
 """Smaller scopes: each room offers less of its own work, in its own controls, and the kit knows no verb."""
 
+import re
+
 import pytest
 import streamlit as st
 
@@ -12,6 +14,7 @@ from app import cached
 from app.budgets import calibrate, cap
 from app.probes import probe_form
 from app.selection.controls import CONTROLS
+from app.selection.menu import PAGES
 from app.speed import speed_requests
 from app.training import training_requests
 from tests.made.in_process import markup, opened
@@ -58,6 +61,14 @@ def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(c
     assert "Choose a shorter text, a smaller model" in markup(opened("groups", text=key))
 
 
+@pytest.mark.parametrize("view", PAGES)
+def test_what_computes_looks_like_it_and_what_filters_does_not(client, view):
+    """What computes has its price and the sign of starting; what only sorts or filters has neither."""
+    signs = {":material/play_arrow:", ":material/compress:"}
+    for button in opened(view).button:
+        assert (button.proto.icon in signs) == bool(re.search(r", ~\d", button.label)), button.label
+
+
 BIG = Price(25.0, 6.0, 100.0, None, 0)  # of a large model's first request: it may take 6 s, and 25 are predicted
 
 
@@ -102,7 +113,7 @@ def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
     [
         ("temperature", "temperature"),
         ("methods", "evaluate"),
-        ("papers", "pitfalls"),
+        ("papers", "model"),
         ("generate", "generate"),
         ("groups", "groups"),
         ("map", "statistics"),
@@ -110,5 +121,5 @@ def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
 )
 def test_what_is_predicted_long_never_starts_unasked(big, view, verb):
     app = opened(view)
-    assert set(big.asked) <= {"model", "inspect"} and not big.states and not app.error
+    assert verb not in big.asked and set(big.asked) <= {"model", "inspect"} and not big.states and not app.error
     assert app.button, "a button starts it"
