@@ -52,8 +52,8 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             help = f"{price.sentence}. {cached.glossary(TERM)}"
             label = f"Prove it, {price.short}"
-            look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "help": help}
-            st.button(label, key="heads_prove", on_click=_start, **look)
+            icon = ":material/play_arrow:"
+            st.button(label, key="heads_prove", type="primary", icon=icon, help=help, on_click=_start)
             widgets.prose("Predicts the text without this head.", "quiet")
         return
     with widgets.guarded():
