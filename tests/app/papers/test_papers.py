@@ -46,6 +46,7 @@ def test_the_page_opens_with_all_rows_and_their_states(made):
 
 
 def test_a_model_that_was_never_loaded_is_not_loaded_for_this_page(made):
+    made.asked.clear()
     app = opened(VIEW, model="llama")
     assert not made.asked and "llama was never loaded here" in markup(app) and not app.error
     assert set(rows(app)["state"]) <= {NOT_MEASURED, CANNOT_HOLD, DAMAGED}
