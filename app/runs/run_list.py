@@ -95,7 +95,7 @@ def _kept(row: Row) -> str:
 
 def _bundle_in() -> None:
     nonce = st.session_state.setdefault("runs_nonce", 0)
-    with st.popover("Bring in a bundle", icon=":material/move_to_inbox:"):
+    with st.popover("Bring in a bundle", icon=":material/move_to_inbox:", key="runs_bring"):
         st.file_uploader(
             "A bundle made here or on another machine",
             key=f"runs_upload_{nonce}",

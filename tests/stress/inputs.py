@@ -50,7 +50,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Way:
-    """One way in: on one of `pages`, behind the button `opens`, an upload or a box with a button, by their keys; the
+    """One way in: on one of `pages`, behind the popover `opens`, an upload or a box with a button, by their keys; the
     value shows as `control` in the address. `answer(store, sent)`: what the app must take, or refuse, of this input;
     None where only the worker can tell."""
 
@@ -114,25 +114,25 @@ WAYS: dict[str, Way | None] = {
     # The values in the address of a page.
     "links": None,
     "uploaded texts": Way(
-        lambda dice: _file(dice, hostile_bytes(dice)), TEXTS, "text", "Text:", upload="upload_", answer=_uploaded
+        lambda dice: _file(dice, hostile_bytes(dice)), TEXTS, "text", "text_chip_", upload="upload_", answer=_uploaded
     ),
     "pasted texts": Way(
         lambda dice: Sent(" ".join(_typed(dice) for _ in range(dice.randrange(1, 5))).encode()),
         TEXTS,
         "text",
-        "Text:",
+        "text_chip_",
         box="paste_",
         button="read_paste",
         answer=lambda store, sent: store.put_bytes(sent.data, "The pasted text"),
     ),
     "model names": Way(
-        _model_name, ("text",), "model", "Model: demo", box="model_name", button="load_model", answer=_named
+        _model_name, ("text",), "model", "model_chip_", box="model_name", button="load_model", answer=_named
     ),
     "policies": Way(
         lambda dice: Sent(hostile_json(dice, BUNDLED).encode("utf-8", "replace"), "policy.json"),
         ("budgets",),
         "budget_policy",
-        "more_horiz More",
+        "budget_more",
         upload="budget_upload_",
         answer=_policy,
     ),
@@ -140,7 +140,7 @@ WAYS: dict[str, Way | None] = {
         _config,
         ("worth",),
         "shape",
-        "config.json",
+        "config_popover_",
         upload="config_upload_",
         box="config_paste_",
         button="read_config",
@@ -156,7 +156,7 @@ WAYS: dict[str, Way | None] = {
         lambda dice: _file(dice, hostile_bundle(dice)),
         ("runs",),
         "run",
-        "Bring in a bundle",
+        "runs_bring",
         upload="runs_upload_",
         answer=lambda store, sent: store.unbundle(BytesIO(sent.data)).new[0],
     ),
@@ -277,7 +277,7 @@ def _send(tab, address: str, way: Way, dice: random.Random) -> None:
 
     tab.goto(address + menu.address(way.pages[0]))
     settle(tab)
-    tab.get_by_role("button", name=way.opens).first.click()
+    tab.locator(f"[class*='st-key-{way.opens}'] button").first.click()
     arrived(tab, way.control, act, **(_judged(way.answer, sent) if way.answer else {}))
 
 

@@ -9,5 +9,6 @@ from tests.stress.test_stress import all_hold
 
 @pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.timeout(900)  # seconds, beside whatever else runs
 def test_hostile_input_in_a_browser_in_small():
     all_hold("chromium", chromium=len(inputs.IN_BROWSER))

@@ -18,6 +18,7 @@ def test_every_page_and_every_method_that_is_moved_live_has_a_slider():
 
 @pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.timeout(900)  # seconds, beside whatever else runs
 def test_a_slider_is_timed_at_stored_stops_and_one_that_is_not_there_is_refused(monkeypatch):
     pairs = next(slider for slider in sliders.stored() if slider.name == "Smallest distance, tokens")
     asked = [pairs, next(slider for slider in sliders.live() if slider.card.endswith("focal_learned"))]
@@ -26,5 +27,5 @@ def test_a_slider_is_timed_at_stored_stops_and_one_that_is_not_there_is_refused(
     assert list(found) == list(refused) == COLUMNS
     assert (found["what"], found["moves"], found["refused"]) == ("stored", sliders.MOVES, "")
     assert 0 < found["median_ms"] <= found["worst_ms"] < PATIENCE
-    assert refused["median_ms"] is refused["met"] is None and "no learned temperatures" in refused["refused"]
+    assert refused["median_ms"] is refused["met"] is None and "was never fitted" in refused["refused"]
     assert about["browser"].startswith("Chromium ") and said[0] == "Long-range pairs Smallest distance, tokens"

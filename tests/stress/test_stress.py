@@ -65,6 +65,7 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     assert row.held == 1, row.said
 
 
+@pytest.mark.timeout(900)  # seconds, beside whatever else runs
 @pytest.mark.parametrize(
     "what, every", [("stores", 60), pytest.param("stores", 1, marks=SLOW), pytest.param("fits", 1, marks=SLOW)]
 )
