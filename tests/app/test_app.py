@@ -1,6 +1,5 @@
 """Pages in-process with hand-made results: what they show, the bar on top, jobs and their prices."""
 
-import json
 from base64 import b64decode
 
 import numpy as np
@@ -17,16 +16,12 @@ from app.selection.menu import MOVED, page_at
 from app.ui import charts
 from app.ui.jobs import progress_words
 from app.ui.spelled import plain
-from tests.made.in_process import TITLES, at_address, go, in_chip, markup, opened, part, put
+from tests.made.in_process import TITLES, at_address, figures, go, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
 JOB = "0123456789ab"
 PACKED = {"place": np.int32, "head": np.uint16, "share": np.uint16, "word": np.int32}
 WORDS = " ".join(f"word{i}" for i in range(40))
-
-
-def figures(app) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def stored_model(client, name: str, took: float, size: int = 4936) -> None:

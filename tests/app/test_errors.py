@@ -5,11 +5,7 @@ import pytest
 from analysis.errors import BadText
 from app import cached
 from tests.made.documents import notebook
-from tests.made.in_process import HOSTILE, TITLES, go, in_chip, markup, opened, part, put
-
-
-def captions(app) -> str:
-    return " ".join(caption.value.replace("\\", "") for caption in app.caption)
+from tests.made.in_process import HOSTILE, TITLES, captions, go, in_chip, markup, opened, part, put
 
 
 @pytest.mark.parametrize("view", TITLES)

@@ -68,10 +68,8 @@ def test_torch_variable(tmp_path):
     newer = tmp_path / "torch-2.14.0-cp312-cp312-linux_x86_64.whl"
     newer.touch()
     assert environment.torch_pin("") == environment.torch_pin("cuda") == "torch==2.13.0"
-    assert (
-        environment.torch_pin("2.12.1") == "torch==2.12.1"
-        and environment.torch_pin("2.11.0+cpu") == "torch==2.11.0+cpu"
-    )
+    assert environment.torch_pin("2.12.1") == "torch==2.12.1"
+    assert environment.torch_pin("2.11.0+cpu") == "torch==2.11.0+cpu"
     assert environment.torch_pin(str(wheel)) == str(wheel)
     for wrong in ("2.10.0", "2.14", "latest", "2.13.0; rm", str(newer), str(tmp_path / "torch-2.13.0-gone.whl")):
         with pytest.raises(run.Refusal, match="is no version from 2.11 to 2.13"):

@@ -277,10 +277,8 @@ def test_a_result_belongs_to_the_weights_that_were_read_and_stays_listed(store, 
     second = put(store, model="mine", value=2.0)
     assert second.id != first.id and store.find(Undeclared("groups", OTHER)) == second
     models(b"first weights")
-    assert (
-        store.find(Undeclared("groups", OTHER)) == first
-        and store.find(Undeclared("groups", {**OTHER, "seed": 1})) == late
-    )
+    assert store.find(Undeclared("groups", OTHER)) == first
+    assert store.find(Undeclared("groups", {**OTHER, "seed": 1})) == late
 
 
 def test_the_other_model_of_a_comparison_counts_too(store, models):
@@ -310,10 +308,8 @@ def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(s
     assert store.find(Undeclared("groups", OTHER)) == first
     shelf = store.export_example(first.id, tmp_path / "examples").parent
     other = RunStore(tmp_path / "other", examples=shelf)
-    assert (
-        other.find(Undeclared("groups", OTHER)).id == first.id
-        and other.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
-    )
+    assert other.find(Undeclared("groups", OTHER)).id == first.id
+    assert other.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
 
 
 def test_weights_are_read_again_only_when_their_files_changed(models, monkeypatch):

@@ -162,10 +162,8 @@ def test_an_example_of_the_earlier_router_answers_no_more(store, tmp_path):
     shelf = store.export_example(put(store, router="mine").id, tmp_path / "examples").parent
     fresh = RunStore(tmp_path / "fresh", examples=shelf)
     assert fresh.find(Undeclared("groups", ASK | {"router": "mine"})).example
-    assert (
-        fresh.forget("router", "mine", "demo").moved == []
-        and fresh.find(Undeclared("groups", ASK | {"router": "mine"})) is None
-    )
+    assert fresh.forget("router", "mine", "demo").moved == []
+    assert fresh.find(Undeclared("groups", ASK | {"router": "mine"})) is None
     assert [row.example for row in fresh.search()] == [True]
     assert put(fresh, router="mine") == fresh.find(Undeclared("groups", ASK | {"router": "mine"}))
 
@@ -195,10 +193,8 @@ def test_pinned_runs_stay_and_what_uses_it_by_default_goes(store):
 
 def test_the_card_lists_the_routers_and_is_made_anew(store):
     card = store.put(Undeclared("model", {"model": "demo"}), result(), PROTOCOL, 1.0)
-    assert (
-        store.forget("policy", "mine", "demo").moved == []
-        and store.find(Undeclared("model", {"model": "demo"})) == card
-    )
+    assert store.forget("policy", "mine", "demo").moved == []
+    assert store.find(Undeclared("model", {"model": "demo"})) == card
     assert store.forget("router", "mine", "demo").moved == []
     assert store.find(Undeclared("model", {"model": "demo"})) is None and store.deleted() == []
     assert store.put(Undeclared("model", {"model": "demo"}), result(2.0), PROTOCOL, 1.0).id == card.id

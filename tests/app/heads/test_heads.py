@@ -124,11 +124,8 @@ def test_all_heads_are_listed_from_either_end_or_against_another_statistic(clien
 
 def test_names_are_asked_for_once_and_stand_on_map_card_and_tables(client):
     app = page(named="yes", layer=1, head=0)
-    assert (
-        not app.error
-        and client.asked.count("names") == 1
-        and "2 of 6 heads have a name, 3 names in all." in markup(app)
-    )
+    assert not app.error and client.asked.count("names") == 1
+    assert "2 of 6 heads have a name, 3 names in all." in markup(app)
     sent = part(app, "heads")
     assert sent["letters"] == {"0.0": "", "0.1": "", "1.0": "IS", "1.1": "", "2.0": "", "2.1": "P"}
     assert sent["about"]["1.0"] == "induction ✓ · sink", "what is confirmed first"

@@ -15,7 +15,7 @@ from analysis.studies.start.examples import probed
 from app.probes import probe_charts, probe_results
 from app.selection.decide import PROBE_TASKS
 from tests.made import results
-from tests.made.in_process import markup, opened as opened_page, part, put
+from tests.made.in_process import figures, markup, opened as opened_page, part, put
 from tests.made.probes import probe
 from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
@@ -38,10 +38,6 @@ def client(client, monkeypatch):
 
 def opened(**link: object) -> AppTest:
     return opened_page(VIEW, **link)
-
-
-def figures(app: AppTest) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def test_the_page_opens_with_the_stored_map_dense_first(client):

@@ -84,9 +84,8 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     )  # [3 layers, 4 heads]
     for row in rows:
         of_group = estimate[row["layer"], 2 * row["head"] : 2 * row["head"] + 2]
-        assert (
-            row["rise"] == pytest.approx(of_group.sum(), abs=1e-6) and row["far"] == SCORES[row["layer"]][row["head"]]
-        )
+        assert row["rise"] == pytest.approx(of_group.sum(), abs=1e-6)
+        assert row["far"] == SCORES[row["layer"]][row["head"]]
     assert [row["rise"] for row in rows] == sorted((row["rise"] for row in rows), reverse=True)
     assert [row["missed"] for row in rows] == [True] * 3 + [False] * 3, "as many by what is missed"
     both = len(whole & {(row["layer"], row["head"]) for row in rows[:3]})

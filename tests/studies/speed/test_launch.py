@@ -73,10 +73,8 @@ def test_both_sides_are_described(launched):
     rounds, kernels = launched.tables["rounds"], launched.tables["kernels"]
     assert rounds["side"].tolist() == ["dense", "dense", "sparse", "sparse"] and (rounds["prefill_ms"] > 0).all()
     assert rounds["round"].tolist() == [0, 1, 0, 1]
-    assert (
-        list(kernels.columns) == ["layer", "phase", "kernel", "why", "calls"]
-        and kernels["calls"].tolist() == [1, 5] * 6
-    )
+    assert list(kernels.columns) == ["layer", "phase", "kernel", "why", "calls"]
+    assert kernels["calls"].tolist() == [1, 5] * 6
 
 
 def test_who_wins_and_from_which_length(launched):
