@@ -35,12 +35,8 @@ def test_recovery_is_paired():
     dense = np.random.default_rng(0).normal(4, 1, 80)
     documents = np.arange(80) // 8
     found = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)
-    assert (
-        found["difference_points"] is None
-        and found["low"] == pytest.approx(-0.01)
-        and found["high"] == pytest.approx(-0.01)
-        and found["units"] == 10
-    )
+    assert found["difference_points"] is None and found["low"] == pytest.approx(-0.01)
+    assert found["high"] == pytest.approx(-0.01) and found["units"] == 10
     assert found["points_low"] == pytest.approx(10)
     assert recovery(np.full(80, 0.05), dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
