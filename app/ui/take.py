@@ -19,9 +19,9 @@ GAINS = {
 
 
 def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
-    """The button, which opens on what it makes. `settings`: the name of a setting -> the run that it stands in, and the
-    method as that run was asked for it. `key` begins the keys of what is drawn."""
-    if not settings:
+    """The button, which opens on what it makes; a class needs none. `settings`: the name of a setting -> the run that
+    it stands in, and the method as that run was asked for it. `key` begins the keys of what is drawn."""
+    if not settings or st.session_state.get("classroom"):
         return
     with st.popover("Export", icon=":material/folder_zip:", key=f"{key}_take"):
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))

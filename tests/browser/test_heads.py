@@ -94,3 +94,8 @@ def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(ap
     slider.focus()
     redrawn(page, lambda: slider.press("ArrowRight"))
     expect(page).to_have_url(re.compile(r"softmax=0\.3"))
+    page.locator(".sharpen .heads .chosen").focus()
+    page.keyboard.press("ArrowDown")
+    redrawn(page, lambda: page.keyboard.press("Enter"))
+    expect(page).to_have_url(re.compile("layer=4&head=4"))
+    expect(page.locator(".sharpen .heads .chosen")).to_be_focused()

@@ -1,10 +1,12 @@
-"""Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
-own to a kept report, the tour through its five screens, and the minute of the README.
+"""Four readers, each from the first page to what they came for, every step by what the page offers: a researcher with a
+text of one's own, an engineer with a configuration, the author of a method, a student on the tour; and the minute of
+the README.
 
-FOCUSCOPE_PICTURES names the folder for a picture of every step (`docs` for those of the README); without it they are
-thrown away.
+FOCUSCOPE_WIDTHS=390,900,1280,1440,1920 walks at these widths; the narrowest is by night. FOCUSCOPE_PICTURES names the
+folder for a picture of every step (`docs` for those of the README); without it they are thrown away.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -14,51 +16,76 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from analysis.costs import KNOWN
 from app.selection.look import TOUR_STEPS
-from tests.made.browsing import PATIENCE, answered, chosen, painted, read, settle, visit
+from tests.made import own_method
+from tests.made.browsing import PATIENCE, answered, chosen, painted, read, redrawn, settle, visit
+from tests.stress.server import served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
 LARGEST = 200_000  # bytes of a picture
-SCREENS = {  # each walk has one of its own
-    "telephone by night": (390, 844, "dark"),
-    "laptop by day": (1280, 800, "light"),
-}
+# Pixels of a screen.
+WIDTHS = [int(width) for width in os.environ.get("FOCUSCOPE_WIDTHS", "1440,390").split(",")]
+PHONE, HEIGHT, README = 390, {390: 844}, 1440
 WIDTH = "() => document.scrollingElement.scrollWidth"
 SCHEME = "() => getComputedStyle(document.querySelector('.stApp')).colorScheme"
 OPENED = "of the attention goes 128 or more tokens back"
 NAMES = re.compile(r"^“[A-Z][a-z]+” looks back [\d,]+ tokens to “[A-Z][a-z]+”$")
-STOPS = {  # step of the tour -> what its screen has drawn
-    "token": ".painted .text .t",
-    "head": ".heads .map button",
-    "pair": ".read .card .row.link[aria-pressed=true]",
-    "sharpen": ".sharpen .text .t",
-    "cut": ".budgets .map .cell",
+STOPS = {  # step of the tour -> what its screen has drawn, and what its sentence asks to touch
+    "token": (".painted .text .t", ".painted .text .t"),
+    "head": (".heads .map button", ".heads [role=gridcell]"),
+    "pair": (".read .card .row.link[aria-pressed=true]", ".read .card .row.link"),
+    "sharpen": (".sharpen .text .t", ".sharpen input[type=range]"),
+    "cut": (".budgets .map .cell", ".budgets input[type=range]"),
 }
+CLICKS = 6  # from a configuration to a copied line
+CONFIG = KNOWN["meta-llama/Llama-3.1-8B"] | {"num_hidden_layers": 2}
 
 
 @pytest.fixture
-def picture(page, tmp_path, request) -> Callable:
-    """Takes a picture of what a reader has on the screen, with few colours; a part is brought to the middle first."""
-    folder = Path(os.environ.get("FOCUSCOPE_PICTURES") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    width, height, scheme = SCREENS[request.param]
-    page.set_viewport_size({"width": width, "height": height})
+def folder(tmp_path) -> Path:
+    """Where the pictures go."""
+    place = Path(os.environ.get("FOCUSCOPE_PICTURES") or tmp_path)
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def screen(page, width: int, folder: Path, ending: str) -> Callable:
+    """Gives a page a screen; what comes back takes a picture of it, with few colours, a part brought to its middle
+    first."""
+    scheme = "dark" if width == PHONE else "light"
+    page.set_viewport_size({"width": width, "height": HEIGHT.get(width, 900)})
     page.emulate_media(color_scheme=scheme)
 
     def take(name: str, at=None) -> None:
         settle(page)
-        assert page.get_by_text("This part of the page failed").count() == 0, page.url
         if at is not None:
             at.evaluate("element => element.scrollIntoView({block: 'center'})")
         assert page.evaluate(WIDTH) <= width, "the page itself does not scroll sideways"
         assert page.evaluate(SCHEME) == scheme
-        path = folder / f"{name}.png"
+        path = folder / f"{name}{ending}.png"
         page.screenshot(path=path)
         Image.open(path).convert("RGB").quantize(96).save(path, optimize=True)
         assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size:,} bytes"
 
     return take
+
+
+@pytest.fixture(params=WIDTHS)
+def picture(page, folder, request) -> Callable:
+    """Takes pictures of the page, on a screen of each width."""
+    return screen(page, request.param, folder, f"-{request.param}")
+
+
+@pytest.fixture(scope="module")
+def with_an_own_method(root, tmp_path_factory) -> str:
+    """The address of an app of a copy of the program to which a method was added by the steps of CONTRIBUTING.md."""
+    copy = tmp_path_factory.mktemp("program")
+    own_method.program(root, copy)
+    entry = str(copy / "app" / "serve" / "served.py")
+    with served(tmp_path_factory.mktemp("own"), entry, PYTHONPATH=str(copy)) as server:
+        yield f"http://{server.address}"
 
 
 def on(page, label: str, title: str) -> None:
@@ -68,13 +95,14 @@ def on(page, label: str, title: str) -> None:
     settle(page)
 
 
-@pytest.mark.parametrize("picture", ["telephone by night"], indirect=True)
-def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, root, browser, tmp_path):
+def test_a_researcher_follows_a_link_of_a_text_to_its_head_and_keeps_a_report(
+    app_server, page, picture, root, browser, tmp_path
+):
     visit(page, app_server, OPENED)
     text = (root / "docs" / "log.md").read_text(encoding="utf-8")[:4500]
     read(page, "log.txt", text.encode())
     expect(painted(page)).to_contain_text(text.split("\n")[0].strip("# ")[:20], timeout=PATIENCE)
-    picture("walk-report-1-text")
+    picture("researcher-1-text")
 
     on(page, "All far pairs of this text", r"read each other [\d.]+ times chance")
     rows = page.locator(".read .card .row.link")
@@ -87,7 +115,7 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     card.get_by_role("tab", name="This word").click()
     expect(card.locator("h3")).to_have_text(re.compile(rf"^“{words[0]}” looks back [\d,]+ tokens to “{words[1]}”$"))
     expect(card.locator(".quote mark")).to_have_count(2)
-    picture("walk-report-2-pair", card.locator("h3"))
+    picture("researcher-2-pair", card.locator("h3"))
     measured = card.locator(".measured")
     (layer, head), token = measured.get_attribute("data-head").split("."), measured.get_attribute("data-query")
 
@@ -96,7 +124,7 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     assert all(f"{name}={value}" in page.url for name, value in (("layer", layer), ("head", head), ("query", token)))
     reads = page.locator(".fs-more", has_text=re.compile(rf"^\s*“{words[0]}” looks at “.+”, .+: \d+% of its attention"))
     expect(reads.first).to_be_visible(timeout=PATIENCE)
-    picture("walk-report-3-head", reads.first)
+    picture("researcher-3-head", reads.first)
     page.locator(".st-key-heads_distance_0").scroll_into_view_if_needed()
     chosen(page, "heads_distance_0", "Add to report")
     page.get_by_role("button", name="Share (1)").click(timeout=PATIENCE)
@@ -113,16 +141,71 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     fresh.context.close()
 
 
-@pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
-def test_the_tour_stops_at_five_screens_and_what_is_kept_there_is_downloaded(app_server, page, picture):
+def test_an_engineer_comes_from_a_pasted_config_to_a_copied_line_in_six_clicks(app_server, page, picture):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{app_server}/decide")
+    expect(page.locator(".worth h1")).to_be_visible(timeout=PATIENCE)
+    settle(page)
+    clicks = []
+
+    def click(place) -> None:
+        clicks.append(place)
+        place.click()
+
+    click(page.get_by_test_id("stMain").get_by_role("button", name="config.json"))
+    page.get_by_label("Paste a config.json").fill(json.dumps(CONFIG))
+    redrawn(page, lambda: click(page.get_by_role("button", name="Read this config")))
+    lines = page.locator(".st-key-use_lines")
+    expect(lines).to_contain_text('attn_implementation="focuscope"', timeout=PATIENCE)
+    picture("engineer-1-verdict", page.locator(".worth h1"))
+    redrawn(page, lambda: click(page.get_by_role("button", name="Make the zip")))
+    with page.expect_download() as download:
+        click(page.get_by_role("button", name="focuscope-snapkv.zip"))
+    assert download.value.suggested_filename == "focuscope-snapkv.zip"
+    lines.hover()
+    click(lines.get_by_role("button", name="Copy to clipboard"))
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith("# focuscope_attention.py") and copied.strip().endswith("attach(model)")
+    assert len(clicks) <= CLICKS
+    picture("engineer-2-lines", lines)
+
+
+def test_the_author_of_a_method_sees_it_on_cut_and_takes_it_along(with_an_own_method, page, picture):
+    page.goto(f"{with_an_own_method}/cut")
+    answered(page, page.locator(".curves svg .handle"))
+    methods = page.get_by_role("combobox", name="Methods, beside dense")
+    methods.fill("Strided")
+    redrawn(page, lambda: methods.press("Enter"))
+    answered(page, page.get_by_role("slider", name=re.compile("^Strided:")))
+    redrawn(page, page.locator(".curves").get_by_role("button", name="Strided").click)
+    title = page.get_by_role("heading", name=re.compile(r"^Read \d+% with Strided: [+−][\d.]+%"), level=1)
+    expect(title).to_be_visible(timeout=PATIENCE)
+    picture("author-1-curves", page.locator(".curves svg"))
+    page.get_by_role("button", name="Settings").click()
+    card = page.locator(".st-key-quality_card_strided")
+    expect(card).to_contain_text("farther back every stride-th token")
+    expect(card.get_by_role("slider")).to_have_count(2)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Export", exact=True).click()
+    redrawn(page, page.get_by_role("button", name="Make the zip").click)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="focuscope-strided.zip").click()
+    assert download.value.suggested_filename == "focuscope-strided.zip"
+
+
+def test_a_student_takes_the_tour_keeps_its_end_and_shows_it_to_a_class(app_server, page, picture):
     visit(page, app_server, OPENED)
+    menu = page.get_by_test_id("stExpandSidebarButton")
+    if menu.is_visible():  # on a narrow screen
+        menu.click()
     page.get_by_test_id("stSidebar").get_by_role("link", name="Tour").click()
     for place, step in enumerate(TOUR_STEPS, start=1):
         expect(page.locator(".fs-said", has_text=f"{place} of {len(TOUR_STEPS)}")).to_be_visible(timeout=PATIENCE)
         assert f"step={step}" in page.url
         settle(page)
-        expect(page.locator(STOPS[step]).first).to_be_visible(timeout=PATIENCE)
-        picture(f"tour-{place}")
+        for part in STOPS[step]:
+            expect(page.locator(part).first).to_be_visible(timeout=PATIENCE)
+        picture(f"student-{place}-{step}")
         if place < len(TOUR_STEPS):
             page.get_by_role("link", name="Next", exact=True).click()
     for name, begins in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
@@ -140,9 +223,19 @@ def test_the_tour_stops_at_five_screens_and_what_is_kept_there_is_downloaded(app
     page.locator(".st-key-report_remove_0 button").click()
     expect(page.get_by_role("button", name="Share", exact=True)).to_be_visible(timeout=PATIENCE)
 
+    page.get_by_role("button", name="Share", exact=True).click()
+    redrawn(page, page.get_by_text("Classroom").click)
+    page.wait_for_url(re.compile("classroom=yes"))
+    page.keyboard.press("Escape")
+    for left_out in (page.get_by_test_id("stSidebar"), menu, *page.locator(".menu, .table .frame").all()):
+        expect(left_out).to_be_hidden()
+    expect(page.get_by_role("button", name="Export", exact=True)).to_have_count(0)
+    expect(page.locator(STOPS["cut"][0]).first).to_be_visible()
+    picture("student-6-class", page.get_by_role("heading", level=1).first)
 
-@pytest.mark.parametrize("picture", ["laptop by day"], indirect=True)
-def test_a_minute_with_a_long_story(app_server, page, picture):
+
+def test_a_minute_with_a_long_story(app_server, page, folder):
+    picture = screen(page, README, folder, "")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visit(page, app_server, OPENED)
     expect(painted(page).locator(".t").nth(2000)).to_be_attached(timeout=PATIENCE)
@@ -169,7 +262,6 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     expect(facts).to_contain_text(re.compile(r"\+[\d.]+%.*\+[\d.]+% at worst"), timeout=PATIENCE)
     mean, worst = (float(number) for number in re.findall(r"\+([\d.]+)%", facts.inner_text()))
     assert worst > mean > 10
-    picture("budgets", heading)
 
     page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")
     verdict = page.locator(".fs-more", has_text="Speed unknown")
@@ -179,8 +271,6 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     expect(page.get_by_text("Done: Dense and sparse runs")).to_be_visible(timeout=JOB)
     settle(page)
     expect(verdict).to_have_count(0)
-    picture("measured", page.locator(".curves").first)
-
     page.get_by_role("button", name="Share", exact=True).click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("button", name="Link copied")).to_be_visible(timeout=PATIENCE)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from analysis.cli.options import parser
 from analysis.methods import METHODS
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```", README, flags=re.M | re.S)
 LONGEST_README, LONGEST_FILE = 320, 400  # lines; a file of more than about 300 holds two ideas
+SCREEN, LARGEST = (1440, 900), 200_000  # pixels and bytes of a picture: those of tests/browser/test_walks.py
 # Written so that this line is no machine path itself.
 MACHINE_PATH = r"(^|[^A-Za-z0-9_.~-])/(root|home|Users|work|mnt)/[A-Za-z0-9_]|[A-Z]:\\Users"
 
@@ -70,6 +72,16 @@ def test_table_of_methods_equals_the_code():
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", (ROOT / page).read_text(encoding="utf-8"))
     assert links and [target for target in links if not (ROOT / target).exists()] == []
+
+
+def test_the_pictures_of_the_readme_are_those_of_the_walks_and_say_what_they_show():
+    pictures = dict(re.findall(r"!\[([^]]*)\]\((docs/\w+\.png)\)", README))
+    assert len(pictures) == 3
+    for words, place in pictures.items():
+        assert len(words.split()) >= 8, f"{place} says what it shows"
+        with Image.open(ROOT / place) as picture:
+            assert picture.size == SCREEN, place
+        assert (ROOT / place).stat().st_size <= LARGEST
 
 
 def test_files_stay_short_and_name_no_path_of_somebodys_machine():

@@ -29,6 +29,7 @@ export default function ({ parentElement, data: sent, setTriggerValue }) {
   find(".text").onclick = (event) => { const at = event.target.dataset?.i; if (at !== undefined) look(own, Number(at), true) }
   find(".text").onkeydown = (event) => keys(own, event)
   find(".heads").onclick = (event) => { const cell = event.target.dataset?.cell; if (cell) own.send("head", cell) }
+  find(".heads").onkeydown = (event) => step(own, event)
   own.resize?.disconnect()
   own.resize = new ResizeObserver(() => { measure(own); changed(own) })
   own.resize.observe(find("canvas"))
@@ -197,16 +198,32 @@ function keys(own, event) {
 }
 
 function cells(own) {
-  const { data } = own, map = own.find(".heads")
+  const { data } = own, map = own.find(".heads"), reached = map.contains(map.getRootNode().activeElement)
   own.cells = own.all.map(({ layer, head }) => {
     const cell = document.createElement("i")
     cell.dataset.cell = `${layer}.${head}`
     cell.style.gridArea = `${data.layers.length - data.layers.indexOf(layer)} / ${head + 1}`
-    cell.classList.toggle("chosen", layer === data.layer && head === data.head)
+    const chosen = layer === data.layer && head === data.head
+    cell.classList.toggle("chosen", chosen)
+    cell.setAttribute("role", "button")
+    cell.tabIndex = chosen ? 0 : -1
     return cell
   })
   map.style.setProperty("--heads", data.shape.heads)
   map.replaceChildren(...own.cells)
+  if (reached) map.querySelector(".chosen")?.focus()
+}
+
+// Arrows go from head to head, Enter chooses one.
+function step(own, event) {
+  const cell = event.target.dataset?.cell
+  if (!cell) return
+  if (event.key === "Enter") own.send("head", cell)
+  const by = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key]
+  if (!by) return
+  event.preventDefault()
+  const [layer, head] = cell.split(".").map(Number)
+  own.cells.find((one) => one.dataset.cell === `${layer + by[0]}.${head + by[1]}`)?.focus()
 }
 
 // How sharp a head is: the mean over the queries that stand for all, strong where few tokens are read.
@@ -220,7 +237,7 @@ function cell(own, n) {
   }
   const strong = 1 - entropy / own.data.widest
   own.cells[n].style.setProperty("--strong", `${Math.round(100 * Math.min(1, Math.max(0, strong)))}%`)
-  own.cells[n].title = `${layer}.${head}: as if ${spelled(support)} tokens had equal weight`
+  own.cells[n].title = `head ${layer}.${head}: as if ${spelled(support)} tokens had equal weight`
   own.cells[n].dataset.support = support
   own.cells[n].dataset.entropy = entropy
 }
