@@ -115,6 +115,6 @@ def test_a_binary_or_too_large_file_is_refused_and_hostile_text_is_only_text(app
         page.get_by_role("tab", name=title).first.click()
         expect(page.get_by_role("heading", name=drawn)).to_be_visible(timeout=PATIENCE)
         settle(page)
-        page.locator(".t").first.hover()
+        painted(page).locator(".t").first.hover()
     assert page.evaluate("window.hit") is None
     assert page.locator("[data-testid=stMain] img[src=x]").count() == 0

@@ -61,7 +61,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     page.wait_for_url(re.compile("generate_known=no"))
     new_tokens(256)
     drafts = page.locator(".contexts").first
-    click_when_shown(page, "Stop", ".contexts", ANSWER)
+    click_when_shown(page, "Cancel", ".contexts", ANSWER)
     page.get_by_role("button", name=re.compile("Generate(, ~| again, ~)")).click()
     expect(page.get_by_text(re.compile(r"^Stopped after [\d,]+ new tokens"))).to_be_visible(timeout=PATIENCE)
     expect(drafts).to_contain_text(ANSWER)
