@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PARTS = ("analysis", "app", "docs", ".streamlit")
+PARTS = ("analysis", "app", "docs", "lab", ".streamlit")
 NAME, TITLE = "strided", "Strided"
 SOURCE = '''"""Strides: a window, and one of so many tokens before it."""
 
