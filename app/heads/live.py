@@ -23,7 +23,7 @@ _SHARPEN = painted.part(
     <div class="text" tabindex="0" aria-label="The text; arrows move the query, Enter keeps it"></div>
     <div><div class="best" role="grid" aria-label="Tokens it reads most"></div>
     <p class="quiet">All heads: the stronger, the sharper.</p>
-    <div class="heads" role="group" aria-label="How sharp each head is; arrow keys go from head to head"></div></div></div>
+    <div class="heads" role="group" aria-label="How sharp each head is; arrows go from head to head"></div></div></div>
     </section>""",
     "attention",
 )

@@ -18,6 +18,9 @@ from app.selection import state
 from app.selection.look import TOUR_STEPS
 from app.selection.sparsify import READ_SHARES, SOFTMAX
 from app.ui import asking, foot, widgets
+from app.ui.painted import part
+
+_ASIDE = part("aside", "<span hidden></span>")
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def strip() -> None:
         if step != names[-1]:
             foot.link(*_way("Next", names[place + 1]))
         st.button("End", key="tour_end", type="tertiary", on_click=_end)
+        _ASIDE(key="tour_aside", data={"step": step}, width="content", height="content")
 
 
 def _way(label: str, step: str) -> tuple[str, str, dict[str, str]]:

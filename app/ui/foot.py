@@ -63,7 +63,8 @@ def links(page: Page) -> None:
 def link(name: str, label: str, controls: Mapping[str, str] | None = None, icon: str = "arrow_forward") -> None:
     """A link to a page, by its name in the menu. `controls`: of the address, as `carried` spells them."""
     view, query = place(name, controls)
-    st.page_link(view, label=label, icon=f":material/{icon}:", query_params=query)
+    # The label says it; without `help` it would be what the menu says of the door.
+    st.page_link(view, label=label, icon=f":material/{icon}:", query_params=query, help="")
 
 
 def go(name: str, controls: Mapping[str, str] | None = None) -> NoReturn:

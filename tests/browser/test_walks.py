@@ -228,8 +228,10 @@ def test_a_student_takes_the_tour_keeps_its_end_and_shows_it_to_a_class(app_serv
     page.locator(".st-key-report_remove_0 button").click()
     expect(page.get_by_role("button", name="Share", exact=True)).to_be_visible(timeout=PATIENCE)
 
-    page.get_by_role("button", name="Share", exact=True).click()
-    redrawn(page, page.get_by_text("Classroom").click)
+    classroom = page.get_by_text("Classroom")
+    if not classroom.is_visible():
+        page.get_by_role("button", name="Share", exact=True).click()
+    redrawn(page, classroom.click)
     page.wait_for_url(re.compile("classroom=yes"))
     page.keyboard.press("Escape")
     for left_out in (page.get_by_test_id("stSidebar"), menu, *page.locator(".menu, .table .frame").all()):
