@@ -52,8 +52,7 @@ def folder(tmp_path) -> Path:
 
 
 def screen(page, width: int, folder: Path, ending: str) -> Callable:
-    """Gives a page a screen; what comes back takes a picture of it, with few colours, a part brought to its middle
-    first."""
+    """Gives a page a screen; what comes back takes a picture of it, a part brought to its middle first."""
     scheme = "dark" if width == PHONE else "light"
     page.set_viewport_size({"width": width, "height": HEIGHT.get(width, 900)})
     page.emulate_media(color_scheme=scheme)
@@ -66,7 +65,7 @@ def screen(page, width: int, folder: Path, ending: str) -> Callable:
         assert page.evaluate(SCHEME) == scheme
         path = folder / f"{name}{ending}.png"
         page.screenshot(path=path)
-        Image.open(path).convert("RGB").quantize(96).save(path, optimize=True)
+        Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
         assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size:,} bytes"
 
     return take

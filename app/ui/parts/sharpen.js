@@ -9,6 +9,8 @@ const MOST = 6
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`
 const spelled = (count) => count < 9.95 ? count.toFixed(1) : Math.round(count).toLocaleString("en")
 const visible = (piece) => piece.replace(/\n/g, "↵").trim() || "␣"
+// A mark or a line break is told by what stands before it.
+const told = (pieces, key) => (key === 0 || /[\p{L}\p{N}]/u.test(pieces[key]) ? "" : pieces[key - 1].trim()) + visible(pieces[key])
 
 export default function ({ parentElement, data: sent, setTriggerValue }) {
   const root = parentElement.querySelector(".sharpen"), data = sent?.[0]
@@ -148,7 +150,7 @@ function best(own) {
     line.hidden = n >= top.length
     if (line.hidden) return
     const [key, weight] = top[n], [piece, back, bar, share] = line.children
-    piece.textContent = visible(pieces[key])
+    piece.textContent = told(pieces, key)
     back.textContent = key === own.query ? "itself" : `${(own.query - key).toLocaleString("en")} back`
     bar.style.setProperty("--now", `${100 * weight}%`)
     bar.style.setProperty("--was", `${100 * own.dense[key - own.first]}%`)
