@@ -258,7 +258,9 @@ def test_a_minute_with_a_long_story(app_server, page, folder):
     expect(sentence).to_be_visible(timeout=PATIENCE)
     expect(card.locator(".measured")).to_have_text(re.compile(r"head \d+\.\d+ · [\d.]+ % .* chance [\d.]+ %"))
     expect(card.locator(".quote mark")).to_have_count(2)
-    picture("pair", sentence)
+    on(page, "The head that reads this pair", r"^Head \d+\.\d+ reads farthest")
+    expect(page.locator(".heads .map button[aria-selected=true]")).to_be_visible(timeout=PATIENCE)
+    picture("heads")
 
     page.goto(f"{app_server}/kv-budgets?budgets=reads&budget_reads=0.02")
     heading = page.get_by_role("heading", name="By position, reading 2%")
@@ -268,6 +270,10 @@ def test_a_minute_with_a_long_story(app_server, page, folder):
     expect(facts).to_contain_text(re.compile(r"\+[\d.]+%.*\+[\d.]+% at worst"), timeout=PATIENCE)
     mean, worst = (float(number) for number in re.findall(r"\+([\d.]+)%", facts.inner_text()))
     assert worst > mean > 10
+
+    page.goto(f"{app_server}/cut")
+    answered(page, page.get_by_role("heading", level=1).filter(has_text=re.compile(r"^Read \d+% with ")))
+    picture("cut")
 
     page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")
     verdict = page.locator(".fs-more", has_text="Speed unknown")
