@@ -39,6 +39,7 @@ STOPS = {  # step of the tour -> what its screen has drawn, and what its sentenc
     "sharpen": (".sharpen .text .t", ".sharpen input[type=range]"),
     "cut": (".budgets .map .cell", ".budgets input[type=range]"),
 }
+ROWS = 2  # of chips, on a telephone
 CLICKS = 6  # from a configuration to a copied line
 CONFIG = KNOWN["meta-llama/Llama-3.1-8B"] | {"num_hidden_layers": 2}
 
@@ -201,6 +202,8 @@ def test_the_author_of_a_method_sees_it_on_cut_and_takes_it_along(with_an_own_me
 
 def test_a_student_takes_the_tour_keeps_its_end_and_shows_it_to_a_class(app_server, page, picture):
     visit(page, app_server, OPENED)
+    chips = page.locator(".st-key-topbar").get_by_test_id("stPopoverButton")
+    assert len({round(chip.bounding_box()["y"]) for chip in chips.all()}) <= ROWS
     menu = page.get_by_test_id("stExpandSidebarButton")
     if menu.is_visible():  # on a narrow screen
         menu.click()
