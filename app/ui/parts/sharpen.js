@@ -10,7 +10,11 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`
 const spelled = (count) => count < 9.95 ? count.toFixed(1) : Math.round(count).toLocaleString("en")
 const visible = (piece) => piece.replace(/\n/g, "↵").trim() || "␣"
 // A mark or a line break is told by what stands before it.
-const told = (pieces, key) => (key === 0 || /[\p{L}\p{N}]/u.test(pieces[key]) ? "" : pieces[key - 1].trim()) + visible(pieces[key])
+function told(pieces, key) {
+  if (/[\p{L}\p{N}]/u.test(pieces[key])) return visible(pieces[key])
+  const before = pieces.slice(0, key).findLast((piece) => piece.trim()) ?? ""
+  return before.trim() + visible(pieces[key])
+}
 
 export default function ({ parentElement, data: sent, setTriggerValue }) {
   const root = parentElement.querySelector(".sharpen"), data = sent?.[0]
