@@ -57,6 +57,8 @@ def screen(page, width: int, folder: Path, ending: str) -> Callable:
     scheme = "dark" if width == PHONE else "light"
     page.set_viewport_size({"width": width, "height": HEIGHT.get(width, 900)})
     page.emulate_media(color_scheme=scheme)
+    # A menu that another walk closed is open again.
+    page.add_init_script("localStorage.clear()")
 
     def take(name: str, at=None) -> None:
         settle(page)
