@@ -27,7 +27,7 @@ class Strided(Method):
     budgeted = "window"
 
     window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
-    stride: int = field(8, "one token of so many is read farther back", low=1, high=1024)
+    stride: int = field(64, "one token of so many is read farther back", low=1, high=1024)
 
     def mask(self, block: Block) -> Tensor:
         return block.near(self.window, 0) | (block.columns % self.stride == 0)
