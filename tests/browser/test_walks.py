@@ -1,6 +1,5 @@
-"""Three readers, each from the first page to what they came for, every step by what the page offers: a researcher with a
-text of one's own, an engineer with a configuration, a student on the tour; and the minute of
-the README.
+"""Three readers, each from the first page to what they came for, every step by what the page offers: a researcher with
+a text of one's own, an engineer with a configuration, a student on the tour; and the minute of the README.
 
 FOCUSCOPE_WIDTHS=390,900,1280,1440,1920 walks at these widths; the narrowest is by night. FOCUSCOPE_PICTURES names the
 folder for a picture of every step (`docs` for those of the README); without it they are thrown away.
