@@ -22,8 +22,8 @@ LOOK: dict[str, tuple[str, Any]] = {  # state -> icon and colour of its badge
 }
 # Units that stand at their number without a space.
 ATTACHED = ("%", "K", "M", "B", "x")
-# Numbers of ours in a cell of the table.
-MOST = 2
+# Numbers in a cell of the table: printed ones, and ours, whose names are long.
+PRINTED, OURS = 2, 1
 
 
 def printed(cell: Cell) -> str:
@@ -34,7 +34,7 @@ def printed(cell: Cell) -> str:
 
 def row_printed(cells: list[Cell]) -> str:
     """The first printed numbers of a row in one line; those in doubt with a mark."""
-    return _first([f"{cell.column} {printed(cell)}{'†' * doubtful(cell)}" for cell in cells])
+    return _first([f"{cell.column} {printed(cell)}{'†' * doubtful(cell)}" for cell in cells], PRINTED)
 
 
 def doubtful(cell: Cell) -> bool:
@@ -75,12 +75,13 @@ def measured(reading: Reading) -> str:
 
 
 def row_measured(readings: list[Reading]) -> str:
-    """The first numbers of ours in one line."""
-    return _first([f"{reading.number.says} {value(reading.value, reading.number.unit)}" for reading in readings]) or "–"
+    """The first number of ours in one line."""
+    words = [f"{reading.number.says} {value(reading.value, reading.number.unit)}" for reading in readings]
+    return _first(words, OURS) or "–"
 
 
-def _first(words: list[str]) -> str:
-    return "; ".join(words[:MOST] + ([f"{len(words) - MOST} more"] if len(words) > MOST else []))
+def _first(words: list[str], most: int) -> str:
+    return "; ".join(words[:most] + ([f"{len(words) - most} more"] if len(words) > most else []))
 
 
 def made(protocol: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),
-    "state": tables.Column("state", help=cached.glossary("state of a printed row")),
+    "state": tables.Column("state", wrap=True, help=cached.glossary("state of a printed row")),
     "printed": tables.Column("printed", wrap=True),
     "here": tables.Column("here", wrap=True),
 }
