@@ -8,8 +8,11 @@ import zipfile
 import pytest
 
 from analysis.__main__ import main
+from analysis.cli.asked import asked
+from analysis.cli.options import parser
 from analysis.commands import COMMANDS
 from analysis.corpus import text_hash
+from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
@@ -25,6 +28,15 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(SHORT)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_text_that_is_stored_goes_by_its_key(home):
+    key = RunStore().put_text(SHORT, "mine.txt")
+    words = ["inspect", key, "--model", str(home / "tiny")]
+    found = asked(vars(parser("").parse_args(words)))
+    assert found.request.text == key and found.texts == {key: ("mine.txt", SHORT)}
+    with pytest.raises(BadSetting, match="is not stored here"):
+        asked(vars(parser("").parse_args(["inspect", "0" * 12])))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from bs4 import BeautifulSoup
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import focuscope as fs
-from app.ui.repeat import notebook
+from app.ui.repeat import figure, notebook
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -73,9 +74,14 @@ def test_apply_runs_a_method_and_leaves_the_model_as_it_came(loaded):
 def test_run_takes_the_words_of_a_command(tmp_path):
     save_model(tmp_path / "tiny")
     (tmp_path / "text.txt").write_text(SHORT)
-    lines = notebook([f"python -m analysis inspect {tmp_path / 'text.txt'} --model {tmp_path / 'tiny'}"])
-    exec(lines, held := {})
+    drawn = figure(SimpleNamespace(verb="statistics", tables=["heads"]))
+    place = f"{tmp_path / 'text.txt'} --model {tmp_path / 'tiny'}"
+    lines = notebook(
+        [f"python -m analysis {verb} {place}" for verb in ("inspect", "statistics")], {"statistics": drawn}
+    )
+    exec(lines.replace(f"statistics{drawn}", f"drawn = statistics{drawn}"), held := {})
     assert held["inspect"].numbers["characters"] == len(SHORT)
+    assert list(held["drawn"].data[0].y) == list(held["statistics"].tables["heads"]["entropy"])
     for words, said in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
         with pytest.raises(fs.AnalysisError, match=said):
             fs.run(words)
