@@ -164,7 +164,7 @@ _SAVES = ("speed", "How much time it saves here")
 _FAR = ("tests", "Whether it still finds what stands far back")
 _COSTS = ("methods", "What reading less costs on your text")
 _OF_GROUPS = ("methods", "What reading only these groups costs")
-_TAKE = ("runs", "Take it with you: the numbers, as a bundle")
+_TAKE = ("runs", "The numbers, as a bundle")
 LEADS: dict[str, tuple[tuple[str, ...], ...]] = {  # name -> `Page.leads`
     "text": (_READER, ("links", "All far pairs of this text", "pair"), _WORTH),
     "links": (_READER, ("groups", "The group that holds it", "layer", "group")),
