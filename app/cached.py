@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis import places
 from analysis.commands.text import Model
@@ -50,6 +51,8 @@ class Drawing:
     coded: set[str] = field(default_factory=set)
     # Control -> value that is shown without being chosen.
     in_view: dict[str, object] = field(default_factory=dict)
+    # Where the page says what it is waiting for, once it is drawn; None: at its end.
+    place: DeltaGenerator | None = None
 
 
 @dataclass(frozen=True)

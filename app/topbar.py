@@ -24,6 +24,7 @@ from app.ui.spelled import plain
 FILES = "Plain text in UTF-8 (.txt, .md, .py …), PDF, Word (.docx), HTML and notebooks (.ipynb); several at once."
 KEPT_HERE = "Texts and results are kept in the folder models_cache/state and are sent nowhere."
 MOST = 20  # files of one upload
+MOST_MB = documents.MAX_BYTES // 10**6  # of each
 # Characters of a text in its chip.
 SHOWN = 20_000
 
@@ -69,7 +70,7 @@ def _texts(offered: dict[str, str], key: str) -> None:
         on_change=_uploaded,
         args=(upload,),
         accept_multiple_files=True,
-        max_upload_size=documents.MAX_BYTES // 10**6,
+        max_upload_size=MOST_MB,
         help=FILES,
     )
     look: dict[str, Any] = {"height": 140, "placeholder": "A page or two shows most; 900 words read in a second."}

@@ -58,6 +58,7 @@ class Start(OfText):
     router: str = router()
     min_distance: int = field(128, "fewest tokens between query and key", low=1)
     long_text: str = long_text()
+    windows: int | None = field(None, "windows that are read of a long text, its first ones (default: all)", low=1)
 
 
 class Keep(OfText):

@@ -170,6 +170,15 @@ class PairCollector(FarShares):
         # The strongest pairs so far, and the attention that a new one must reach to be among them.
         self.rows, self.least = np.empty(0, ROW), 0.0
 
+    def go_on(self, sums: Tensor, pairs: Mapping[str, np.ndarray]) -> None:
+        """Begin after earlier windows: with the sums of all layers, [L, 1 + arms, 2, bins], and the columns of the
+        strongest pairs that another collector found there."""
+        self.sums = dict(enumerate(sums))
+        self.rows = np.empty(len(pairs["attention"]), ROW)
+        for name in PAIR_COLUMNS:
+            self.rows[name] = pairs[name]
+        self.least = float(self.rows["attention"][-1]) if len(self.rows) == self.top else 0.0
+
     @torch.no_grad()
     def add(self, layer: int, rows: Tensor, probabilities: Tensor, start: int = 0) -> None:
         """One block of queries of the window that begins at token `start`: rows int [n] of positions inside the window,

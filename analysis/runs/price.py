@@ -206,7 +206,7 @@ class _ModelPrices:
     def __init__(self, store: Any, model: str, card: Mapping[str, Any]) -> None:
         self.store, self.model = store, model
         self.shape = Shape(card["layers"], card["heads"])
-        self.starts = [asked for _, _, asked in store.past("start", model)]
+        self.starts = [asked for _, _, asked in store.past("start", model) if asked.get("windows") is None]
         parity = card.get("parity") or {}
         # Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its
         # size says where a card of an earlier version does not tell.

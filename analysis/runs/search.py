@@ -59,7 +59,9 @@ class Row:
 
 def row_of(run: Run) -> Row:
     """The row of an opened run."""
-    model, text, tokens = run.request.get("model", "demo"), run.request.get("text"), run.protocol.get("tokens")
+    model, text = run.request.get("model", "demo"), run.request.get("text")
+    # Of a text whose earlier windows were kept, those that the time is of.
+    tokens = run.protocol.get("fresh", run.protocol.get("tokens"))
     return Row(
         id=run.id,
         verb=run.verb,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..commands import COMMANDS
-from ..corpus import Tokens, notes, text_hash, tokenize
+from ..corpus import MAX_WINDOWS, Tokens, notes, text_hash, tokenize
 from ..declaration import fields_of
 from ..errors import BadSetting
 from ..files import clear, locked, read_json, sweep, write_json
@@ -206,12 +206,19 @@ class Reading:
 
 
 def read(
-    context: Context, model: "Model | Unloaded", key: str, long_text: str = "windows", passes: bool = True
+    context: Context,
+    model: "Model | Unloaded",
+    key: str,
+    long_text: str = "windows",
+    passes: bool = True,
+    windows: int | None = None,
 ) -> Reading:
-    """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only. `passes`:
-    the model is to read it; TooLarge, which names what fits, where memory lacks for a window."""
+    """Tokenise a stored text. `long_text`: `windows` cuts a long text, into the first so many of them where they are
+    named, `first` keeps its first window only. `passes`: the model is to read it; TooLarge, which names what fits,
+    where memory lacks for a window."""
     name, text = context.text(key)
-    tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
+    most = min(1 if long_text == "first" else MAX_WINDOWS, windows or MAX_WINDOWS)
+    tokens = tokenize(model.tokenizer, text, model.max_positions, most)
     if passes:
         import torch
 

@@ -13,6 +13,7 @@ from app.groups import compared, group_contents
 from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
 from app.start import pair_list, screen
+from app.start.screen import SHUFFLED
 from app.ui import asking, charts, export, jobs, painted, plots, tables, take, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer
@@ -23,15 +24,17 @@ def show() -> None:
     """The text by the groups of one layer, and the map of these groups beside it."""
     first, tokens = screen.read_text()
     request = cached.request(Groups, **state.study_args(st.session_state, "router", **screen.same_windows(first)))
-    run = asking.in_parts(request, {"shuffled": False}, "Sorting the tokens into groups", len(tokens["piece"]))
+    run = asking.in_parts(
+        request, {"shuffled": False}, "Sorting the tokens into groups", SHUFFLED, len(tokens["piece"])
+    )
     count, layers = run.numbers["K"], cached.columns(run, "layers")
     widgets.settled("group", [None, *range(count)], None)
     depth = len(layers["layer"])
     widgets.settled("layer", [None, *range(depth)], None)
     layer = depth // 2 if st.session_state["layer"] is None else st.session_state["layer"]
     answer(*_answer(run, layer))
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        widgets.prose(f"{screen.scope(first, tokens)} · layer", "quiet")
+    with screen.read_line(first, tokens):
+        widgets.prose("layer", "quiet")
         widgets.layer_pills(depth, depth // 2, help=None, label_visibility="collapsed")
     group, sure = cached.array(run, "group")[layer], cached.array(run, "confidence")[layer]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
@@ -40,7 +43,8 @@ def show() -> None:
     paint, palette = [int(g) for g in group], painted.by_group(labels, here["share"])
     identity, legend = f"{run.id}.{layer}", f"groups of layer {layer}"
     groups = {"isolates": True, "isolate": chosen, "numbered": True}
-    look = screen.Look("groups_text", paint, palette, legend, identity, tips, "map", _map(run, layer), groups)
+    shape, place = _map(run, layer), screen.the_text()
+    look = screen.Look("groups_text", paint, palette, legend, identity, tips, "map", shape, groups, place=place)
     screen.show(first, tokens, pair_list.listed(first, tokens), look)
     below = st.container()
 

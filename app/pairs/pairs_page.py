@@ -11,6 +11,7 @@ from app.pairs import pair_charts
 from app.selection import state
 from app.selection.look import PAIR_DISTANCES, PAIR_KINDS, PAIR_TOPS
 from app.start import far, pair_list, screen
+from app.start.screen import SHUFFLED
 from app.ui import asking, other, painted, plots, tables, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer
@@ -27,7 +28,8 @@ def show() -> None:
     """All links of the text under the filters, and how much tokens of one group read each other against chance."""
     first, tokens = screen.read_text()
     run = _pairs(first, len(tokens["piece"]))
-    answer(*_answer(run), screen.scope(first, tokens))
+    answer(*_answer(run))
+    screen.read_line(first, tokens)
     found, kind = pair_list.listed(run, tokens), st.session_state["kind"]
     listed = pair_list.of_kind(found, kind)
     paint, palette, legend = far.paint(first, tokens)
@@ -52,7 +54,7 @@ def _pairs(first: Run, tokens: int) -> Run:
     chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
     filters = {"min_distance": st.session_state["distance"]} | chosen | screen.same_windows(first)
     request = cached.request(Pairs, **state.study_args(st.session_state, "router", **filters))
-    return asking.in_parts(request, {"shuffled": False}, "Looking for far pairs", tokens)
+    return asking.in_parts(request, {"shuffled": False}, "Looking for far pairs", SHUFFLED, tokens)
 
 
 def _answer(run: Run) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.commands.text import Keep, Start
 from analysis.runs import Run
@@ -22,12 +23,15 @@ PEAKS = 20
 FRACTIONS = {1 / 5: "A fifth", 1 / 4: "A quarter", 1 / 3: "A third", 1 / 2: "Half", 2 / 3: "Two thirds"}
 NEAR = 0.015
 BRING = "Paste a text, or drop a file: PDF, Word, HTML, notebook, code"
+# What Links and Groups are drawn without first.
+SHUFFLED = "Reading the shuffled text, a control"
 OPENED = "read_opened"  # of the session: the head and query that the card was asked to open
 
 
 @dataclass
 class Look:
-    """How a page shows the text: `tab`: what the card opens with, of `card`, `links` and `map`."""
+    """How a page shows the text. `tab`: what the card opens with, of `card`, `links` and `map`. `place`: while it stays
+    the same, so does what is in view, whatever the `identity` becomes; by default that is the place."""
 
     key: str
     paint: Sequence[int]
@@ -39,15 +43,22 @@ class Look:
     map: dict | None = None
     groups: dict = field(default_factory=dict)
     none: str = ""
+    place: str | None = None
 
 
-def read_text() -> tuple[Run, dict]:
+def the_text() -> str:
+    """The place of a look that stays where it is while windows are added or another layer is painted."""
+    return ".".join(str(st.session_state[name]) for name in ("model", "text"))
+
+
+def read_text(each_window: bool = False) -> tuple[Run, dict]:
     """What the model reads in the text in use, and its table of tokens. Of a text that takes long the first window is
-    drawn at once, and the others are read under it."""
+    drawn at once, and the others are read under it: together, or so that the page is drawn with `each_window`."""
     asking.settle_router()
-    inspected = asking.inspected()
     request = cached.request(Start, **state.study_args(st.session_state, "router"))
-    run = asking.in_parts(request, {"long_text": "first"}, "Reading the text", inspected["tokens"])
+    more = range(2, asking.inspected()["windows"]) if each_window else ()
+    parts = [{"long_text": "first"}, *({"windows": count} for count in more)]
+    run = asking.by_windows(request, parts, "Reading the text")
     tokens = cached.columns(run, "tokens")
     widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
     return run, tokens
@@ -58,16 +69,24 @@ def same_windows(run: Run) -> dict[str, str]:
     return {"long_text": run.request.get("long_text", "windows")}
 
 
-def scope(run: Run, tokens: dict) -> str:
-    """What was read, in a few words."""
+def read_line(run: Run, tokens: dict) -> DeltaGenerator:
+    """What was read, in a few words, and beside it what is read now, with Cancel. Returns the line, to be added to."""
+    line = st.container(key="read_line", horizontal=True, vertical_alignment="center", gap="small")
+    with line:
+        widgets.prose(_scope(run, tokens), "quiet")
+    cached.drawing().place = line
+    return line
+
+
+def _scope(run: Run, tokens: dict) -> str:
     inspected, count = asking.inspected(), len(tokens["piece"])
-    windows = inspected["windows"]
-    if run.request.get("long_text") == "first" and st.session_state["long_text"] != "first":
-        return f"Window 1 of {windows}; the others are being read."
+    windows, read = inspected["windows"], tokens["window"][-1] + 1
+    if read < windows:
+        return f"Window 1 of {windows}" if read == 1 else f"Windows 1 to {read} of {windows}"
     size = f"{count:,} tokens"
     if count < inspected["tokens"]:
         size = f"first {size} of {inspected['tokens']:,}"
-    cut = f", {windows} windows of {inspected['max_positions']:,}" if tokens["window"][-1] else ""
+    cut = f", {windows} windows of {inspected['max_positions']:,}" if windows > 1 else ""
     return f"{size}{cut} · exact"
 
 
@@ -94,9 +113,8 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         pair_list.found(listed, row)
     kept = _kept()
     titles = {"card": "This word", "links": f"All links, {len(keys)}"} | ({"map": "Groups"} if look.map else {})
-    data = painted.described(
-        tokens, look.paint, look.palette, identity=look.identity, tips=look.tips, legend=look.legend
-    )
+    seen: dict[str, Any] = {"identity": look.identity, "tips": look.tips, "legend": look.legend}
+    data = painted.described(tokens, look.paint, look.palette, place=look.place, **seen)
     data |= {
         "arcs": pair_list.arcs(tokens, listed),
         "open": row,
@@ -132,8 +150,8 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
 
 
 def measure() -> None:
-    """Under a page that is drawn: measure what the slider shows, where that is not stored and no window is missing."""
-    if asking.LATER in st.session_state:
+    """Under a page that is drawn: measure what the slider shows, where that is not stored and no window is awaited."""
+    if asking.goes_on():
         return
     asking.after(_request(), "Measuring what reading less costs")
 
@@ -151,7 +169,8 @@ def _steps(run: Run) -> dict:
     """What the slider needs: kept attention in 254 steps, 255 where a token gets none."""
     kept = cached.array(run, "kept")
     steps = np.where(np.isnan(kept), 255, np.rint(254 * np.nan_to_num(kept))).astype(np.uint8)
-    return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "kept": painted.sent(steps)}
+    covers = "first window" if kept.shape[1] < asking.inspected()["tokens"] else "whole text"
+    return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "covers": covers, "kept": painted.sent(steps)}
 
 
 def _peaks(received: Sequence[float | None]) -> list[int]:
@@ -174,7 +193,8 @@ def _pasted(key: str) -> None:
 def _bring() -> None:
     """The field for a text of the reader's own, which takes files too; the screen above hands it what is dropped."""
     key = f"bring_{st.session_state['text_chosen']}"
-    look: dict[str, Any] = {"accept_file": "multiple", "on_submit": _brought, "args": (key,)}
+    look: dict[str, Any] = {"accept_file": "multiple", "max_upload_size": topbar.MOST_MB}
+    look |= {"on_submit": _brought, "args": (key,)}
     with st.container(key="bring"):
         st.chat_input(BRING, key=key, **look)
 

@@ -13,14 +13,16 @@ from app.ui.tabs import drawer
 
 def show() -> None:
     """The finding, the text painted by what is read from afar, and what is folded under it."""
-    run, tokens = screen.read_text()
+    run, tokens = screen.read_text(each_window=True)
     distance = run.numbers["min_distance"]
     sentence = f"{screen.amount(run.numbers['far_share'])} of the attention goes {distance:,} or more tokens back."
-    answer(sentence, run.numbers["sentences"][0], screen.scope(run, tokens))
+    answer(sentence, run.numbers["sentences"][0])
+    screen.read_line(run, tokens)
     paint, palette, legend = far.paint(run, tokens)
     tips = [("read from afar", [widgets.times_chance(value) for value in tokens["received"]])]
     none = f"No two content words {distance:,} or more tokens apart share a learned group here."
-    look = screen.Look("start_text", paint, palette, legend, run.id, tips, none=none)
+    place = screen.the_text()
+    look = screen.Look("start_text", paint, palette, legend, run.id, tips, none=none, place=place)
     screen.show(run, tokens, pair_list.listed(run, tokens), look)
     below = st.container()
     details = lambda: _details(run, tokens, paint, palette, legend)  # noqa: E731  drawn where it is open

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -21,7 +22,9 @@ Tell = Callable[[float, str, float | None, dict | None], None]
 Draw = Callable[[dict], None]
 # The router every model has: a study fits it when it is missing.
 USUAL = "k8-top1"
-# Of the session: what `rest` is to ask for, as (subject, request, tokens, run of the part).
+# Seconds after which something of a long text is to stand there.
+SOON = 5
+# Of the session: the `Later` of the page that is drawn.
 LATER = "_later"
 # Of the session: the `subject` of the last page that was drawn to its end.
 SHOWN = "_shown"
@@ -97,30 +100,74 @@ def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> 
     return runs, False
 
 
-def in_parts(request: Command, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
+@dataclass(frozen=True)
+class Later:
+    """What `rest` asks for under a page of that `subject`: a `request` that reads so many `tokens`. `part`: the run
+    that it replaces."""
+
+    subject: tuple
+    request: Command
+    doing: str
+    tokens: int | None
+    part: str
+
+
+def in_parts(request: Command, part: dict, doing: str, then: str, tokens: int | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
-    and `rest` asks for the whole under it."""
+    and `rest` asks for the whole under it; `then`: what is done meanwhile."""
     stored = cached.store().find(request)
     if stored is not None:
         return stored
-    if not part or cached.due(request, tokens).price.seconds <= LIVE:
-        return compute(request, doing, tokens, draw)
+    if cached.due(request, tokens).price.seconds <= LIVE:
+        return compute(request, doing, tokens)
     smaller = request.but(**part)
     run = cached.store().find(smaller)
     if run is None:
-        run = compute(smaller, doing, tokens, draw)
+        run = compute(smaller, doing, tokens)
         # The button said the price of the whole.
         cached.drawing().wanted.append(request)
-    st.session_state[LATER] = subject(), request, tokens, run.id
+    st.session_state[LATER] = Later(subject(), request, then, tokens, run.id)
+    return run
+
+
+def by_windows(request: Command, parts: Sequence[dict], doing: str) -> Run:
+    """As `ask`. Of a text of several windows that takes longer than SOON the page is drawn from the last of the `parts`
+    that is there, else from the first; then `rest` asks for the next one under it, and at last for the whole. A part
+    adds a window to the one before, or takes so long that the whole is asked for instead."""
+    numbers = inspected()
+    shown, most, count = numbers["shown"], numbers["max_positions"], numbers["windows"]
+    if (stored := cached.store().find(request)) is not None:
+        return stored
+    if count == 1 or cached.due(request, shown).price.seconds <= SOON:
+        return compute(request, doing, shown)
+    steps = [*(request.but(**part) for part in parts), request]
+    known = [cached.store().find(step) for step in steps]
+    read = max((place for place, run in enumerate(known, 1) if run is not None), default=0)
+    run = known[read - 1] if read else None
+    if run is None:
+        read, run = 1, compute(steps[0], f"{doing}, window 1 of {count}", most)
+    last = read + 1 == len(steps) or cached.due(steps[read], most).price.seconds > LIVE
+    named = f"windows {read + 1} to {count}" if last and read + 1 < count else f"window {read + 1} of {count}"
+    rest_tokens = shown - read * most if last else most
+    st.session_state[LATER] = Later(
+        subject(), request if last else steps[read], f"Reading {named}", rest_tokens, run.id
+    )
     return run
 
 
 def rest() -> None:
-    """Under a page that was drawn from a part: ask for the whole, then draw the page anew."""
-    about, *later = st.session_state.pop(LATER, [None])
-    if about == subject():
-        request, tokens, part = later
-        after(request, "Reading the shuffled text, a control", tokens, part)
+    """Under a page that was drawn from a part: ask for what comes next, then draw the page anew."""
+    later = st.session_state.pop(LATER, None)
+    if later is not None and later.subject == subject():
+        place = cached.drawing().place
+        with place if place is not None else contextlib.nullcontext():
+            after(later.request, later.doing, later.tokens, later.part)
+
+
+def goes_on() -> bool:
+    """Whether `rest` will ask for more without being told to."""
+    later = st.session_state.get(LATER)
+    return later is not None and later.request != st.session_state.get(STOPPED)
 
 
 def after(request: Command, doing: str, tokens: int | None = None, part: str | None = None) -> None:

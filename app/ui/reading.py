@@ -1,51 +1,12 @@
-"""How a page about one text opens: its question, what the text is for the model, and the run that answers."""
-
-from collections.abc import Callable
-from typing import Any
+"""What pages say of what is read: how much of a long text, the rows of a table, the card of the model."""
 
 import streamlit as st
 
 from analysis.commands.text import Model
-from analysis.declaration.command import Command
-from analysis.runs import Run
 from app import cached
-from app.selection import state
 from app.ui import asking, jobs, widgets
 
 LONG = {"windows": "all windows", "first": "first window only"}
-
-
-def reading(
-    question: str,
-    subtitle: str,
-    command: type[Command],
-    doing: str,
-    controls: Callable[[dict], dict] | None = None,
-    shared: tuple[str, ...] = ("router",),
-    part: dict | None = None,
-    draw: asking.Draw | None = None,
-    **args: object,
-) -> tuple[Run, dict]:
-    """Open a page; returns the run of `command` for the present selection and its table of tokens.
-
-    `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
-    `shared`: the parts of the selection that the command takes beside model and text. `part`, `draw`: as in
-    `asking.in_parts`.
-    """
-    widgets.header(question, subtitle)
-    asking.settle_router()
-    inspected = asking.inspected()
-    top = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
-    if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
-        label = f"The model reads {inspected['max_positions']:,} tokens at once"
-        look: dict[str, Any] = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
-        top.segmented_control(label, list(LONG), key="long_text", **look)
-    args |= controls(inspected) if controls else {}
-    request = command.from_arguments(state.study_args(st.session_state, *shared, **args))
-    run = asking.in_parts(request, part or {}, doing, inspected["tokens"], draw)
-    with top:
-        widgets.source(run)
-    return run, cached.columns(run, "tokens")
 
 
 def rows_of(table: dict, **wanted: object) -> dict:

@@ -133,26 +133,6 @@ def test_a_text_is_brought_where_it_is_read(client):
     assert part(app, "read")["pieces"][:2] == ["quite", " another"] and not app.error
 
 
-def test_of_a_text_that_takes_long_the_first_window_is_drawn_while_the_others_are_read(client, monkeypatch):
-    text, asked = put(client, "word " * (3 * CONTEXT)), []
-    args = {"model": "demo", "router": "k4-top1"}
-    for size in (1, 2):  # so that the price is known
-        key = put(client, f"other {size} " * 10)
-        made = STUDIES["start"](args | {"text": key}, "words " * 30)
-        request = Undeclared("start", args | {"text": key, "long_text": "windows"})
-        client.store.put(request, made, {"tokens": 2, "model": "demo"}, 100.0)
-    real = STUDIES["start"]
-
-    def answer(given, words):
-        asked.append(given["long_text"])
-        return real(given, " ".join(words.split()[:CONTEXT]) if given["long_text"] == "first" else words)
-
-    monkeypatch.setitem(STUDIES, "start", answer)
-    app = opened(text=text)
-    next(button for button in app.button if button.key.startswith("run_start_")).click().run()
-    assert asked == ["first", "windows"] and len(part(app, "read")["pieces"]) >= 3 * CONTEXT and not app.error
-
-
 def test_groups_show_controls_labels_and_the_badge(client, monkeypatch):
     monkeypatch.setattr(charts, "MOST_POINTS", 20)
     app = opened("groups", layer="2", group="1", groups_more="yes")

@@ -59,6 +59,7 @@ def pair_table(table: pd.DataFrame, count: int = 6) -> pd.DataFrame:
 def inspect(args: dict, text: str) -> Result:
     table = tokens(text)
     numbers = {"tokens": len(table), "windows": int(table["window"].max()) + 1, "max_positions": CONTEXT, "notes": []}
+    numbers |= {"shown": len(table)}
     return Result(numbers | {"protocol": protocol("inspect", args, len(table))})
 
 

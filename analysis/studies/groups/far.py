@@ -20,7 +20,7 @@ from ...statistics import FarLinks, FarReading, attention_inputs, forward
 from ...statistics.reader import Watch
 from ..context import Context, Reading
 from ..text.kept import Readings, Tensors
-from ..text.one_pass import one_pass
+from ..text.one_pass import KIND, USUAL, one_pass
 from .routers import assigned, memberships
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
@@ -28,6 +28,7 @@ ARMS = (ROUTER, CENTROIDS, TOKENS)
 # Strongest pairs of content words that are kept.
 LISTED = 100
 VECTORS = "routing the text"
+FAR = "far reading and links"
 # Tokens of each window that are no keys: the attention sink.
 SKIPPED = 1
 TOTALS = ("far", "far_uniform", "sink", "queries")  # of a FarReading
@@ -38,12 +39,14 @@ OF_LINKS = ("place", "head", "share")
 @dataclass(frozen=True)
 class Far:
     """What dense attention reads from afar: `reading` of all tokens, the `links` of each, `shares` of the ARMS, and
-    `listed`, the LISTED strongest pairs of content words in one group, as `PairCollector.table` gives them."""
+    `listed`, the LISTED strongest pairs of content words in one group, as `PairCollector.table` gives them. `fresh`:
+    tokens that were read for it, none where all was kept."""
 
     reading: FarReading
     links: FarLinks
     shares: FarShares
     listed: pd.DataFrame
+    fresh: int
 
 
 def routing_vectors(
@@ -84,18 +87,32 @@ def far(
     seed: int = 0,
 ) -> Far:
     """The Far of a text: one pass, the first time, which leaves the routing vectors and the statistics of all heads
-    too. `content` bool [T]: tokens of content words."""
+    too. Where they were kept of the first windows, only the others are read: equal to a pass over all of them.
+    `content` bool [T]: tokens of content words."""
+    tokens, readings, fresh = len(reading.tokens), Readings(context, model, reading.windows), 0
+    read, links = FarReading(tokens, min_distance), FarLinks(tokens, model.num_heads, min_distance)
+    # What decides over the numbers, so that another router or distance is read anew.
+    about = [min_distance, seed, router.top, *_state(router), *_state(control)]
 
     def make() -> Tensors:
         """What enters a layer decides its tokens' groups, which are filled in as the pass goes."""
-        tokens, shape = len(reading.tokens), (model.num_layers, len(reading.tokens))
+        nonlocal fresh
+        shape = model.num_layers, tokens
         vectors = {router: torch.zeros(*shape, router.d_s) for router in (router, control)}
         affinity = torch.zeros(*shape, router.K)
         members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (router, control)}
         chance = chance_members(model, tokens, router, seed)
         arms: dict[str, Any] = dict(zip(ARMS, (*members.values(), chance), strict=True))
         collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
-        read, links = FarReading(tokens, min_distance), FarLinks(tokens, model.num_heads, min_distance)
+        earlier, tokens_before = None, 0
+        if (begun := _begun(readings, reading, content, about, list(vectors))) is not None:
+            count, beginning, (far_before, heads_before, *vectors_before) = begun
+            earlier, tokens_before = (count, heads_before), vectors_before[0]["vectors"].shape[1]
+            _restore(read, links, far_before)
+            collector.go_on(far_before["sums"], _pairs(far_before))
+            for own, part in zip(vectors.values(), vectors_before, strict=True):
+                own[:, :tokens_before] = part["vectors"]
+        fresh = tokens - tokens_before
 
         def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
             span = slice(start, start + len(hidden))
@@ -107,29 +124,55 @@ def far(
                 if sorter is router:
                     affinity[layer, span] = soft
 
+        watchers = [feed(collector), read.window, links.window]
         with torch.no_grad():
-            one_pass(context, model, reading, [feed(collector), read.window, links.window], enter)
+            one_pass(context, model, reading, watchers, enter, earlier=earlier)
         for sorter, own in vectors.items():
-            Readings(context, model, reading.windows).keep(VECTORS, [sorter.projection], {"vectors": own})
+            readings.keep(VECTORS, [sorter.projection], {"vectors": own})
+            if begun is not None:
+                beginning.drop(VECTORS, [sorter.projection])
         numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
         numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
         numbers |= {f"links.{name}": getattr(links, name) for name in OF_LINKS}
         numbers |= {f"pairs.{name}": torch.from_numpy(collector.rows[name].copy()) for name in PAIR_COLUMNS}
         return numbers | {"sums": _stacked(collector)}
 
-    # What decides over the numbers, so that another router or distance is read anew.
-    decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
-    tensors = Readings(context, model, reading.windows).made("far reading and links", decides, make)
-    read = FarReading(len(reading.tokens), min_distance)
-    links = FarLinks(len(reading.tokens), model.num_heads, min_distance)
+    tensors = readings.made(FAR, [content, *about], make)
+    _restore(read, links, tensors)
+    listed = pd.DataFrame(_pairs(tensors))
+    return Far(read, links, _shares(ARMS, min_distance, tensors["sums"]), listed, fresh)
+
+
+def _begun(
+    readings: Readings, reading: Reading, content: torch.Tensor, about: list, sorters: list[FocusRouter]
+) -> tuple[int, Readings, list[Tensors]] | None:
+    """Of the longest beginning of a text that was read: its windows, where it is kept, and the far reading, the
+    statistics of all heads and each sorter's vectors; None where there is none."""
+    for count, beginning in readings.beginnings():
+        size = sum(map(len, reading.windows[:count]))
+        wanted: list[tuple[str, list]] = [(FAR, [content[:size], *about]), (KIND, [USUAL])]
+        wanted += [(VECTORS, [sorter.projection]) for sorter in sorters]
+        found = [tensors for one in wanted if (tensors := beginning.find(*one)) is not None]
+        if len(found) == len(wanted):
+            return count, beginning, found
+    return None
+
+
+def _restore(read: FarReading, links: FarLinks, tensors: Tensors) -> None:
+    """Set both to what was kept of a text, or of its first windows."""
     for name in OF_LINKS:
-        setattr(links, name, tensors[f"links.{name}"])
+        part = tensors[f"links.{name}"]
+        getattr(links, name)[:, : part.shape[1]] = part
     for name in PER_TOKEN_OR_BIN:
-        setattr(read, name, tensors[name].numpy())
+        values = tensors[name].numpy()
+        getattr(read, name)[: len(values)] = values
     for name, total in zip(TOTALS, tensors["totals"].tolist(), strict=True):
         setattr(read, name, total)
-    listed = pd.DataFrame({name: tensors[f"pairs.{name}"].numpy() for name in PAIR_COLUMNS})
-    return Far(read, links, _shares(ARMS, min_distance, tensors["sums"]), listed)
+
+
+def _pairs(tensors: Tensors) -> dict[str, np.ndarray]:
+    """Columns of the strongest pairs that were kept."""
+    return {name: tensors[f"pairs.{name}"].numpy() for name in PAIR_COLUMNS}
 
 
 def far_shuffled(

@@ -43,7 +43,7 @@ def start(request: Start, *, context: Context) -> FirstLook:
     Chance: the same far attention spread evenly over the far tokens.
     """
     lm = context.model(request.model)
-    reading = read(context, lm, request.text, request.long_text)
+    reading = read(context, lm, request.text, request.long_text, windows=request.windows)
     min_distance = far_from(reading, request.min_distance)
     focus_router, control = router_for(context, lm, request.router)
     words = token_table(reading)
@@ -54,6 +54,7 @@ def start(request: Start, *, context: Context) -> FirstLook:
     shares, controls = far_reading.reading.shares(), far_reading.shares.controls()
     controls = controls[controls["arm"] == ROUTER]
     about = {"router": request.router, "min_distance": min_distance, "kernel": STREAMED}
+    about |= {"fresh": far_reading.fresh or len(words)}
     return FirstLook(
         sentences=_sentences(words, listed, controls, shares, min_distance),
         far_share=shares["far"],

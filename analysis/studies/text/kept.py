@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +32,16 @@ class Readings:
     The last one of each kind stays in memory; with a store all lie in its folder `readings`, KEPT_BYTES of them.
     """
 
-    def __init__(self, context: Context, model: Model, windows: Iterable[np.ndarray]) -> None:
-        self._context = context
+    def __init__(self, context: Context, model: Model, windows: Sequence[np.ndarray]) -> None:
+        self._context, self._model, self._windows = context, model, windows
         about = (VERSION, model.revision, str(model.dtype), str(model.device), model.lm.get_memory_footprint())
         self._digest = _hashed(hashlib.sha256(repr(about).encode()), windows)
+
+    def beginnings(self) -> Iterator[tuple[int, "Readings"]]:
+        """(how many windows, what was kept of them alone) of the beginnings of this text, the longest first: a pass
+        that finds one goes on behind it."""
+        for count in range(len(self._windows) - 1, 0, -1):
+            yield count, Readings(self._context, self._model, self._windows[:count])
 
     def made(self, kind: str, decides: list, make: Callable[[], Tensors]) -> Tensors:
         """What was kept, else what `make()` gives, which is kept."""
@@ -72,6 +78,11 @@ class Readings:
                     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, place)
                 _bound(path.parent)
         return tensors
+
+    def drop(self, kind: str, decides: list) -> None:
+        """Remove what is no longer looked for."""
+        if (path := self._path(self._key(kind, decides))) is not None:
+            clear(path)
 
     def _key(self, kind: str, decides: list) -> str:
         digest = self._digest.copy()

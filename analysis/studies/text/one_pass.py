@@ -29,10 +29,15 @@ def head_statistics(
     tensors = readings.find(KIND, [options])
     if tensors is None:
         tensors = one_pass(context, model, reading, options=options)
-    for name in SUMS:
-        setattr(statistics, name, tensors[name].numpy())
-    numerics.found = tensors["numerics"].numpy()
+    _restore(statistics, numerics, tensors)
     return statistics, numerics
+
+
+def _restore(statistics: HeadReading, numerics: Numerics, tensors: Tensors) -> None:
+    """Set both to what was kept; what is added to them changes nothing kept."""
+    for name in SUMS:
+        setattr(statistics, name, tensors[name].numpy().copy())
+    numerics.found = tensors["numerics"].numpy().copy()
 
 
 def one_pass(
@@ -42,8 +47,10 @@ def one_pass(
     watchers: Sequence[Callable[[int], Watch]] = (),
     enter: Callable[[int, int, torch.Tensor], None] | None = None,
     options: tuple[float, int, bool] = USUAL,
+    earlier: tuple[int, Tensors] | None = None,
 ) -> Tensors:
     """Stream the dense attention of a text, window by window; keeps the statistics of all heads and returns them.
+    `earlier`: how many windows were read before, and their statistics: only the others are read.
 
     `watchers`: `watcher(start)(block, probabilities)` each, for the window that begins at token `start`;
     `enter(start, layer, hidden [T, d])` sees what enters a layer. Queries and keys of the first window stay in memory
@@ -51,10 +58,17 @@ def one_pass(
     """
     numerics = Numerics(model.num_layers)
     statistics = HeadReading(model.num_layers, model.num_heads, *options, numerics=numerics)
-    windows = reading.windows
-    for index, start in enumerate(accumulate(map(len, windows[:-1]), initial=0)):
-        ids, stage = windows[index], f"reading window {index + 1} of {len(windows)}"
-        context.progress(index / len(windows), stage)
+    windows, skipped = reading.windows, 0
+    if earlier is not None:
+        skipped, kept = earlier
+        _restore(statistics, numerics, kept)
+    share = 1 / (len(windows) - skipped)
+    starts = accumulate(map(len, windows[:-1]), initial=0)
+    for index, (ids, start) in enumerate(zip(windows, starts, strict=True)):
+        if index < skipped:
+            continue
+        stage, began = f"reading window {index + 1} of {len(windows)}", (index - skipped) * share
+        context.progress(began, stage)
 
         def entered(layer: int, hidden: torch.Tensor, start: int = start) -> None:
             if enter is not None:
@@ -68,7 +82,7 @@ def one_pass(
 
         keep = index == 0 and fits(model, len(ids))
         reader = Reader(statistics, [watcher(start) for watcher in watchers], entered, keep)
-        with context.by_layer(model, index / len(windows), 1 / len(windows), stage):
+        with context.by_layer(model, began, share, stage):
             statistics.read(model, ids, reader=reader)
         if len(reader.states) == model.num_layers:
             keep_states(context, model, ids, reader.states)

@@ -23,6 +23,7 @@ function keep(root, own) {
     return
   }
   slider.max = own.steps.rows.length - 1
+  box.querySelector(".covers").textContent = `${own.steps.covers}, ${tokens(own.steps.tokens)}`
   own.step_at = Math.min(own.step_at ?? 0, slider.max)
   slider.value = own.step_at
   const tell = () => {
@@ -34,7 +35,7 @@ function keep(root, own) {
     box.querySelector("output").replaceChildren(`loss ${dense.loss.toFixed(2)} → `, said, " nats")
     box.querySelector("output").dataset.loss = row.loss
     const around = row.low === null ? "" : `, 95 % interval ${signed(row.low)} to ${signed(row.high)}`
-    box.title = `${count(row.keys)} tokens for each query and head, its best: perplexity ${signed(row.change)}${around}. No method chooses better by the scores.`
+    box.title = `${count(row.keys)} tokens for each query and head, its best: perplexity ${signed(row.change)}${around}. No method chooses better by the scores. Fading is drawn in steps of 0.4 %.`
   }
   const redraw = () => {
     own.due = null

@@ -43,44 +43,52 @@ function ring(root, own, canvas, i) {
   if (i !== null) canvas.title = `“${wordOf(own, i)}”, group ${own.data.paint[i]}`
 }
 
-const spot = (own, canvas, i) => [0, 1].map((axis) => {
-  const [low, high] = own.map.ranges[axis], part = (own.map.xy[2 * i + axis] - low) / (high - low || 1)
-  return 6 + (axis ? 1 - part : part) * ((axis ? canvas.height : canvas.width) - 12)
-})
+// Where every token lies, and a picture of them all: they stay, so that a ring costs no more in a long text.
+function cloud(root, own, width, height, scale) {
+  const { data } = own, dark = isDark(root), isolated = data.isolate ?? null
+  const layer = new OffscreenCanvas(width, height), pen = layer.getContext("2d"), size = 2.2 * scale
+  const spots = new Float32Array(own.map.xy.length)
+  for (let n = 0; n < spots.length; n++) {
+    const [low, high] = own.map.ranges[n % 2], part = (own.map.xy[n] - low) / (high - low || 1)
+    spots[n] = 6 + (n % 2 ? (1 - part) * (height - 12) : part * (width - 12))
+  }
+  for (let i = 0; i < data.paint.length; i++) {
+    const group = data.paint[i], p = data.palette[group]
+    if (!p) continue
+    pen.globalAlpha = isolated !== null && isolated !== group ? 0.08 : 0.7
+    pen.fillStyle = dark ? p.dark : p.light
+    pen.fillRect(spots[2 * i] - size / 2, spots[2 * i + 1] - size / 2, size, size)
+  }
+  return { layer, spots }
+}
 
 // Draws all points; the token in use has a ring.
 function points(root, own, ringed) {
   const canvas = root.querySelector("canvas.map")
   if (!canvas) return
-  const scale = devicePixelRatio || 1, dark = isDark(root), isolated = own.data.isolate ?? null
-  canvas.width = Math.round(canvas.clientWidth * scale)
-  canvas.height = Math.round(canvas.clientHeight * scale)
-  const pen = canvas.getContext("2d"), size = 2.2 * scale
-  for (let i = 0; i < own.data.paint.length; i++) {
-    const group = own.data.paint[i], p = own.data.palette[group]
-    if (!p) continue
-    const [x, y] = spot(own, canvas, i)
-    pen.globalAlpha = isolated !== null && isolated !== group ? 0.08 : 0.7
-    pen.fillStyle = dark ? p.dark : p.light
-    pen.fillRect(x - size / 2, y - size / 2, size, size)
-  }
+  const scale = devicePixelRatio || 1
+  const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale)
+  if (!width || !height) return
+  const look = [own.data.id, own.data.isolate, width, height, isDark(root)].join()
+  if (own.cloud?.look !== look) own.cloud = { look, ...cloud(root, own, width, height, scale) }
+  Object.assign(canvas, { width, height })
+  const pen = canvas.getContext("2d")
+  pen.drawImage(own.cloud.layer, 0, 0)
   if (ringed === null) return
-  const [x, y] = spot(own, canvas, ringed)
-  pen.globalAlpha = 1
   pen.strokeStyle = getComputedStyle(root).getPropertyValue("--st-text-color")
   pen.lineWidth = 2 * scale
   pen.beginPath()
-  pen.arc(x, y, 6 * scale, 0, 7)
+  pen.arc(own.cloud.spots[2 * ringed], own.cloud.spots[2 * ringed + 1], 6 * scale, 0, 7)
   pen.stroke()
 }
 
 // The token whose point lies within 10 px of the pointer.
 function nearest(own, canvas, e) {
-  const box = canvas.getBoundingClientRect(), scale = canvas.width / box.width
-  const at = [(e.clientX - box.left) * scale, (e.clientY - box.top) * scale]
+  const box = canvas.getBoundingClientRect(), scale = canvas.width / box.width, { spots } = own.cloud
+  const [x, y] = [(e.clientX - box.left) * scale, (e.clientY - box.top) * scale]
   let best = null, least = (10 * scale) ** 2
   for (let i = 0; i < own.data.paint.length; i++) {
-    const [x, y] = spot(own, canvas, i), far = (x - at[0]) ** 2 + (y - at[1]) ** 2
+    const far = (spots[2 * i] - x) ** 2 + (spots[2 * i + 1] - y) ** 2
     if (far < least) [best, least] = [i, far]
   }
   return best

@@ -13,7 +13,7 @@ export default function (component) {
   memory.set(parentElement, own)
   const find = (name) => root.querySelector(name)
   const text = find(".text"), tip = find(".tip"), strip = find(".strip")
-  const moved = own.locked !== data.locked, another = own.id !== data.id
+  const moved = own.locked !== data.locked, another = own.id !== data.id, elsewhere = own.place !== data.place
   if (own.answered !== data.answered) Object.assign(own, { answered: data.answered, open: data.open, tab: own.tab && data.tabs[own.tab] ? own.tab : data.tab })
   data.open = own.open
   Object.assign(own, { data, text, send: setTriggerValue, locked: data.locked })
@@ -45,8 +45,8 @@ export default function (component) {
   keep(root, own)
   told(root, own)
   if (moved && typeof data.locked === "number") scrollTo(text, data.locked)
-  else if (another && data.arcs[data.open]) scrollTo(text, data.arcs[data.open].query)
-  if (another && !own.played && typeof data.locked !== "number") play(strip, own)
+  else if (elsewhere && data.arcs[data.open]) scrollTo(text, data.arcs[data.open].query)
+  if (elsewhere && !own.played && typeof data.locked !== "number") play(strip, own)
 
   text.onscroll = () => { seen(strip, text); if (own.spans) fade(own, text) }
   text.onpointerover = (e) => { const i = index(e.target); if (i !== null) touch(root, own, i) }

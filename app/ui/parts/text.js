@@ -134,9 +134,10 @@ function path(svg, d, name) {
   return node
 }
 
-// From a token to another over the strip.
+// From a token to another over the strip. Its width is noted, as asking for it would lay the whole text out anew for
+// every arc.
 function bow(strip, own, key, query) {
-  const width = strip.clientWidth, total = own.data.pieces.length
+  const width = own.wide, total = own.data.pieces.length
   const from = ((key + 0.5) / total) * width, to = ((query + 0.5) / total) * width
   const top = 54 - 95 * Math.sqrt(Math.abs(to - from) / Math.max(1, width))
   return { from, to, d: `M${from} 55 C${from} ${top} ${to} ${top} ${to} 55` }
@@ -178,7 +179,7 @@ function arcs(strip, own, tip) {
 function draw(strip, own, text) {
   const canvas = strip.querySelector("canvas"), { data } = own
   const scale = devicePixelRatio || 1, total = data.pieces.length
-  canvas.width = Math.max(1, Math.round(strip.clientWidth * scale))
+  canvas.width = Math.max(1, Math.round(own.wide * scale))
   canvas.height = Math.round(14 * scale)
   const dark = luminance(getComputedStyle(strip).getPropertyValue("--st-background-color")) < 0.4
   const inks = data.palette.map((p) => [...rgb(dark ? p.dark : p.light), Math.min(1, (dark ? p.mix_dark : p.mix) / 60)])
@@ -257,8 +258,12 @@ function paintAll(root, own, tip) {
   ink(root, data, isDark(root))
   legend(root, own)
   marks(root, own)
-  arcs(strip, own, tip)
-  draw(strip, own, text)
+  const over = () => {
+    own.wide = strip.clientWidth
+    arcs(strip, own, tip)
+    draw(strip, own, text)
+  }
+  over()
   const canvas = root.querySelector("canvas")
   canvas.onclick = (e) => {
     const box = e.target.getBoundingClientRect()
@@ -269,6 +274,6 @@ function paintAll(root, own, tip) {
   canvas.setAttribute("aria-label", "the whole text: arrow keys go to the next mark, or on by a tenth")
   canvas.onkeydown = (e) => along(e, root, own, text)
   own.resize?.disconnect()
-  own.resize = new ResizeObserver(() => { arcs(strip, own, tip); draw(strip, own, text) })
+  own.resize = new ResizeObserver(over)
   own.resize.observe(strip)
 }

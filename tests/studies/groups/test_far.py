@@ -88,6 +88,30 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     assert (pairs.tables["pairs"]["attention"] == first.tables["pairs"]["attention"].head(30)).all()
 
 
+def test_window_by_window_each_is_read_once_and_the_numbers_are_those_of_one_pass(asked, passes):
+    asked("groups", {})  # fits the router
+    passes.clear()
+    whole, heads = asked("start", FAR["start"], "at once"), asked("statistics", {})
+    windows = list(passes)
+    passes.clear()
+    parts = [asked("start", FAR["start"] | {"windows": n + 1}, None if n else "parts") for n in range(len(windows))]
+    last = asked("start", FAR["start"])
+    assert passes == windows and len(windows) > 2
+    assert [len(part.tables["tokens"]) for part in parts] == [sum(windows[: n + 1]) for n in range(len(windows))]
+    assert [part.numbers["protocol"]["fresh"] for part in parts] == windows, "what the time of each is of"
+    for name, table in whole.tables.items():
+        pd.testing.assert_frame_equal(last.tables[name], table, check_exact=True)
+    assert all((last.arrays[name] == array).all() for name, array in whole.arrays.items())
+    assert last.numbers["sentences"] == whole.numbers["sentences"]
+    for name, table in asked("statistics", {}).tables.items():
+        pd.testing.assert_frame_equal(table, heads.tables[name], check_exact=True)
+    assert passes == windows, "the statistics of all heads were added up on the way"
+    pairs = asked("pairs", FAR["pairs"] | {"shuffled": False})
+    assert pairs.tables["controls"].equals(
+        asked("pairs", FAR["pairs"] | {"shuffled": False}, "at once").tables["controls"]
+    )
+
+
 def test_readings_are_bounded_and_the_one_used_last_stays(asked, passes, tmp_path, monkeypatch):
     folder = tmp_path / "one" / kept.FOLDER
     asked("groups", {}, "one")

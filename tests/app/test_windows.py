@@ -1,0 +1,67 @@
+"""A text longer than the model reads at once: painted window by window, cancelled and gone on with."""
+
+import pytest
+
+from analysis.commands.text import Start
+from analysis.declaration.undeclared import Undeclared
+from app.ui import painted
+from tests.made.in_process import at, markup, opened, part, put
+from tests.made.results import CONTEXT, ROUTER, STUDIES, start
+
+
+@pytest.fixture
+def long_text(client, monkeypatch):
+    """(text of four windows, what was asked of it: `first`, a number or `windows`, tokens of each picture of it)."""
+    asked, drawn, real, read = [], [], STUDIES["start"], painted.read
+
+    def answer(given, words):
+        asked.append(given.get("windows") or given["long_text"])
+        count = {"first": 1, "windows": 4}.get(asked[-1], asked[-1])
+        return real(given, " ".join(words.split()[: count * CONTEXT]))
+
+    def show(data, **more):
+        drawn.append(len(data["pieces"]))
+        read(data, **more)
+
+    monkeypatch.setitem(STUDIES, "start", answer)
+    monkeypatch.setattr(painted, "read", show)
+    return put(client, "word " * (4 * CONTEXT)), asked, drawn
+
+
+def test_a_long_text_is_painted_window_by_window(client, long_text):
+    text, asked, drawn = long_text
+    app = opened(text=text)
+    assert asked == ["first", 2, 3, "windows"] and not app.error
+    assert drawn[:4] == [CONTEXT, 2 * CONTEXT, 3 * CONTEXT, 4 * CONTEXT]
+    assert [run.request for run in client.store.list("start") if run.request["text"] == text] == [
+        {"model": "demo", "text": text, "long_text": "windows", "router": ROUTER["name"]}
+    ], "the parts have gone"
+    assert len(part(app, "read")["pieces"]) == 4 * CONTEXT
+
+
+def test_a_long_text_that_is_cancelled_stays_at_its_window_and_goes_on_from_there(client, long_text):
+    text, asked, drawn = long_text
+    args = {"model": "demo", "text": text, "long_text": "windows", "router": ROUTER["name"]}
+    app = at("text", text=text)
+    app.session_state["_stopped"] = Start(**args, windows=3)
+    app.run()
+    assert asked == ["first", 2] and len(part(app, "read")["pieces"]) == 2 * CONTEXT
+    assert "Windows 1 to 2 of 4" in markup(app)
+    run = [button for button in app.button if button.key.startswith("run_start_")]
+    assert len(run) == 1 and "window 3 of 4" in run[0].label
+    run[0].click().run()
+    assert asked == ["first", 2, 3, "windows"] and len(part(app, "read")["pieces"]) == 4 * CONTEXT
+
+
+def test_where_a_window_takes_long_the_first_and_the_others_each_have_a_button(client, long_text):
+    text, asked, _ = long_text
+    for size in (1, 2):  # so that the price is known
+        args = {"model": "demo", "router": ROUTER["name"], "text": put(client, f"other {size} " * 10)}
+        request = Undeclared("start", args | {"long_text": "windows"})
+        client.store.put(request, start(args, "words " * 30), {"tokens": 2, "model": "demo"}, 100.0)
+    app = opened(text=text)
+    assert not asked
+    next(button for button in app.button if button.key.startswith("run_start_")).click().run()
+    assert asked == ["first"] and len(part(app, "read")["pieces"]) == CONTEXT
+    next(button for button in app.button if button.key.startswith("run_start_")).click().run()
+    assert asked == ["first", "windows"] and len(part(app, "read")["pieces"]) == 4 * CONTEXT and not app.error
