@@ -60,8 +60,15 @@ def read_text(each_window: bool = False) -> tuple[Run, dict]:
     parts = [{"long_text": "first"}, *({"windows": count} for count in more)]
     run = asking.by_windows(request, parts, "Reading the text")
     tokens = cached.columns(run, "tokens")
-    widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
+    # A link may lead to a window that is read next.
+    if windows_read(tokens) == asking.inspected()["windows"]:
+        widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
     return run, tokens
+
+
+def windows_read(tokens: dict) -> int:
+    """How many windows of the text a table of tokens holds."""
+    return tokens["window"][-1] + 1
 
 
 def same_windows(run: Run) -> dict[str, str]:
@@ -80,7 +87,7 @@ def read_line(run: Run, tokens: dict) -> DeltaGenerator:
 
 def _scope(run: Run, tokens: dict) -> str:
     inspected, count = asking.inspected(), len(tokens["piece"])
-    windows, read = inspected["windows"], tokens["window"][-1] + 1
+    windows, read = inspected["windows"], windows_read(tokens)
     if read < windows:
         return f"Window 1 of {windows}" if read == 1 else f"Windows 1 to {read} of {windows}"
     size = f"{count:,} tokens"
@@ -119,7 +126,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         "arcs": pair_list.arcs(tokens, listed),
         "open": row,
         "answered": f"{look.identity}.{keys[row] if row is not None else ''}.{len(keys)}",
-        "locked": st.session_state["query"],
+        "locked": st.session_state["query"] if st.session_state["query"] in range(len(tokens["piece"])) else None,
         "peaks": _peaks(tokens["received"]),
         "links": painted.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
         "keep": kept and _steps(kept),

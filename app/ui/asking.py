@@ -160,6 +160,8 @@ def rest() -> None:
     later = st.session_state.pop(LATER, None)
     if later is not None and later.subject == subject():
         place = cached.drawing().place
+        # What stands there already is not waited for any more.
+        cached.drawing().seconds = 0.0
         with place if place is not None else contextlib.nullcontext():
             after(later.request, later.doing, later.tokens, later.part)
 

@@ -65,3 +65,11 @@ def test_where_a_window_takes_long_the_first_and_the_others_each_have_a_button(c
     assert asked == ["first"] and len(part(app, "read")["pieces"]) == CONTEXT
     next(button for button in app.button if button.key.startswith("run_start_")).click().run()
     assert asked == ["first", "windows"] and len(part(app, "read")["pieces"]) == 4 * CONTEXT and not app.error
+
+
+def test_a_link_into_a_later_window_is_followed_once_that_is_read(client, long_text):
+    text, _, drawn = long_text
+    place = 3 * CONTEXT + 5
+    app = opened(text=text, query=place)
+    assert drawn[0] == CONTEXT and part(app, "read")["locked"] == place
+    assert app.session_state["query"] == place and not any("not available here" in one.value for one in app.caption)
