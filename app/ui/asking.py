@@ -43,11 +43,13 @@ def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | No
     return cached.store().find(request) or compute(request, doing, tokens, draw)
 
 
-def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
-    """As `ask`, for what was looked up and is not stored."""
+def compute(
+    request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None, goes_on: bool = False
+) -> Run:
+    """As `ask`, for what was looked up and is not stored. `goes_on`: what is smaller stands there already."""
     due = cached.due(request, tokens)
     if not request.unasked or st.session_state.get(STOPPED) == request:
-        _admit(request, doing, tokens, due)
+        _admit(request, doing, tokens, due, goes_on)
     cached.store().remember(request, origin(due.price.seconds))
     # The bar comes first: what follows may be hidden.
     place, below = st.empty(), st.empty()
@@ -60,7 +62,7 @@ def compute(request: Command, doing: str, tokens: int | None = None, draw: Draw 
         below.empty()
 
 
-def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due) -> None:
+def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due, goes_on: bool = False) -> None:
     """Returns when a request may be computed: what is quick, with all that this drawing of the page computed before it,
     or what somebody asked for. Else raises Waiting, with its Run button on the page."""
     if due.refused:
@@ -69,7 +71,7 @@ def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due) ->
     stopped, drawing = st.session_state.get(STOPPED) == request, cached.drawing()
     if not (request in drawing.wanted or offers.goes(request.verb)):
         if stopped or due.over or drawing.seconds + due.price.seconds > LIVE:
-            offers.ask_first(doing, due, request, tokens)
+            offers.ask_first(doing, due, request, tokens, smaller=not goes_on)
         else:
             drawing.seconds += due.price.seconds - due.price.fixed
     if stopped:
@@ -177,7 +179,7 @@ def after(request: Command, doing: str, tokens: int | None = None, part: str | N
     `part`: the run that it replaces."""
     if cached.store().find(request) is None:
         st.session_state[SHOWN] = subject()
-        compute(request, doing, tokens)
+        compute(request, doing, tokens, goes_on=part is not None)
         if part is not None:
             cached.store().discard(part)
         widgets.redraw()

@@ -112,8 +112,10 @@ def row() -> DeltaGenerator:
     return st.container(horizontal=True, vertical_alignment="center", gap="small")
 
 
-def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label: str = "") -> None:
-    """Before a request that takes long or much memory: its button, with its price, and smaller scopes. Returns, with
+def ask_first(
+    doing: str, due: Due, request: Command, tokens: int | None, label: str = "", smaller: bool = True
+) -> None:
+    """Before a request that takes long or much memory: its button, with its price, and `smaller` scopes. Returns, with
     all that gone, when the button was pressed, and else raises Waiting."""
     place, key = st.empty(), f"run_{request.verb}_{request.key}"
     label, help = label or f"Run: {doing[:1].lower()}{doing[1:]}", f"{doing}. {due.price.sentence}."
@@ -121,7 +123,7 @@ def ask_first(doing: str, due: Due, request: Command, tokens: int | None, label:
         with row():
             look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "help": help}
             pressed = st.button(f"{label}, {due.price.short}", key=key, **look)
-            offer(of_text(request, tokens), due.price, key, request.verb)
+            offer(of_text(request, tokens) if smaller else [], due.price, key, request.verb)
         if due.over:
             st.html(f'<p class="fs-note">{html.escape(due.over)}.</p>')
     if not pressed:

@@ -45,7 +45,8 @@ function quote(own, i, role) {
   const p = element("p", `quote ${role}`)
   p.dataset.token = i
   const window = (at) => own.data.breaks.filter((edge) => edge <= at).length
-  let from = Math.max(0, first - AROUND), to = Math.min(own.data.pieces.length, stop + AROUND)
+  // Whole words at both ends.
+  let [from] = wordAt(own, Math.max(0, first - AROUND)), [, to] = wordAt(own, Math.min(own.data.pieces.length, stop + AROUND) - 1)
   while (window(from) !== window(i)) from++
   while (window(to - 1) !== window(i)) to--
   const written = (a, b) => {
@@ -153,5 +154,7 @@ function list(root, own) {
     return row
   })
   const none = element("p", "quiet", own.data.none ?? "No link that far.")
-  root.querySelector(".card .body").replaceChildren(...(rows.length ? rows : [none]))
+  const names = ["reads → earlier word", "back", "share", "head"].map((name, n) => element("span", n ? "number" : "name", name))
+  const top = element("div", "row link titles", "", ...names)
+  root.querySelector(".card .body").replaceChildren(...(rows.length ? [top, ...rows] : [none]))
 }

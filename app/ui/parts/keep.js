@@ -18,12 +18,12 @@ function keep(root, own) {
   const { data } = own
   box.hidden = !data.keep && !data.keep_waits
   slider.disabled = !data.keep
+  box.querySelector(".covers").textContent = data.keep ? `${own.steps.covers}, ${tokens(own.steps.tokens)}` : ""
   if (!data.keep) {
     box.querySelector("output").textContent = data.keep_waits ?? ""
     return
   }
   slider.max = own.steps.rows.length - 1
-  box.querySelector(".covers").textContent = `${own.steps.covers}, ${tokens(own.steps.tokens)}`
   own.step_at = Math.min(own.step_at ?? 0, slider.max)
   slider.value = own.step_at
   const tell = () => {
