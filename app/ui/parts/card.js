@@ -155,6 +155,6 @@ function list(root, own) {
   })
   const none = element("p", "quiet", own.data.none ?? "No link that far.")
   const names = ["reads → earlier word", "back", "share", "head"].map((name, n) => element("span", n ? "number" : "name", name))
-  const top = element("div", "row link titles", "", ...names)
+  const top = element("div", "row titles", "", ...names)
   root.querySelector(".card .body").replaceChildren(...(rows.length ? [top, ...rows] : [none]))
 }
