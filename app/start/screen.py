@@ -127,7 +127,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         "open": row,
         "answered": f"{look.identity}.{keys[row] if row is not None else ''}.{len(keys)}",
         "locked": st.session_state["query"] if st.session_state["query"] in range(len(tokens["piece"])) else None,
-        "peaks": _peaks(tokens["received"]),
+        "peaks": _peaks(tokens, run.numbers["min_distance"]),
         "links": painted.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
         "keep": kept and _steps(kept),
         "keep_waits": None if kept else "the loss is measured next",
@@ -180,10 +180,14 @@ def _steps(run: Run) -> dict:
     return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "covers": covers, "kept": painted.sent(steps)}
 
 
-def _peaks(received: Sequence[float | None]) -> list[int]:
-    """The tokens that are read from afar most, above chance, in the order of the text."""
+def _peaks(tokens: dict, far: int) -> list[int]:
+    """The tokens that are read from afar most, above chance, in the order of the text. Those that fewer than `far`
+    tokens can read from so far, near the end of a window, come only where there are no others: one reader decides."""
+    received, window = tokens["received"], tokens["window"]
+    ends = {number: place for place, number in enumerate(window)}
     above = [place for place, value in enumerate(received) if value is not None and value > 1]
-    return sorted(sorted(above, key=lambda place: -(received[place] or 0.0))[:PEAKS])
+    often = [place for place in above if ends[window[place]] - place >= 2 * far]
+    return sorted(sorted(often or above, key=lambda place: -(received[place] or 0.0))[:PEAKS])
 
 
 def _open_head(key: str) -> None:
