@@ -55,10 +55,13 @@ def read_text(each_window: bool = False) -> tuple[Run, dict]:
     """What the model reads in the text in use, and its table of tokens. Of a text that takes long the first window is
     drawn at once, and the others are read under it: together, or so that the page is drawn with `each_window`."""
     asking.settle_router()
-    request = cached.request(Start, **state.study_args(st.session_state, "router"))
-    more = range(2, asking.inspected()["windows"]) if each_window else ()
-    parts = [{"long_text": "first"}, *({"windows": count} for count in more)]
-    run = asking.by_windows(request, parts, "Reading the text")
+    request, numbers = cached.request(Start, **state.study_args(st.session_state, "router")), asking.inspected()
+    first = {"long_text": "first"}
+    if each_window:
+        parts = [first, *({"windows": count} for count in range(2, numbers["windows"]))]
+        run = asking.by_windows(request, parts, "Reading the text")
+    else:
+        run = asking.in_parts(request, first, "Reading the text", "Reading the other windows", numbers["tokens"])
     tokens = cached.columns(run, "tokens")
     # A link may lead to a window that is read next.
     if windows_read(tokens) == asking.inspected()["windows"]:

@@ -140,20 +140,18 @@ def by_windows(request: Command, parts: Sequence[dict], doing: str) -> Run:
     shown, most, count = numbers["shown"], numbers["max_positions"], numbers["windows"]
     if (stored := cached.store().find(request)) is not None:
         return stored
-    if count == 1 or cached.due(request, shown).price.seconds <= SOON:
-        return compute(request, doing, shown)
     steps = [*(request.but(**part) for part in parts), request]
     known = [cached.store().find(step) for step in steps]
     read = max((place for place, run in enumerate(known, 1) if run is not None), default=0)
+    if count == 1 or not read and cached.due(request, shown).price.seconds <= SOON:
+        return compute(request, doing, shown)
     run = known[read - 1] if read else None
     if run is None:
         read, run = 1, compute(steps[0], f"{doing}, window 1 of {count}", most)
     last = read + 1 == len(steps) or cached.due(steps[read], most).price.seconds > LIVE
     named = f"windows {read + 1} to {count}" if last and read + 1 < count else f"window {read + 1} of {count}"
-    rest_tokens = shown - read * most if last else most
-    st.session_state[LATER] = Later(
-        subject(), request if last else steps[read], f"Reading {named}", rest_tokens, run.id
-    )
+    following, tokens = (request, shown - read * most) if last else (steps[read], most)
+    st.session_state[LATER] = Later(subject(), following, f"Reading {named}", tokens, run.id)
     return run
 
 
