@@ -25,7 +25,7 @@ def long_text(client, monkeypatch):
 
     monkeypatch.setitem(STUDIES, "start", answer)
     monkeypatch.setattr(painted, "read", show)
-    return put(client, "word " * (4 * CONTEXT)), asked, drawn
+    return put(client, " ".join(["word"] * (4 * CONTEXT))), asked, drawn
 
 
 def test_a_long_text_is_painted_window_by_window(client, long_text):
