@@ -56,9 +56,9 @@ def read_text(each_window: bool = False) -> tuple[Run, dict]:
     drawn at once, and the others are read under it: together, or so that the page is drawn with `each_window`."""
     asking.settle_router()
     request, numbers = cached.request(Start, **state.study_args(st.session_state, "router")), asking.inspected()
-    first = {"long_text": "first"}
+    first: dict[str, Any] = {"long_text": "first"}
     if each_window:
-        parts = [first, *({"windows": count} for count in range(2, numbers["windows"]))]
+        parts: list[dict[str, Any]] = [first, *({"windows": count} for count in range(2, numbers["windows"]))]
         run = asking.by_windows(request, parts, "Reading the text")
     else:
         run = asking.in_parts(request, first, "Reading the text", "Reading the other windows", numbers["tokens"])

@@ -23,7 +23,7 @@ Draw = Callable[[dict], None]
 # The router every model has: a study fits it when it is missing.
 USUAL = "k8-top1"
 # Seconds after which something of a long text is to stand there.
-SOON = 5
+SOON = 6
 # Of the session: the `Later` of the page that is drawn.
 LATER = "_later"
 # Of the session: the `subject` of the last page that was drawn to its end.
@@ -135,7 +135,7 @@ def in_parts(request: Command, part: dict, doing: str, then: str, tokens: int | 
 def by_windows(request: Command, parts: Sequence[dict], doing: str) -> Run:
     """As `ask`. Of a text of several windows that takes longer than SOON the page is drawn from the last of the `parts`
     that is there, else from the first; then `rest` asks for the next one under it, and at last for the whole. A part
-    adds a window to the one before, or takes so long that the whole is asked for instead."""
+    adds a window to the one before. Where a window takes long, all that is missing is asked for together."""
     numbers = inspected()
     shown, most, count = numbers["shown"], numbers["max_positions"], numbers["windows"]
     if (stored := cached.store().find(request)) is not None:
@@ -145,6 +145,8 @@ def by_windows(request: Command, parts: Sequence[dict], doing: str) -> Run:
     read = max((place for place, run in enumerate(known, 1) if run is not None), default=0)
     if count == 1 or not read and cached.due(request, shown).price.seconds <= SOON:
         return compute(request, doing, shown)
+    if not read and cached.due(steps[0], most).price.seconds > LIVE:
+        return in_parts(request, parts[0], doing, f"Reading windows 2 to {count}", shown)
     run = known[read - 1] if read else None
     if run is None:
         read, run = 1, compute(steps[0], f"{doing}, window 1 of {count}", most)
