@@ -14,14 +14,12 @@ from analysis.corpus import sample_texts, text_hash
 from analysis.runs import RunStore
 from app.selection.menu import address
 from tests.conftest import ROOT
-from tests.made.browsing import PATIENCE, moved, painted, settle, visit
+from tests.made.browsing import PATIENCE, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 
 OPENED = "of the attention goes 128 or more tokens back"
 FRAME = 50  # milliseconds from an input to the picture
-# Seconds from a text of 60 KB to its first window.
-FIRST = 5.0
 CLOSE = 1e-3
 # From the input to the end of the frame that shows it, for each value of the slider.
 FRAMES = """async slider => {
@@ -49,16 +47,6 @@ TOUCHED = """async text => {
     await new Promise((done) => setTimeout(done, 30))
   }
   return took
-}"""
-# From now on: how many tokens the text has, whenever that changes.
-SIZES = """text => {
-  const root = text.getRootNode(), sizes = (window.sizes = [])
-  const look = () => {
-    const size = Number([...root.querySelectorAll(".text .t")].at(-1)?.dataset.i ?? -1) + 1
-    if (size !== sizes.at(-1)) sizes.push(size)
-    requestAnimationFrame(look)
-  }
-  look()
 }"""
 DROPPED = """([name, data]) => {
   const files = new DataTransfer()
@@ -129,24 +117,6 @@ def test_the_card_follows_the_pointer_within_a_frame(app_server, page, tab):
     settle(page)
     took = painted(page).evaluate(TOUCHED)
     assert len(took) >= 30 and statistics.median(took) <= FRAME, took
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timeout(600)
-def test_the_first_window_of_60_kb_is_painted_soon_and_then_one_after_the_other(app_server, page):
-    visit(page, app_server, OPENED)
-    lines = [f"Ferry {n} left Thornwick late, and Marguerite Vassal wrote {n * 7} into the book.\n" for n in range(760)]
-    words = "The log of the ferries.\n" + "".join(lines)
-    assert len(words) > 60_000
-    field = page.locator(".st-key-bring textarea")
-    field.fill(words)
-    painted(page).evaluate(SIZES)
-    seconds = moved(page, field, "Enter", (".painted .text", "The log of the ferries."))
-    assert seconds <= FIRST
-    page.wait_for_function("text => document.body.innerText.includes(text)", arg="· exact", timeout=PATIENCE)
-    sizes = page.evaluate("window.sizes")[1:]
-    assert sizes[:-1] == [2048 * (n + 1) for n in range(len(sizes) - 1)] and len(sizes) >= 8
 
 
 @pytest.mark.alone
