@@ -10,7 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from . import places
-from .costs import read_config, read_shape
+from .costs import Uncounted, read_config, read_shape
+from .costs.formats import BYTES
 from .errors import AnalysisError
 
 # Of a repository; no format that can carry code.
@@ -104,13 +105,26 @@ def _on_hand(name: str) -> OnHand | None:
         # every file of weights is there that the index names
         if index.is_file() and not all((folder / part).is_file() for part in _parts(index)):
             return None
-        shape = read_shape(read_config((folder / "config.json").read_text(encoding="utf-8", errors="replace"), name))
+        config = read_config((folder / "config.json").read_text(encoding="utf-8", errors="replace"), name)
         size = sum(path.stat().st_size for path in files)
+        family, parameters, longest = _sizes(config, size)
     except (AnalysisError, OSError, LookupError, ValueError, AttributeError, TypeError):
         return None
-    if places.why_not(shape.family, known=True):
+    if places.why_not(family, known=True):
         return None
-    return OnHand(name, shape.family, shape.parameters, shape.max_positions, size)
+    return OnHand(name, family, parameters, longest, size)
+
+
+def _sizes(config: dict, size: int) -> tuple[str, int, int | None]:
+    """(family, parameters, longest context); of a family that is not counted the parameters by the bytes of its files.
+    Errors: BadModel."""
+    try:
+        shape = read_shape(config)
+    except Uncounted:
+        text = config.get("text_config") or config
+        bytes_each = BYTES.get(str(text.get("dtype") or text.get("torch_dtype")).removeprefix("torch."), 2)
+        return str(config["model_type"]), size // bytes_each, text.get("max_position_embeddings")
+    return shape.family, shape.parameters, shape.max_positions
 
 
 def _parts(index: Path) -> Iterable[str]:

@@ -8,17 +8,17 @@ from pathlib import Path
 import psutil
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from .answer import Answer, doc, record
-from .costs import KNOWN, read_config, read_shape
+from .costs import KNOWN, Shape, Uncounted, read_config, read_shape
 from .errors import BadModel, BadSetting, TooLarge
 from .files import draft, move, write_json, write_text
 from .models import RANDOM, refuse_family
 from .places import CACHE, explained
 from .runs.price import spell_bytes
 from .runs.run import no_model
-from .seam.layers import draw_weights
+from .seam.layers import causal_class, draw_weights
 
 KIND = torch.bfloat16
 # Bytes of one file of weights, and of main memory that writing it takes.
@@ -38,17 +38,23 @@ class ShapeMade(Answer):
     said: str = doc("what it is good for")
 
 
-def make_shape(shape: str, output: str, progress: Callable[[float, str], None] | None = None) -> ShapeMade:
+def make_shape(
+    shape: str,
+    output: str,
+    progress: Callable[[float, str], None] | None = None,
+    layers: int | None = None,
+) -> ShapeMade:
     """Write a checkpoint with random weights: bfloat16 safetensors in shards, the bundled model's byte-level tokenizer.
 
     `shape`: a config.json, or a known model such as `Qwen2.5-0.5B`, with or without its owner. `output`: a folder that
-    is not there yet. The weights are drawn as the family draws them before training, one module at a time.
+    is not there yet. `layers`: so many of its layers, of each kind one as far as they reach, a reader of keys first.
+    The weights are drawn as the family draws them before training, one module at a time; a quantised model's are
+    bfloat16 too, and of a model that also sees or hears the text part is made.
     Errors: BadSetting (no such shape, the folder is there), BadModel (a shape that cannot be made), TooLarge (what it
     would take is not free on the disk or in memory).
     """
     name, config = _told(shape)
-    # It refuses what no model can have.
-    counted = read_shape(config)
+    counted = _counted(config, layers)
     out = Path(output).expanduser()
     if out.exists():
         raise BadSetting(f"{output} is there already: name a folder that is not.")
@@ -56,8 +62,14 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
         raise BadSetting(f"The config of {name} names no model_type: add it.")
     with explained(name, out):
         kind = config.pop("model_type")
-        family_config = AutoConfig.for_model(kind, **config | {"dtype": "bfloat16", "random_weights": True})
+        config.pop("quantization_config", None)
+        family_config = AutoConfig.for_model(kind, **config | {"dtype": "bfloat16"})
+        text = family_config.get_text_config()
+        family_config = text if causal_class(text) is not None else family_config
+        family_config.random_weights = True
         refuse_family(family_config)
+        if layers is not None and counted is not None:
+            _cut(text, counted, layers)
         with torch.device("meta"):
             lm = AutoModelForCausalLM.from_config(family_config, dtype=KIND)
     lm.tie_weights()
@@ -65,16 +77,17 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
     parameters = sum(sizes) // KIND.itemsize
     _refuse(name, out, sum(sizes), SHARD + max(sizes))
     vocabulary = AutoTokenizer.from_pretrained(CACHE / "demo", local_files_only=True)
-    if len(vocabulary) > counted.vocabulary:
+    if len(vocabulary) > text.vocab_size:
         raise BadModel(
-            f"{name} has a vocabulary of {counted.vocabulary:,} and the tokenizer that is written beside it has "
+            f"{name} has a vocabulary of {text.vocab_size:,} and the tokenizer that is written beside it has "
             f"{len(vocabulary):,} tokens: give a shape with a larger one."
         )
     with draft(out.parent, out.name) as part:
         files = _write(lm, part, sum(sizes), progress or (lambda fraction, stage: None))
         lm.config.architectures = [type(lm).__name__]
         lm.config.save_pretrained(part)
-        vocabulary.model_max_length = counted.max_positions or vocabulary.model_max_length
+        longest = getattr(text, "max_position_embeddings", None)
+        vocabulary.model_max_length = longest or vocabulary.model_max_length
         vocabulary.save_pretrained(part)
         about = f"{parameters:,} parameters in bfloat16. {RANDOM}"
         write_text(part / "README.md", f"# {name}, its shape with random weights\n\n{about}\n")
@@ -83,6 +96,47 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
     return ShapeMade(
         path=str(out), parameters=parameters, bytes=sum(sizes), files=files, said=RANDOM, protocol=protocol
     )
+
+
+def _counted(config: dict, layers: int | None) -> Shape | None:
+    """The shape, which is refused where no model can have it; None of a family that is made without being counted."""
+    try:
+        return read_shape(config)
+    except Uncounted:
+        if layers is not None:
+            raise
+        return None
+
+
+def _cut(config: PreTrainedConfig, counted: Shape, layers: int) -> None:
+    """Cut a configuration to so many of its layers. Errors: BadSetting."""
+    total = counted.layers
+    if not 1 <= layers <= total:
+        raise BadSetting(f"This shape has {total} layers: make all of them, or 1 to {total}, not {layers}.")
+    stack = counted.stack
+    kinds = sorted({stack.index(layer) for layer in stack})
+    reader = [place for place in kinds if stack[place].entries][:1]
+    places = sorted([*dict.fromkeys([*reader, *kinds, *range(total)])][:layers])
+    by_layer = config.to_dict().get("per_layer_config") or {}
+    if by_layer:
+        config.per_layer_config = None
+    for name, value in vars(config).copy().items():
+        if isinstance(value, list) and len(value) == total:
+            setattr(config, name, [value[place] for place in places])
+    config.num_hidden_layers = layers
+    if by_layer:
+        sizes = {int(place): size for place, size in by_layer.items()}
+        config.per_layer_config = {new: sizes[old] for new, old in enumerate(places) if old in sizes}
+    dense = sum(place < getattr(config, "first_k_dense_replace", 0) for place in places)
+    for name, value in (("first_k_dense_replace", dense), ("num_kv_shared_layers", 0)):
+        if getattr(config, name, 0):
+            setattr(config, name, value)
+    # Jamba and Bamba say by numbers where attention is
+    reading = [new for new, old in enumerate(places) if stack[old].entries]
+    if hasattr(config, "attn_layer_indices"):
+        config.attn_layer_indices = reading
+    if hasattr(config, "attn_layer_offset") and reading:
+        config.attn_layer_offset, config.attn_layer_period = reading[0], max(layers, reading[0] + 1)
 
 
 def _told(shape: str) -> tuple[str, dict]:
@@ -140,14 +194,18 @@ def _write(lm: PreTrainedModel, folder: Path, size: int, progress: Callable[[flo
 
 @torch.no_grad()
 def _drawn(lm: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, values) of every parameter, tied ones once; only one module's are held."""
-    once = {name for name, _ in lm.named_parameters()}
+    """(name, values) of every parameter, tied ones once, and of what else a checkpoint holds; only one module's are in
+    memory."""
+    once = {name for name, _ in lm.named_parameters()} | (lm.state_dict().keys() & dict(lm.named_buffers()).keys())
     for place, module in lm.named_modules():
-        names = [name for name, _ in module.named_parameters(recurse=False)]
+        buffers = dict(module.named_buffers(recurse=False))
+        names = [*dict(module.named_parameters(recurse=False)), *buffers]
         full = {name: f"{place}.{name}" if place else name for name in names}
         if not once.intersection(full.values()):
             continue
         module.to_empty(device="cpu", recurse=False)
+        for name in buffers:
+            getattr(module, name).zero_()
         draw_weights(lm, module)
         yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
         module.to_empty(device="meta", recurse=False)

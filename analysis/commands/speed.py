@@ -106,7 +106,7 @@ class Worth(OfModel):
 
     place = "worth.worth:worth"
     page = "/is-it-worth-it"
-    version = 2
+    version = 3
 
     config: str | None = field(
         None,
@@ -119,6 +119,14 @@ class Worth(OfModel):
     batches: list[int] | None = field(None, "batch sizes, one or several (default: 1,8,64)")
     keep: float = field(0.1, "fraction of the keys that is read", alias="keep")
     projections: bool = field(True, "also count the projections and the output head, not only attention")
+    kv_bytes: float | None = field(
+        None,
+        "bytes of a number in the KV cache: 2 in bfloat16, 1 in fp8, 0.59 in 4 bits with their scales (default: as the "
+        "weights)",
+        label="bytes of a cached number",
+        low=0.1,
+        high=8.0,
+    )
     gpu: str = field(
         "",
         "a GPU by its data sheet, for times at best: T4, L4, RTX-4090, L40S, A100-80GB, H100-SXM, H200-SXM, MI300X or "
@@ -137,3 +145,6 @@ class MakeShape(Command):
         word="NAME|CONFIG.json",
     )
     output: str = field(help="file or folder to write")
+    layers: int | None = field(
+        None, "so many of its layers, of each kind one as far as they reach (default: all)", low=1, high=1000
+    )

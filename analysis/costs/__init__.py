@@ -1,12 +1,13 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
-from .config import KNOWN, MAX_BYTES, read_config, read_shape
+from .coefficients import coefficients
+from .config import KNOWN, MAX_BYTES, Uncounted, read_config, read_shape
 from .gpus import GPUS, estimate, largest_batch, longest_context, named_gpu
+from .layer import Entries, FeedForward, Layer
 from .shape import (
-    FeedForward,
     Shape,
     amdahl,
-    coefficients,
+    cache_bytes,
     costs,
     decode_bytes,
     first_context,
@@ -14,6 +15,15 @@ from .shape import (
     prefill_flops,
 )
 
-__all__ = ["GPUS", "KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "coefficients", "costs", "decode_bytes"]
-__all__ += ["estimate", "first_context", "kv_cache_bytes", "largest_batch", "longest_context", "named_gpu"]
-__all__ += ["prefill_flops", "read_config", "read_shape"]
+__all__ = ["GPUS", "KNOWN", "MAX_BYTES", "Entries", "FeedForward", "Layer", "Shape", "Uncounted", "amdahl"]
+__all__ += [
+    "cache_bytes",
+    "coefficients",
+    "costs",
+    "decode_bytes",
+    "estimate",
+    "first_context",
+    "kv_cache_bytes",
+    "largest_batch",
+]
+__all__ += ["longest_context", "named_gpu", "prefill_flops", "read_config", "read_shape"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadSetting
-from .shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
+from .shape import MOST_BATCH, MOST_CONTEXT, Shape, cache_bytes, decode_bytes, prefill_flops, step_flops
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,13 @@ def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> di
 
 def step_seconds(shape: Shape, on: Gpu, context: int, batch: int, keep: float = 1.0) -> float:
     """What a step of `batch` sequences takes at best when it reads a fraction `keep` of the keys."""
-    cache, weights = decode_bytes(shape, context, batch)
-    # operations of a step: with all keys and values, and with the weights
-    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes
-    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes
-    return max((cache * keep + weights) / on.bandwidth, (scores * keep + products) / on.flops)
+    keys, rest = decode_bytes(shape, context, batch)
+    return max((keys * keep + rest) / on.bandwidth, step_flops(shape, context, batch, keep) / on.flops)
 
 
 def held_bytes(shape: Shape, context: int, batch: int, keep: float = 1.0) -> int:
     """Bytes of all weights, every expert included, and of a KV cache that holds a fraction `keep` of the keys."""
-    return round(shape.parameters * shape.value_bytes + keep * decode_bytes(shape, context, batch)[0])
+    return round(shape.weight_bytes + cache_bytes(shape, context, batch, keep))
 
 
 def largest_batch(shape: Shape, on: Gpu, context: int, keep: float = 1.0) -> int:

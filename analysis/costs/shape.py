@@ -1,38 +1,24 @@
 """The shape of a decoder, and what attention and everything else cost in it: FLOPs of a prefill, bytes of a step.
 
 Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1% together). A
-multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values.
+multiplication and an addition are 2 FLOPs. Attention is what a method that reads fewer keys makes cheaper: scores and
+weighted values. What the model reads besides, its weights, its indexer's own keys and the states of its linear layers,
+stays as it is.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from ..errors import BadSetting
+from .layer import Entries, FeedForward, Layer
 
 MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16
-
-
-@dataclass(frozen=True)
-class FeedForward:
-    """A feed-forward block, dense or a mixture of experts."""
-
-    width: int
-    matrices: int  # 3 when gated, else 2
-    experts: int = 1  # of that width
-    active: int = 1  # experts that a token visits
-    # Width that every token visits beside them.
-    shared: int = 0
-
-    def weights(self, width: int, experts: float) -> float:
-        """Number of weights in `experts` of its experts, in what is shared and in the router, for a model's width."""
-        router = width * self.experts if self.experts > 1 else 0
-        return self.matrices * width * (self.width * experts + self.shared) + router
-
-    def visited(self, tokens: int) -> float:
-        """Different experts that a number of tokens visit, when every expert is as likely as any other."""
-        return self.experts * (1 - (1 - self.active / self.experts) ** tokens)
+# An update and a reading, each a multiplication and an addition.
+STATE_FLOPS = 4
+# Contexts that are tried for each doubling, where a gain is looked for.
+TRIED = 4
 
 
 @dataclass(frozen=True)
@@ -46,24 +32,35 @@ class Shape:
     head_dim: int
     vocabulary: int
     tied: bool
-    # Keys that each layer's attention reads at most; None: all.
-    windows: tuple[int | None, ...]
-    blocks: tuple[FeedForward, ...]  # of each layer
+    stack: tuple[Layer, ...]
     max_positions: int | None
     dtype: str
-    # Of one weight and of one cached number.
-    value_bytes: int
-    notes: tuple[str, ...] = ()  # what the config left open
+    # Of a weight outside the layers, and of a cached number.
+    value_bytes: float
+    cache_bytes: float
+    # Of a weight in the feed-forward blocks, and in what mixes tokens; of a number of a state.
+    block_bytes: float
+    mixer_bytes: float
+    state_bytes: float
+    # Weights of a table of which a token reads one row, and of matrices outside the layers.
+    looked_up: int = 0
+    beside: int = 0
+    notes: tuple[str, ...] = ()  # what has to be said of it
 
     @property
     def layers(self) -> int:
         """Number of layers L."""
-        return len(self.windows)
+        return len(self.stack)
 
     @property
-    def projections(self) -> int:
-        """Weights of one layer's query, key, value and output projections."""
-        return self.width * self.head_dim * 2 * (self.heads + self.kv_heads)
+    def windows(self) -> tuple[int | None, ...]:
+        """Tokens that each layer's attention sees at most; None: all, or no attention."""
+        return tuple(layer.window for layer in self.stack)
+
+    @property
+    def blocks(self) -> tuple[FeedForward, ...]:
+        """The feed-forward blocks of all layers."""
+        return tuple(block for layer in self.stack for block in layer.blocks)
 
     @property
     def head(self) -> int:
@@ -71,13 +68,58 @@ class Shape:
         return self.width * self.vocabulary
 
     @property
+    def latent(self) -> int:
+        """Numbers of the one latent that a layer of MLA caches of a token; 0 where there is none."""
+        return max((layer.entries[0].numbers for layer in self.stack if layer.latent), default=0)
+
+    @cached_property
     def parameters(self) -> int:
         """Weights of all matrices, every expert and both ends included."""
+        ends = self.head * (1 if self.tied else 2) + self.looked_up + self.beside
+        return int(sum(self.layer_weights(layer) * many for layer, many in self.kinds) + ends)
+
+    @cached_property
+    def active(self) -> int:
+        """Weights that one token passes: those experts that it visits, and the output head; tables of which it reads
+        one row are not among them."""
+        return int(weights_read(self, 1, "all"))
+
+    @cached_property
+    def weight_bytes(self) -> float:
+        """Bytes of all weights, each in its format."""
         blocks = sum(block.weights(self.width, block.experts) for block in self.blocks)
-        return int(self.layers * self.projections + blocks + self.head * (1 if self.tied else 2))
+        mixers = sum(layer.weights for layer in self.stack)
+        rest = self.parameters - blocks - mixers
+        return blocks * self.block_bytes + mixers * self.mixer_bytes + rest * self.value_bytes
+
+    @cached_property
+    def kinds(self) -> list[tuple[Layer, int]]:
+        """Layers that differ, and how often each comes."""
+        return list(Counter(self.stack).items())
+
+    @cached_property
+    def cached(self) -> list[tuple[Entries, int]]:
+        """What is cached of a text, and in how many layers."""
+        return list(Counter(entries for layer in self.stack for entries in layer.entries).items())
+
+    @cached_property
+    def state(self) -> float:
+        """Bytes of the states of a sequence."""
+        return self.state_bytes * sum(layer.state for layer in self.stack)
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes that a token adds to the cache as long as no window is full: keys, values, and an indexer's keys."""
+        return self.cache_bytes * sum(
+            many * entries.numbers / entries.every for entries, many in self.cached if not entries.shared
+        )
+
+    def layer_weights(self, layer: Layer) -> float:
+        """Weights of one layer, every expert included."""
+        return layer.weights + sum(block.weights(self.width, block.experts) for block in layer.blocks)
 
 
-def kv_cache_bytes(keys: float, head_dim: int, value_bytes: int) -> int:
+def kv_cache_bytes(keys: float, head_dim: int, value_bytes: float) -> int:
     """Bytes that so many keys with their values hold, each `head_dim` numbers of `value_bytes`: of a whole model, keys
     are layers * kv_heads * tokens * batch. Read once in every step of dense attention."""
     return round(2 * keys * head_dim * value_bytes)
@@ -86,47 +128,57 @@ def kv_cache_bytes(keys: float, head_dim: int, value_bytes: int) -> int:
 def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[float, float]:
     """(attention, everything else) in FLOPs to read a prompt of `context` tokens.
 
-    Attention reads the visible pairs only: causal, T(T+1)/2 per head, fewer in a layer with a window. The head runs
-    once, at the end.
+    Attention reads the visible pairs only: causal, T(T+1)/2 per head, fewer in a layer with a window, and those that
+    the model's own indexer leaves. The indexer's products are among everything else. The head runs once, at the end.
     """
-    pairs = sum(_pairs(context, window) for window in shape.windows)
-    per_token = _weights(shape, 1, counted) - (shape.head if counted == "all" else 0)
+    attention, choosing = _products(shape, context)
+    per_token = weights_read(shape, 1, counted) - (shape.head if counted == "all" else 0)
     once = 2 * shape.head if counted == "all" else 0
-    return 4.0 * shape.heads * shape.head_dim * pairs, 2.0 * per_token * context + once
+    return attention, (2.0 * per_token + state_flops(shape)) * context + once + choosing
 
 
-def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all") -> tuple[int, float]:
-    """(keys and values, weights) in bytes that the step with `context` tokens in the cache reads.
+def _products(shape: Shape, context: int) -> tuple[float, float]:
+    """FLOPs of (attention, the model's own indexers) over a prompt."""
+    sums = {False: 0.0, True: 0.0}
+    for entries, many in shape.cached:
+        sums[entries.selects] += 2.0 * entries.products * many * entries.pairs(context)
+    return sums[False], sums[True]
 
-    Every sequence of the batch reads its own keys and values; the weights are read once for all of them, and of a
-    mixture of experts those that some token of the batch visits. The first number is the size of the KV cache too.
+
+def state_flops(shape: Shape) -> float:
+    """FLOPs of a token in the states of linear layers."""
+    return float(STATE_FLOPS * sum(layer.state for layer in shape.stack))
+
+
+def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all") -> tuple[float, float]:
+    """(keys and values, everything else) in bytes that the step with `context` tokens in the cache reads.
+
+    Every sequence of the batch reads its own keys and values, its indexer's keys and its states; the weights are read
+    once for all of them, and of a mixture of experts those that some token of the batch visits.
     """
-    keys = sum(context if window is None else min(context, window) for window in shape.windows)
-    cache = kv_cache_bytes(shape.kv_heads * keys * batch, shape.head_dim, shape.value_bytes)
-    return cache, _weights(shape, batch, counted) * shape.value_bytes
+    sums = {False: 0.0, True: 0.0}
+    for entries, many in shape.cached:
+        sums[entries.selects] += entries.numbers * many * entries.step(context)
+    keys, chosen_by = (batch * shape.cache_bytes * sums[selects] for selects in (False, True))
+    return keys, chosen_by + batch * shape.state + weight_bytes_read(shape, batch, counted)
 
 
-def coefficients(shape: Shape, counted: str = "all") -> dict[str, Any]:
-    """What `prefill_flops` and `decode_bytes` are made of, as plain numbers: whoever has them counts at any context and
-    batch without the shape.
+def cache_bytes(shape: Shape, context: int, batch: int = 1, keep: float = 1.0) -> float:
+    """Bytes held for a number of sequences: a fraction `keep` of the keys and values, an indexer's keys, states."""
+    total = shape.state
+    for entries, many in shape.cached:
+        part = 1.0 if entries.selects else keep
+        total += part * shape.cache_bytes * entries.numbers * many * entries.cached(context)
+    return batch * total
 
-    `windows`: (keys at most or None, layers of that kind); `pair_flops` of a query and a key in a layer; `token_flops`
-    of a token beside attention and `once_flops` of a prompt; `key_bytes` of a key in a layer; `step_bytes` of the
-    weights that every step reads, and `experts`: (bytes of an expert, experts, those that a token visits, layers).
-    """
-    head = shape.head if counted == "all" else 0
-    sparse = Counter(block for block in shape.blocks if block.experts > 1)
-    of_expert = {block: block.matrices * shape.width * block.width * shape.value_bytes for block in sparse}
-    visited = sum(of_expert[block] * block.active * layers for block, layers in sparse.items())
-    return {
-        "windows": [list(kind) for kind in Counter(shape.windows).items()],
-        "pair_flops": 4 * shape.heads * shape.head_dim,
-        "token_flops": 2 * (_weights(shape, 1, counted) - head),
-        "once_flops": 2 * head,
-        "key_bytes": kv_cache_bytes(shape.kv_heads, shape.head_dim, shape.value_bytes),
-        "step_bytes": _weights(shape, 1, counted) * shape.value_bytes - visited,
-        "experts": [[of_expert[block], block.experts, block.active, layers] for block, layers in sparse.items()],
-    }
+
+def step_flops(shape: Shape, context: int, batch: int, keep: float = 1.0) -> float:
+    """FLOPs of the step after a context, of every sequence of a batch that reads a fraction `keep` of the keys."""
+    products = 2.0 * weights_read(shape, 1, "all") + state_flops(shape)
+    for entries, many in shape.cached:
+        part = 1.0 if entries.selects else keep
+        products += 2.0 * part * entries.step_products * many * entries.step(context)
+    return batch * products
 
 
 def amdahl(share: float, keep: float) -> float:
@@ -140,20 +192,20 @@ def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted
     `prefill_share` of the FLOPs before the first token, `decode_share` of the bytes of one step. `prefill_gain` bounds
     the time to the first token of a machine limited by arithmetic, `decode_gain` the time per output token of one
     limited by memory; `gain_bound` is the larger one, which no mixture of both exceeds; `ceiling` is it with free
-    attention. BadSetting for values out of range.
+    attention. `kv_bytes` are held, indexer keys and states with them. BadSetting for values out of range.
     """
     _check(context, batch, keep)
     attention, other_flops = prefill_flops(shape, context, counted)
-    cache, weights = decode_bytes(shape, context, batch, counted)
-    shares = attention / (attention + other_flops), cache / (cache + weights)
+    keys, rest = decode_bytes(shape, context, batch, counted)
+    shares = attention / (attention + other_flops), keys / (keys + rest)
     gains = [amdahl(share, keep) for share in shares]
     return {
         "context": context,
         "batch": batch,
         "prefill_share": shares[0],
         "decode_share": shares[1],
-        "kv_bytes": cache,
-        "weight_bytes": round(weights),
+        "kv_bytes": round(cache_bytes(shape, context, batch)),
+        "weight_bytes": round(weight_bytes_read(shape, batch, counted)),
         "prefill_gain": gains[0],
         "decode_gain": gains[1],
         "gain_bound": max(gains),
@@ -162,27 +214,44 @@ def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted
 
 
 def first_context(shape: Shape, batch: int, keep: float, goal: float, counted: str = "all") -> int | None:
-    """The shortest context whose `gain_bound` reaches `goal`; None when none of up to 16,777,216 tokens does."""
+    """The shortest context whose `gain_bound` reaches `goal`; None when none of up to 16,777,216 tokens does.
+
+    Gains may fall again where windows are full or an indexer chooses: so a few contexts of every doubling are tried,
+    and the first that reaches the goal is looked at from the one before.
+    """
 
     def reaches(context: int) -> bool:
         return costs(shape, context, batch, keep, counted)["gain_bound"] >= goal
 
-    shortest = 1 + bisect_left(range(1, MOST_CONTEXT + 1), True, key=reaches)
-    return shortest if shortest <= MOST_CONTEXT else None
+    before = 0
+    for context in tried():
+        if reaches(context):
+            return before + 1 + bisect_left(range(before + 1, context + 1), True, key=reaches)
+        before = context
+    return None
 
 
-def _pairs(context: int, window: int | None) -> int:
-    # A triangle until the window is full, then a band of its width.
-    span = context if window is None else min(context, window)
-    return span * (span + 1) // 2 + (context - span) * span
+def tried() -> list[int]:
+    """Contexts among which a gain is looked for, from 1 to the longest."""
+    last = TRIED * (MOST_CONTEXT.bit_length() - 1)
+    return sorted({int(2 ** (place / TRIED)) for place in range(last + 1)})
 
 
-def _weights(shape: Shape, tokens: int, counted: str) -> float:
+def weights_read(shape: Shape, tokens: int, counted: str) -> float:
     """Weights that a number of tokens, run together, read."""
     total = sum(block.weights(shape.width, block.visited(tokens)) for block in shape.blocks)
     if counted != "ffn":
-        total += shape.layers * shape.projections
-    return total + (shape.head if counted == "all" else 0)
+        total += sum(layer.weights for layer in shape.stack)
+    return total + (shape.head + shape.beside if counted == "all" else 0)
+
+
+def weight_bytes_read(shape: Shape, tokens: int, counted: str) -> float:
+    """The same in bytes, each weight in its format."""
+    blocks = sum(block.weights(shape.width, block.visited(tokens)) for block in shape.blocks)
+    total = blocks * shape.block_bytes
+    if counted != "ffn":
+        total += shape.mixer_bytes * sum(layer.weights for layer in shape.stack)
+    return total + (shape.value_bytes * (shape.head + shape.beside) if counted == "all" else 0)
 
 
 def _check(context: int, batch: int, keep: float) -> None:

@@ -25,6 +25,8 @@ GPUS = {  # those of the worker, by their name there
     "B200-SXM": "NVIDIA B200 SXM, 180 GB",
 }
 COUNTED = {"all": "all weights", "ffn": "feed-forward only"}
+# Bytes of a cached number; 4 bits with a float16 scale and minimum for 64 tokens of keys and 32 numbers of values.
+CACHES: dict[str, float | None] = {"weights": None, "16": 2.0, "8": 1.0, "4": 0.59375}
 # Per cent of the causal pairs, the cache or the blocks that every method reads or keeps.
 EQUAL_SHARES = (5, 10, 25, 50, 75, 90)
 # Per cent of perplexity that a setting may lose.
@@ -80,6 +82,7 @@ class WorthPage:
     gpu: str | None = field(None, options=tuple(GPUS), label="GPU")
     shape_beside: str | None = field(None, pattern=MODEL, label="second model")
     counted: str = field("all", options=tuple(COUNTED))
+    kv_bits: str = field("weights", options=tuple(CACHES), label="bits of a cached number")
     use_method: str = field("snapkv", pattern="[a-z0-9_]{1,40}", label="method to use")
     use_stack: str | None = field(None, pattern="[a-z_]{1,40}", label="serving stack")
 

@@ -10,7 +10,7 @@ from analysis.runs import Run
 from analysis.runs.price import spell
 from app import cached
 from app.selection import state
-from app.selection.decide import COUNTED
+from app.selection.decide import CACHES, COUNTED
 from app.ui import painted, plots, tables, widgets
 from app.ui.reading import rows_of
 from app.ui.spelled import size
@@ -44,9 +44,29 @@ COUNTS = (
     "Before the first token: 2 FLOPs for every weight a token passes, 4 for every number of a query and each key it "
     "can see (causal pairs only, fewer in a layer with a window), the output head once. Each later token: the bytes of "
     "every sequence's keys and values, and of the weights once for all sequences; of a mixture of experts those that "
-    "some sequence visits, all being equally likely. The bound assumes that time follows arithmetic before the first "
-    "token and bytes after it, and that finding the keys costs nothing: what is measured lies below it."
+    "some sequence visits, all being equally likely. States of linear layers, and an indexer's own keys and products, "
+    "are counted beside attention: reading fewer keys does not save them. The bound assumes that time follows "
+    "arithmetic before the first token and bytes after it, and that finding the keys costs nothing: what is measured "
+    "lies below it."
 )
+# How each kind of layer is called, and those of which a model may have all.
+KINDS = {
+    "full_attention": "attention over all tokens",
+    "sliding_attention": "attention over the last tokens",
+    "chunked_attention": "attention within a chunk",
+    "indexed_attention": "attention over what its indexer chose",
+    "minimax_m3_sparse": "attention over blocks that its indexer chose",
+    "compressed_sparse_attention": "attention over the last tokens and chosen compressed ones",
+    "heavily_compressed_attention": "attention over the last tokens and all compressed ones",
+    "attention_and_mamba": "attention beside Mamba",
+    "linear": "linear attention",
+    "Mamba": "Mamba",
+    "convolution": "short convolution",
+    "mlp": "feed-forward alone",
+    "moe": "experts alone",
+}
+BITS = {"weights": "as the weights", "16": "16 bits", "8": "8 bits", "4": "4 bits"}
+assert list(BITS) == list(CACHES)
 # Number formats that the bench knows.
 TIMED = ("bfloat16", "float16", "float32")
 
@@ -88,7 +108,7 @@ def _beside(run: Run, models: dict[str, str], context: int, batch: int) -> None:
     st.selectbox("Beside another model", list(further), key="shape_beside", **look)
     facts = {models[chosen["shape"]]: facts_of(run, context, batch)}
     if second := chosen["shape_beside"]:
-        other = shapes.ask(shapes.request(second, chosen["keep"], chosen["counted"]))
+        other = shapes.ask(shapes.chosen(second))
         facts[models[second]] = facts_of(other, context, batch)
     columns = {"estimated": tables.Column("estimated", wrap=True)}
     columns |= {name: tables.Column(name, wrap=True) for name in facts}
@@ -104,9 +124,10 @@ def facts_of(run: Run, context: int, batch: int) -> dict[str, str]:
     memory, longest = f"{size(row['memory_bytes'])} of {size(numbers['gpu']['memory'])}", numbers["longest_context"]
     return {
         "made for": f"{shape['max_positions']:,} tokens" if shape["max_positions"] else "any length",
-        "weights": size(shape["parameters"] * shape["value_bytes"]),
+        "weights": size(shape["weight_bytes"]),
         "weights read in a step": size(row["weight_bytes"]),
-        "KV cache held": f"{size(row['kv_bytes'])} in {shape['dtype']}",
+        "cached for a token": f"{size(shape['token_bytes'])}, {shape['cache_bytes']:.3g} bytes a number",
+        "KV cache": size(row["kv_bytes"]),
         "attention's share, first token": f"{row['prefill_share']:.1%}",
         "attention's share, later tokens": f"{row['decode_share']:.1%}",
         "largest gain, first token": f"{row['prefill_gain']:.2f} times",
@@ -127,7 +148,10 @@ def _counted(run: Run, context: int) -> None:
     widgets.source(run)
     help = "All weights: feed-forward blocks, projections and the output head. Feed-forward only: CSA's count."
     look: dict[str, Any] = {"format_func": COUNTED.get, "required": True, "help": help}
-    st.segmented_control("Counted beside attention", list(COUNTED), key="counted", **look)
+    with st.container(horizontal=True):
+        st.segmented_control("Counted beside attention", list(COUNTED), key="counted", **look)
+        look = {"format_func": BITS.get, "required": True, "help": "4 bits: with a scale and a minimum for every group"}
+        st.segmented_control("KV cache in", list(BITS), key="kv_bits", **look)
     widgets.prose(_shape(run.numbers["shape"]), "more")
     accounting = rows_of(cached.columns(run, "accounting"), context=context)
     label = f"A step of 1 sequence with {context:,} tokens, counted in three ways"
@@ -137,23 +161,31 @@ def _counted(run: Run, context: int) -> None:
 
 def _shape(shape: dict[str, Any]) -> str:
     """What the config says."""
-    parameters, window = shape["parameters"], shape["layers_with_window"]
-    about = f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
+    window, kinds = shape["layers_with_window"], shape["kinds"]
     grouped = f" sharing {shape['kv_heads']} of keys and values" if shape["kv_heads"] < shape["heads"] else ""
     block = f"{shape['feed_forward']:,} wide{', gated' if shape['gated'] else ''}"
     if shape["experts"] > 1:
         where = "" if shape["layers_with_experts"] == shape["layers"] else f" in {shape['layers_with_experts']} layers"
-        block = f"{shape['experts']} experts{where}, {shape['active']} of them for each token, each {block}"
+        block = f"{shape['experts']} experts{where}, {shape['visited']} of them for each token, each {block}"
     facts = [
-        f"{shape['family']}: about {about} parameters in {shape['dtype']}",
+        f"{shape['family']}: about {_many(shape['parameters'])} weights in {shape['dtype']}, "
+        f"{_many(shape['active'])} of them for each token",
         f"{shape['layers']} layers of width {shape['width']:,} with {shape['heads']} heads of {shape['head_dim']}"
         + grouped,
+        len(kinds) > 1 and ", ".join(f"{count} of {KINDS[kind]}" for kind, count in kinds.items()),
         f"feed-forward blocks: {block}",
         f"{shape['vocabulary']:,} tokens in the vocabulary",
+        f"{size(shape['token_bytes'])} cached for each token",
+        shape["latent"] and f"of one latent of {shape['latent']} numbers for all heads of a layer",
+        shape["state_bytes"] and f"{size(shape['state_bytes'])} of states for each sequence",
         shape["max_positions"] and f"made for {shape['max_positions']:,} tokens of context",
-        window and f"{window} of its layers read only the last {shape['window']:,} tokens",
+        window and f"{window} of its layers read {shape['window']:,} tokens at most",
     ]
     return f"{'; '.join(fact for fact in facts if fact)}."
+
+
+def _many(weights: int) -> str:
+    return f"{weights / 1e9:,.4g} billion" if weights >= 1e9 else f"{weights / 1e6:,.4g} million"
 
 
 def paper_beside() -> None:
@@ -180,6 +212,7 @@ def _again(run: Run, context: int, batch: int) -> None:
     config = shapes.is_config(chosen["shape"])
     model: dict[str, Any] = {"config": "CONFIG.json"} if config else {"model": shapes.spoken(chosen["shape"])}
     further: dict[str, Any] = {} if chosen["counted"] == "all" else {"projections": False}
+    further |= {} if CACHES[chosen["kv_bits"]] is None else {"kv_bytes": CACHES[chosen["kv_bits"]]}
     count = Worth(**model, contexts=[context], batches=[batch], keep=chosen["keep"], gpu=shapes.gpu(), **further)
     timed: dict[str, Any] = {"lengths": [context], "heads": shape["heads"], "head_dim": shape["head_dim"]}
     timed |= {"batch": batch, "kv_heads": shape["kv_heads"], "groups": max(2, round(1 / chosen["keep"]))}

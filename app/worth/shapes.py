@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached, topbar
 from app.selection import state
-from app.selection.decide import CONTEXTS, GPUS, LOADED, SEQUENCES
+from app.selection.decide import CACHES, CONTEXTS, GPUS, LOADED, SEQUENCES
 from app.selection.patterns import HASH
 from app.ui import widgets
 
@@ -31,6 +31,12 @@ SHAPES = {
     "google/gemma-2-9b-it": "Gemma 2 9B",
     "mistralai/Mixtral-8x7B-v0.1": "Mixtral 8x7B",
     "meta-llama/Llama-3.1-70B": "Llama 3.1 70B",
+    "openai/gpt-oss-20b": "gpt-oss 20B",
+    "Qwen/Qwen3-30B-A3B": "Qwen3 30B-A3B",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": "Qwen3-Next 80B-A3B",
+    "openai/gpt-oss-120b": "gpt-oss 120B",
+    "zai-org/GLM-4.5": "GLM-4.5",
+    "deepseek-ai/DeepSeek-V3.2": "DeepSeek-V3.2",
 }
 # As long as no GPU was chosen.
 USUAL_GPU = "H100-SXM"
@@ -43,7 +49,7 @@ def is_config(shape: str) -> bool:
     return re.fullmatch(HASH, shape) is not None
 
 
-def request(shape: str, keep: float, counted: str = "all") -> Worth:
+def request(shape: str, keep: float, counted: str = "all", kv_bits: str = "weights") -> Worth:
     """The counting of a chosen shape, at every context and batch of the sliders."""
     return cached.request(
         Worth,
@@ -53,8 +59,14 @@ def request(shape: str, keep: float, counted: str = "all") -> Worth:
         batches=list(SEQUENCES),
         keep=keep,
         projections=counted == "all",
+        kv_bytes=CACHES[kv_bits],
         gpu=gpu(),
     )
+
+
+def chosen(shape: str) -> Worth:
+    """The counting of a shape as it is chosen here."""
+    return request(shape, *(st.session_state[name] for name in ("keep", "counted", "kv_bits")))
 
 
 def ask(worth: Worth) -> Run:
@@ -156,6 +168,6 @@ def _take(data: bytes, name: str) -> None:
     st.session_state["config_nonce"] += 1  # a fresh, empty uploader, closed
     with widgets.attempt("shape_trouble"):
         key = cached.store().put_text(read_text(data, name), cached.CONFIG + name)
-        ask(request(key, st.session_state["keep"], st.session_state["counted"]))
+        ask(chosen(key))
         st.session_state["shape_configs"] = [*st.session_state.get("shape_configs", []), key]
         state.choose(st.session_state, shape=key, context=None)

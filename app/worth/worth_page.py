@@ -47,7 +47,7 @@ def _live() -> None:
         shapes.choose(models)
         sliders = st.container(key="worth_sliders")
     widgets.trouble("shape_trouble")
-    run = shapes.ask(shapes.request(chosen["shape"], chosen["keep"], chosen["counted"]))
+    run = shapes.ask(shapes.chosen(chosen["shape"]))
     context, batch = shapes.context_of(run.numbers["shape"]["max_positions"]), chosen["sequences"]
     row = at(run, context, batch)
     now = {"context": context, "batch": batch, "keep": chosen["keep"]}

@@ -6,9 +6,12 @@ import pytest
 
 from analysis.costs import (
     KNOWN,
+    Entries,
     FeedForward,
+    Layer,
     Shape,
     amdahl,
+    cache_bytes,
     coefficients,
     costs,
     decode_bytes,
@@ -21,6 +24,7 @@ from analysis.costs import (
     read_shape,
 )
 from analysis.costs.gpus import Gpu
+from analysis.costs.shape import step_flops
 from analysis.errors import BadSetting
 
 PYTHIA = "EleutherAI/pythia-410m"
@@ -103,22 +107,113 @@ def test_the_shortest_context_that_gains_enough():
     at = first_context(llama, 1, 0.1, 1.5)
     assert costs(llama, at - 1)["gain_bound"] < 1.5 <= costs(llama, at)["gain_bound"]
     assert first_context(mistral, 1, 0.1, 1.5) is None, "its layers read windows"
+    chooses = read_shape(KNOWN["deepseek-ai/DeepSeek-V3.2"])
+    gains = [costs(chooses, 1 << power)["gain_bound"] for power in range(24)]
+    assert max(gains) > gains[-1], "a gain may fall again where the model itself chooses what it reads"
+    at = first_context(chooses, 1, 0.1, 1.09)
+    assert costs(chooses, at - 1)["gain_bound"] < 1.09 <= costs(chooses, at)["gain_bound"]
+
+
+def test_entries_by_hand():
+    """Every second token makes an entry, and a query reads two at most: the queries after 1, 2, 3 ... tokens read 0, 1,
+    1, 2, 2, 2 of them."""
+    entries = Entries(5, 7, 7, every=2, top=2)
+    assert [entries.step(tokens) for tokens in range(1, 8)] == [0, 1, 1, 2, 2, 2, 2] and entries.cached(7) == 3
+    assert [entries.pairs(tokens) for tokens in range(1, 8)] == [0, 1, 2, 4, 6, 8, 10]
+    chunks = Entries(5, 7, 7, capacity=3, chunked=True)
+    assert chunks.pairs(8) == (1 + 2 + 3) + (1 + 2 + 3) + (1 + 2) and chunks.step(8) == chunks.cached(8) == 3
+    assert Entries(5, 7, 7, shared=True).cached(9) == 0 and Entries(5, 7, 7, shared=True).step(9) == 9
+
+
+LATENT = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 3, "q_lora_rank": 5}
+INDEXER = {"index_n_heads": 3, "index_head_dim": 4, "index_topk": 2}
+
+
+def test_a_latent_and_an_indexer_by_hand():
+    """MLA: a token caches 6 + 2 numbers a layer, a prompt multiplies 4 heads of 5 and 3 numbers, a step the latent: 4
+    heads of 8 and 6. The indexer caches 4 numbers more and multiplies 3 x 4; of 5 keys a query reads 2."""
+    latent = shape(model_type="deepseek_v3", **LATENT)
+    projections = 5 * (8 + 4 * 5) + 8 * (6 + 2) + 6 * 4 * (3 + 3) + 4 * 3 * 8
+    assert latent.stack[0].weights == projections and latent.token_bytes == 2 * 8 * 4
+    assert prefill_flops(latent, 5)[0] == 2 * 2 * 4 * (5 + 3) * 15
+    assert decode_bytes(latent, 5)[0] == 2 * 5 * 8 * 4
+    assert step_flops(latent, 5, 1) - step_flops(latent, 4, 1) == 2 * 2 * 4 * (8 + 6)
+    chosen = shape(model_type="deepseek_v32", **LATENT, **INDEXER)
+    indexer = 5 * 12 + 8 * (4 + 3)
+    assert chosen.stack[0].weights == projections + indexer and chosen.token_bytes == 2 * (8 + 4) * 4
+    assert prefill_flops(chosen, 5)[0] == 2 * 2 * 4 * (5 + 3) * (1 + 2 + 2 + 2 + 2)
+    assert prefill_flops(chosen, 5)[1] - prefill_flops(latent, 5)[1] == 2 * 2 * (12 * 15 + 5 * indexer)
+    keys, rest = decode_bytes(chosen, 5)
+    assert keys == 2 * 2 * 8 * 4 and rest - decode_bytes(latent, 5)[1] == 2 * (5 * 4 + indexer) * 4
+    assert cache_bytes(chosen, 5, 3, keep=0.5) == 3 * 2 * 5 * (0.5 * 8 + 4) * 4, "an indexer's keys stay"
+
+
+def test_compressed_entries_by_hand():
+    """DeepSeek-V4 with windows of 2 and heads of 2: CSA an entry of 4 tokens and an indexer of 3 heads of 4, of which a
+    query reads 2; HCA an entry of 128. Keys are values too: 2 numbers, and 4 heads multiply both."""
+    sizes = {"head_dim": 2, "q_lora_rank": 5, "o_lora_rank": 3, "o_groups": 2, "sliding_window": 2, "hc_mult": 2}
+    kinds = ["compressed_sparse_attention", "heavily_compressed_attention"]
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+    four = shape(model_type="deepseek_v4", layer_types=kinds, **sizes, **INDEXER, **experts)
+    assert cache_bytes(four, 130) == (2 * 2 + 32 * 2 + 32 * 4 + 2 * 2 + 1 * 2) * 4
+    keys, rest = decode_bytes(four, 130)
+    assert keys == (2 * 2 + 2 * 2 + 2 * 2 + 1 * 2) * 4
+    assert rest - decode_bytes(four, 2)[1] == 32 * 4 * 4, "the indexer reads all of its keys"
+
+
+HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 2}
+
+
+def test_a_hybrid_by_hand():
+    """One layer of two reads keys, with a gate over its output; the other carries 4 x 3 x 2 numbers and 4 tokens of its
+    convolution, which every sequence reads at any length."""
+    hybrid = shape(model_type="qwen3_next", full_attention_interval=2, **HYBRID)
+    linear, softmax = hybrid.stack
+    read = 2 * 6 + 8
+    assert linear.state == 4 * 3 * 2 + read * 4 and not linear.entries and hybrid.windows == (None, None)
+    assert linear.weights == 8 * (read + 8 + 8) + 8 * 8 + read * 4
+    assert softmax.weights == 192 + 8 * 8, "the gate is a projection more"
+    assert cache_bytes(hybrid, 10, 2) == 2 * (10 * 8 + linear.state) * 4 and hybrid.token_bytes == 8 * 4
+    assert decode_bytes(hybrid, 10)[0] == 10 * 8 * 4, "reading fewer keys leaves the state as it is"
+    assert decode_bytes(hybrid, 10, 2)[1] - decode_bytes(hybrid, 10)[1] == linear.state * 4
+    assert hybrid.notes[0].startswith("1 of its 2 layers read keys; 1 linear layers carry")
+
+
+def test_a_smaller_cache_and_smaller_weights():
+    """Bytes of a cached number are one thing, of weights another: 4-bit experts beside projections in two bytes."""
+    halved = replace(shape(), cache_bytes=1)
+    assert decode_bytes(halved, 5)[0] == 5 * 16 and decode_bytes(halved, 5)[1] == decode_bytes(shape(), 5)[1]
+    quantised = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    mixed = shape(dtype="bfloat16", quantization_config=quantised)
+    assert decode_bytes(mixed, 5)[1] == 2 * 384 * 4.25 / 8 + (2 * 192 + 80) * 2
+    assert mixed.weight_bytes == 2 * 384 * 4.25 / 8 + (2 * 192 + 2 * 80) * 2
+    all_of_it = shape(dtype="bfloat16", quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 64})
+    assert all_of_it.block_bytes == all_of_it.mixer_bytes == (4 + 32 / 64) / 8
+
+
+EVERY_KIND = ["mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b-it", "openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3.2"]
+EVERY_KIND += ["Qwen/Qwen3-Next-80B-A3B-Instruct"]
 
 
 @pytest.mark.parametrize("counted", ["all", "layers", "ffn"])
-@pytest.mark.parametrize("name", ["mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b-it", "meta-llama/Llama-3.1-70B"])
+@pytest.mark.parametrize("name", EVERY_KIND)
 def test_coefficients_count_what_the_shape_counts(name, counted):
-    """Mixtures, windows and plain layers, at contexts inside a window and beyond it."""
-    made = read_shape(KNOWN[name])
-    parts = coefficients(made, counted)
-    for context, batch in ((1000, 1), (4096, 3), (100_000, 64)):
-        spans = [(min(context, window or context), layers) for window, layers in parts["windows"]]
-        pairs = sum(layers * (span * (span + 1) // 2 + (context - span) * span) for span, layers in spans)
-        flops = parts["pair_flops"] * pairs, parts["token_flops"] * context + parts["once_flops"]
-        assert flops == pytest.approx(prefill_flops(made, context, counted))
+    """Mixtures, windows, an indexer, states and plain layers, at contexts inside a window and beyond it."""
+    whole = read_shape(KNOWN[name])
+    parts = coefficients(whole, counted)
+    for context, batch in ((100, 1), (4096, 3), (100_000, 64)):
+        sums = {}
+        for selects, entries in ((one["selects"], one) for one in parts["entries"]):
+            reach = min(context, entries["limit"] or context)
+            pairs = reach * (reach + 1) // 2 + (context - reach) * reach
+            sums[selects, "flops"] = sums.get((selects, "flops"), 0) + entries["layers"] * entries["pair_flops"] * pairs
+            sums[selects, "bytes"] = sums.get((selects, "bytes"), 0) + entries["layers"] * entries["bytes"] * reach
+        rest = parts["token_flops"] * context + parts["once_flops"] + sums.get((True, "flops"), 0)
+        assert (sums[False, "flops"], rest) == pytest.approx(prefill_flops(whole, context, counted))
         visited = sum(size * n * (1 - (1 - a / n) ** batch) * layers for size, n, a, layers in parts["experts"])
-        cache = parts["key_bytes"] * batch * sum(span * layers for span, layers in spans)
-        assert (cache, parts["step_bytes"] + visited) == pytest.approx(decode_bytes(made, context, batch, counted))
+        beside = batch * (sums.get((True, "bytes"), 0) + parts["state_bytes"])
+        step = batch * sums[False, "bytes"], parts["step_bytes"] + visited + beside
+        assert step == pytest.approx(decode_bytes(whole, context, batch, counted))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +226,8 @@ def test_values_out_of_range_are_refused(values):
 
 def test_a_gpu_at_best_by_hand():
     """One layer of one head: 12 d^2 weights in two-byte numbers, and what reading them once takes."""
-    toy = Shape("toy", 8, 1, 1, 8, 16, True, (None,), (FeedForward(8, 2),), None, "bfloat16", 2)
+    layer = Layer("full_attention", 4 * 64, (Entries(16, 16, 16),), blocks=(FeedForward(8, 2),))
+    toy = Shape("toy", 8, 1, 1, 8, 16, True, (layer,), None, "bfloat16", 2, 2, 2, 2, 2)
     on = Gpu("x", "X", memory=2 * 512 + 2 * 32 * 10, bandwidth=1000.0, flops=1e12, source="")
     weights = 4 * 64 + 2 * 64 + 8 * 16
     assert toy.parameters == weights == 512

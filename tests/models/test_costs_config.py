@@ -21,6 +21,12 @@ SIZES = {  # parameters in billions, as the models' cards state them
     "google/gemma-2-9b-it": 9.24,
     "mistralai/Mixtral-8x7B-v0.1": 46.7,
     "meta-llama/Llama-3.1-70B": 70.6,
+    "openai/gpt-oss-20b": 20.9,
+    "Qwen/Qwen3-30B-A3B": 30.5,
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 79.7,
+    "openai/gpt-oss-120b": 116.8,
+    "zai-org/GLM-4.5": 352.8,
+    "deepseek-ai/DeepSeek-V3.2": 671.9,
 }
 
 
@@ -107,7 +113,8 @@ def test_other_names_and_what_is_left_open():
     assert strange.blocks[0].matrices == 3 and "'brandnew' is not known here" in strange.notes[0]
     assert "Only the text part" in read_shape({"text_config": LLAMA, "model_type": "llava"}).notes[0]
     assert len(shape(model_type="x" * 9000).family) == 40
-    assert any("quantised" in note for note in shape(quantization_config={"bits": 4}).notes)
+    assert any("quantised" in note for note in shape(quantization_config={"quant_method": "aqlm"}).notes)
+    assert any("4 bits a weight" in note for note in shape(quantization_config={"bits": 4}).notes)
     assert shape(head_dim=5, num_attention_heads=4).head_dim == 5 and shape().tied is False
 
 
@@ -119,9 +126,11 @@ REFUSED = {
     "nothing": ({}, "lacks num_hidden_layers, hidden_size, num_attention_heads, vocab_size"),
     "no vocabulary": ({k: v for k, v in LLAMA.items() if k != "vocab_size"}, "lacks vocab_size"),
     "no feed-forward width": ({k: v for k, v in LLAMA.items() if k != "intermediate_size"}, "lacks intermediate_size"),
-    "a state space": (LLAMA | {"model_type": "mamba2"}, "'mamba2' has layers that are no softmax attention"),
-    "linear layers": (LLAMA | {"layer_types": ["linear_attention", "full_attention"]}, "(linear_attention)"),
-    "compressed keys": (LLAMA | {"kv_lora_rank": 512}, "keys and values compressed (kv_lora_rank 512)"),
+    "a state space": (LLAMA | {"model_type": "mamba2"}, "'mamba2' has no layer of softmax attention"),
+    "linear layers of nobody": (LLAMA | {"layer_types": ["linear_attention"] * 2}, "'llama' has linear layers"),
+    "a kind of layer": (LLAMA | {"layer_types": ["memory", "full_attention"]}, "layers of type 'memory'"),
+    "a latent without sizes": (LLAMA | {"kv_lora_rank": 512}, "lacks qk_nope_head_dim"),
+    "a family of another make": (LLAMA | {"model_type": "axk2"}, "cannot be read from its config.json"),
     "layers without a type": (LLAMA | {"layer_types": ["full_attention"]}, "types of 1 layers"),
     "too many layers": (LLAMA | {"num_hidden_layers": 10**9}, "from 1 to 1,000 belongs"),
     "no layers": (LLAMA | {"num_hidden_layers": 0}, "num_hidden_layers = '0'"),

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from analysis.costs import read_shape
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models import RANDOM, load_model
 from analysis.shapes import make_shape
@@ -55,6 +56,53 @@ def test_a_mixture_of_experts_is_drawn_whole(tmp_path):
     model = load_model(str(tmp_path / "made"))
     assert model.parameters == made.numbers["parameters"]
     assert all(value.isfinite().all() and value.std() < 0.1 for value in model.lm.parameters())
+
+
+# Small widths that every kind of layer takes, and of which a softmax layer and another come first.
+WIDTHS = dict(hidden_size=64, intermediate_size=96, moe_intermediate_size=32, vocab_size=4096, num_attention_heads=4)
+WIDTHS |= dict(num_experts_per_tok=2, max_position_embeddings=256, torch_dtype="bfloat16")
+LATENT = dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8)
+LATENT |= dict(v_head_dim=16, n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=2)
+INDEXER = dict(index_n_heads=2, index_head_dim=16, index_topk=8)
+GROUPED = dict(num_key_value_heads=2, head_dim=16)
+LINEAR = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
+MAMBA = dict(mamba_num_heads=4, mamba_head_dim=32, ssm_state_size=16, n_groups=1, hybrid_override_pattern="MEM*-")
+SHAPES = {  # family -> (what its config.json says, layers, those of its two that read keys)
+    "deepseek_v3": (LATENT, 5, 2),
+    "deepseek_v32": (LATENT | INDEXER, 5, 2),
+    "gpt_oss": (GROUPED | dict(num_local_experts=4, sliding_window=8), 4, 2),
+    "qwen3_next": (GROUPED | LINEAR | dict(num_experts=4, shared_expert_intermediate_size=32), 8, 1),
+    "qwen3_moe": (GROUPED | dict(num_experts=4), 3, 2),
+    "gemma4_text": (GROUPED | dict(global_head_dim=32, sliding_window=8, hidden_size_per_layer_input=8), 12, 2),
+    "nemotron_h": (GROUPED | MAMBA | dict(n_routed_experts=4), 5, 1),
+}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(name, marks=() if name in ("deepseek_v32", "qwen3_next") else pytest.mark.slow) for name in SHAPES],
+)
+def test_two_layers_of_every_kind_load_like_a_trained_model(tmp_path, family):
+    """Of a config.json with many layers; quantised weights are made whole."""
+    more, layers, reading = SHAPES[family]
+    config = WIDTHS | more | {"model_type": family, "num_hidden_layers": layers}
+    config |= {"quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = make_shape(str(tmp_path / "config.json"), str(tmp_path / "made"), layers=2)
+    model = load_model(str(tmp_path / "made"))
+    assert model.parameters == made.numbers["parameters"] and model.caution == RANDOM
+    assert model.lm.config.num_hidden_layers == 2 and model.num_layers == reading
+    ids = torch.as_tensor(model.tokenizer("The cat sat on the mat.")["input_ids"])[None]
+    assert model.lm(ids).logits.isfinite().all()
+    written = json.loads((tmp_path / "made" / "config.json").read_text())
+    assert "quantization_config" not in written
+    # a kind of each stands in the two layers
+    kinds = {layer.kind for layer in read_shape(config).stack}
+    assert len({layer.kind for layer in read_shape(written).stack}) == min(2, len(kinds))
+
+
+def test_more_layers_than_there_are_are_refused(tmp_path):
+    assert "has 3 layers" in refused(BadSetting, configured(tmp_path, "qwen2"), str(tmp_path / "made"), None, 9)
 
 
 def test_a_known_name_needs_no_owner_and_is_refused_where_it_does_not_fit(tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ import json
 import platform
 import re
 import sys
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,9 +42,10 @@ GOAL = 1.5
 VERDICTS = {
     "yes": "Yes. At {context}, reading {keep}: prefill up to {prefill}x, each token up to {token}x.",
     "later": "Only from {needed} tokens. At {context}: prefill up to {prefill}x, each token up to {token}x.",
-    "no": "No. At {context}, reading {keep}: prefill up to {prefill}x, each token up to {token}x.",
+    "no": "No. At {context}, reading {keep}: prefill at most {prefill_more}% faster, each token {token_more}%.",
 }
-FACTS = "family parameters layers heads kv_heads head_dim width vocabulary tied max_positions dtype value_bytes".split()
+FACTS = "family parameters active layers heads kv_heads head_dim width vocabulary tied max_positions dtype".split()
+FACTS += ["token_bytes", "cache_bytes", "latent"]
 BESIDE = {  # how much is counted beside attention
     "ffn": "the feed-forward blocks alone, as CSA counts",
     "layers": "feed-forward blocks and projections",
@@ -79,11 +81,14 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
 
     `model` names whose config.json is read (a well-known one, `demo`, a folder, a Hub id), without its weights;
     `config` is that JSON itself, or the hash of a stored text that holds it. `projections=False` counts the
-    feed-forward blocks alone beside attention, as CSA does. With `gpu`, one of `costs.GPUS`, every row also has what
+    feed-forward blocks alone beside attention, as CSA does. `kv_bytes` are the bytes of a cached number, where the
+    cache has another format than the weights. With `gpu`, one of `costs.GPUS`, every row also has what
     `costs.estimate` says of it at best.
     """
     name, text = config_text(request.model, request.config, context)
     shape, keep = read_shape(read_config(text, name)), request.keep
+    if request.kv_bytes is not None:
+        shape = replace(shape, cache_bytes=request.kv_bytes)
     counted = "all" if request.projections else "ffn"
     contexts, batches = request.contexts, request.batches
     if contexts is None:
@@ -134,9 +139,7 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
         made_of={
             "gain": coefficients(shape, counted),
             "time": coefficients(shape),
-            "model_bytes": shape.parameters * shape.value_bytes,
-            "score_flops": 2 * (shape.heads / shape.kv_heads) / shape.value_bytes,
-            "product_flops": 2 / shape.value_bytes,
+            "model_bytes": shape.weight_bytes,
             "goal": GOAL,
             "verdicts": VERDICTS,
         },
@@ -181,8 +184,8 @@ def _accounting(shape: Shape, length: int, keep: float) -> list[dict]:
     """A decode step of one sequence, counted in three ways: CSA's, with projections, and with the output head."""
     rows = []
     for counted, words in BESIDE.items():
-        cache, weights = decode_bytes(shape, length, 1, counted)
-        share = cache / (cache + weights)
+        keys, rest = decode_bytes(shape, length, 1, counted)
+        share = keys / (keys + rest)
         rows.append({"counted": words, "context": length, "share": share, "gain": amdahl(share, keep)})
     return rows
 
@@ -192,9 +195,11 @@ def _facts(shape: Shape) -> dict:
     sparse = [block for block in shape.blocks if block.experts > 1]
     block, windows = (sparse or shape.blocks)[0], [window for window in shape.windows if window is not None]
     facts = {name: getattr(shape, name) for name in FACTS}
+    facts |= {"kinds": dict(Counter(layer.kind for layer in shape.stack)), "weight_bytes": shape.weight_bytes}
     facts |= {"layers_with_window": len(windows), "window": max(windows, default=None)}
     facts |= {"feed_forward": block.width, "gated": block.matrices == 3, "experts": block.experts}
-    return facts | {"active": block.active, "layers_with_experts": len(sparse)}
+    facts |= {"visited": block.active, "layers_with_experts": len(sparse)}
+    return facts | {"state_bytes": shape.state}
 
 
 def verdict(row: dict, keep: float, needed: int | None, longest: int | None) -> str:
@@ -207,6 +212,8 @@ def verdict(row: dict, keep: float, needed: int | None, longest: int | None) -> 
         keep=f"{100 * keep:.3g} %",
         prefill=f"{row['prefill_gain']:.1f}",
         token=f"{row['decode_gain']:.1f}",
+        prefill_more=round(100 * (row["prefill_gain"] - 1)),
+        token_more=round(100 * (row["decode_gain"] - 1)),
         needed=needed and short(_two_digits(needed)),
     )
 
@@ -228,7 +235,7 @@ def _two_digits(tokens: int) -> int:
 def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> str:
     """What one row's answer rests on, and where its limits lie."""
     if needed is None:
-        goal = f", and no context gets to {GOAL} times" + (": its layers read windows" if any(shape.windows) else "")
+        goal = f", and no context gets to {GOAL} times{_why_never(shape)}"
     else:
         verb = "would need about" if row["gain_bound"] < GOAL else "begins at about"
         goal = f"; a gain of {GOAL} times {verb} {_two_digits(needed):,} tokens"
@@ -241,6 +248,12 @@ def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> 
     if shape.max_positions and row["context"] > shape.max_positions:
         sentence += f" The model was made for {shape.max_positions:,} tokens."
     return sentence
+
+
+def _why_never(shape: Shape) -> str:
+    if any(entries.selects for entries, _ in shape.cached):
+        return ": it already chooses what it reads, and that choosing stays"
+    return ": its layers read windows" if any(shape.windows) else ""
 
 
 def _share(value: float) -> str:

@@ -1,65 +1,100 @@
 // What attention costs in a model: analysis/costs again, from the coefficients of its shape, while the hand moves.
 // Pages put this file in front of their own script (`part` in painted.py); tests run it in node against Python.
 
-// Longest context and largest batch that are looked at, as in analysis/costs/shape.py.
-const MOST_CONTEXT = 2 ** 24, MOST_BATCH = 2 ** 16
+// Longest context, largest batch and contexts tried for each doubling, as in analysis/costs/shape.py.
+const MOST_CONTEXT = 2 ** 24, MOST_BATCH = 2 ** 16, TRIED = 4
 
-const total = (rows, count) => rows.reduce((sum, row) => sum + count(...row), 0)
+const total = (rows, count) => rows.reduce((sum, row) => sum + count(row), 0)
+const atMost = (count, limit) => (limit === null ? count : Math.min(count, limit))
 
-// Of every kind of layer: keys that a query sees at most, and layers.
-const spans = (parts, context) =>
-  parts.windows.map(([window, layers]) => [window === null ? context : Math.min(context, window), layers])
+// What a layer caches of a text (`Entries` in analysis/costs/layer.py): entries in the cache, those that a step reads,
+// and pairs of a prompt.
+const cached = (entries, context) => entries.shared ? 0 : atMost(Math.floor(context / entries.every), entries.capacity)
+const inStep = (entries, context) => atMost(Math.floor(context / entries.every), entries.limit)
+function pairs(entries, context) {
+  if (entries.chunked && entries.capacity) {
+    const whole = Math.floor(context / entries.capacity), rest = context % entries.capacity
+    return (whole * entries.capacity * (entries.capacity + 1)) / 2 + (rest * (rest + 1)) / 2
+  }
+  const last = inStep(entries, context)
+  return (entries.every * last * (last - 1)) / 2 + last * (context - last * entries.every + 1)
+}
 
-const pairs = (parts, context) =>
-  total(spans(parts, context), (span, layers) => layers * ((span * (span + 1)) / 2 + (context - span) * span))
+// Sums over all layers: of the keys that a method can leave out, or (selects) of an indexer's own, which stay.
+const summed = (parts, selects, count) =>
+  total(parts.entries, (entries) => entries.selects === selects ? entries.layers * count(entries) : 0)
+const promptFlops = (parts, context, selects) =>
+  summed(parts, selects, (entries) => entries.pair_flops * pairs(entries, context))
+const stepBytes = (parts, context, selects) =>
+  summed(parts, selects, (entries) => entries.bytes * inStep(entries, context))
 
-// Bytes of the KV cache of a sequence, and of the weights that a step of a batch reads.
-const cacheBytes = (parts, context) => parts.key_bytes * total(spans(parts, context), (span, layers) => span * layers)
+// Bytes of the cache of a sequence that holds a share of the keys, and of the weights that a step of a batch reads.
+function cacheBytes(parts, context, keep) {
+  const [keys, indexes] = [false, true].map((selects) =>
+    summed(parts, selects, (entries) => entries.bytes * cached(entries, context)))
+  return keep * keys + indexes + parts.state_bytes
+}
 const weightBytes = (parts, batch) => parts.step_bytes + total(parts.experts,
-  (size, experts, active, layers) => size * experts * (1 - (1 - active / experts) ** batch) * layers)
+  ([size, experts, active, layers]) => size * experts * (1 - (1 - active / experts) ** batch) * layers)
 
 const faster = (share, keep) => 1 / (1 - share + share * keep)
 
+// What everything else costs: arithmetic of a prompt, bytes of a step.
+const promptRest = (parts, context) =>
+  parts.token_flops * context + parts.once_flops + promptFlops(parts, context, true)
+const stepRest = (parts, context, batch) =>
+  weightBytes(parts, batch) + batch * (stepBytes(parts, context, true) + parts.state_bytes)
+
 // The largest possible gains: before the first token by arithmetic, later by bytes.
 function gains(parts, context, batch, keep) {
-  const attention = parts.pair_flops * pairs(parts, context)
-  const besides = parts.token_flops * context + parts.once_flops
-  const cache = batch * cacheBytes(parts, context)
-  const shares = [attention / (attention + besides), cache / (cache + weightBytes(parts, batch))]
+  const attention = promptFlops(parts, context, false), keys = batch * stepBytes(parts, context, false)
+  const shares = [attention / (attention + promptRest(parts, context)), keys / (keys + stepRest(parts, context, batch))]
   const [prefill, token] = shares.map((share) => faster(share, keep))
   return { prefill, token, most: Math.max(prefill, token) }
 }
 
-// The shortest context whose largest gain reaches a goal; null where none does.
+// The shortest context whose largest gain reaches a goal; null where none does. Gains may fall again where windows are
+// full, so a few contexts of every doubling are tried.
 function reaches(parts, batch, keep, goal) {
-  let [low, high] = [1, MOST_CONTEXT + 1]
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2)
-    if (gains(parts, middle, batch, keep).most >= goal) high = middle
-    else low = middle + 1
+  let before = 0
+  for (const context of CONTEXTS_TRIED) {
+    if (gains(parts, context, batch, keep).most >= goal) {
+      let [low, high] = [before + 1, context]
+      while (low < high) {
+        const middle = Math.floor((low + high) / 2)
+        if (gains(parts, middle, batch, keep).most >= goal) high = middle
+        else low = middle + 1
+      }
+      return low
+    }
+    before = context
   }
-  return low > MOST_CONTEXT ? null : low
+  return null
 }
+const CONTEXTS_TRIED = [...new Set(Array.from({ length: TRIED * Math.log2(MOST_CONTEXT) + 1 },
+  (_, place) => Math.floor(2 ** (place / TRIED))))]
 
 // A step at best: every byte once at full bandwidth, every multiplication at the full rate.
 function stepSeconds(made, gpu, context, batch, keep) {
-  const parts = made.time, cache = batch * cacheBytes(parts, context) * keep
-  const products = made.product_flops * batch * weightBytes(parts, 1)
-  return Math.max((cache + weightBytes(parts, batch)) / gpu.bandwidth, (made.score_flops * cache + products) / gpu.flops)
+  const parts = made.time
+  const bytes = keep * batch * stepBytes(parts, context, false) + stepRest(parts, context, batch)
+  const products = total(parts.entries, (entries) =>
+    (entries.selects ? 1 : keep) * entries.layers * entries.step_flops * inStep(entries, context))
+  const flops = batch * (parts.token_flops + parts.once_flops + products)
+  return Math.max(bytes / gpu.bandwidth, flops / gpu.flops)
 }
 
 function largestBatch(made, gpu, context, keep) {
-  const fits = Math.floor((gpu.memory - made.model_bytes) / (keep * cacheBytes(made.time, context)))
+  const fits = Math.floor((gpu.memory - made.model_bytes) / cacheBytes(made.time, context, keep))
   return Math.max(0, Math.min(fits, MOST_BATCH))
 }
 
 // What a GPU takes and holds at best, with all keys (keep 1) or a share of them.
 function estimate(made, gpu, context, batch, keep) {
   const parts = made.time, largest = largestBatch(made, gpu, context, keep)
-  const attention = parts.pair_flops * pairs(parts, context) * keep
-  const cache = batch * cacheBytes(parts, context) * keep
+  const cache = batch * cacheBytes(parts, context, keep)
   return {
-    first: (batch * (attention + parts.token_flops * context + parts.once_flops)) / gpu.flops,
+    first: (batch * (keep * promptFlops(parts, context, false) + promptRest(parts, context))) / gpu.flops,
     token: stepSeconds(made, gpu, context, batch, keep),
     cache,
     fits: made.model_bytes + cache <= gpu.memory,
@@ -88,5 +123,6 @@ function verdict(made, longest, context, batch, keep) {
   const answer = gain.most >= made.goal ? "yes" : reachable ? "later" : "no"
   const words = { context: short(context), keep: `${Number((100 * keep).toPrecision(3))} %`, prefill: gain.prefill.toFixed(1) }
   Object.assign(words, { token: gain.token.toFixed(1), needed: needed && short(twoDigits(needed)) })
+  Object.assign(words, { prefill_more: Math.round(100 * (gain.prefill - 1)), token_more: Math.round(100 * (gain.token - 1)) })
   return made.verdicts[answer].replace(/\{(\w+)\}/g, (_, name) => words[name])
 }

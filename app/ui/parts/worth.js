@@ -2,6 +2,8 @@
 // places of a page (`data.role`) that move together while the hand moves; only the released values reach Python.
 const memory = new WeakMap()
 const MOVED = "focuscope-worth"
+// Gains below are in per cent.
+const LITTLE = 1.5
 const HIGH = 300, LEFT = 40, RIGHT = 92, TOP = 16, LOW = 40
 
 export default function ({ parentElement, data: sent, setTriggerValue }) {
@@ -68,9 +70,10 @@ function numbers(own) {
   const many = now.batch === 1 ? "1 sequence" : `${now.batch} sequences`
   const fits = dense.fits ? `if cut keys leave the cache` : cut.fits ? "dense does not fit" : "does not fit"
   const cards = [
-    ["Time to first token", seconds(dense.first), seconds(cut.first), `${(dense.first / cut.first).toFixed(1)}x at most`],
-    ["Each later token", seconds(dense.token), seconds(cut.token), `${(dense.token / cut.token).toFixed(1)}x at most`],
-    ["Largest batch", whole(dense.largest), whole(cut.largest), `${whole(dense.rate)} → ${whole(cut.rate)} tokens/s at best`],
+    ["Time to first token", seconds(dense.first), seconds(cut.first), atMostFaster(dense.first / cut.first)],
+    ["Each later token", seconds(dense.token), seconds(cut.token), atMostFaster(dense.token / cut.token)],
+    ["Largest batch", whole(dense.largest), whole(cut.largest), cut.largest ? `${whole(dense.rate)} → ${whole(cut.rate)} tokens/s at best`
+      : `the weights take ${bytes(made.model_bytes)}`],
     [`KV cache, ${many}`, bytes(dense.cache), bytes(cut.cache), fits],
   ]
   const said = verdict(made, data.longest, now.context, now.batch, now.keep)
@@ -83,6 +86,9 @@ function numbers(own) {
       element("span", { class: "values" }, element("i", {}, before), " → ", element("b", {}, after)),
       element("span", { class: "below" }, below)))))
 }
+
+// A little is said in per cent: nobody shall read a third more as a multiple.
+const atMostFaster = (times) => times < LITTLE ? `${Math.round(100 * (times - 1))}% faster at most` : `${times.toFixed(1)}x at most`
 
 // Three digits, as a person says them.
 const three = (value) => value >= 100 ? whole(value) : String(Number(value.toPrecision(3)))
@@ -113,7 +119,9 @@ function picture(own) {
   if (data.longest && data.longest < contexts.at(-1)) {
     const from = Math.max(x(data.longest), LEFT)
     svg.append(element("rect", { class: "beyond", x: from, y: TOP, width: wide - RIGHT - from, height: HIGH - LOW - TOP }))
-    svg.append(element("text", { class: "tick", x: from + 6, y: HIGH - LOW - 8 }, "beyond its context"))
+    // where the curves are not
+    const flat = points.at(-1).most < Math.sqrt(most)
+    svg.append(element("text", { class: "tick", x: from + 6, y: flat ? TOP + 16 : HIGH - LOW - 8 }, "beyond its context"))
   }
   for (const gain of [1, 1.5, 2, 3, 5, 10, 20, 50, 100].filter((level) => level <= most)) {
     svg.append(element("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: y(gain), y2: y(gain) }))

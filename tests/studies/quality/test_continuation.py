@@ -111,7 +111,7 @@ def test_a_kv_cache_is_counted_alike_everywhere(follows, tiny, home):
     assert counted == follows([SNAPKV]).numbers["rows"][0]["kv_bytes"] == cache_bytes(cache)[0]
     assert counted == sum(2 * layer.keys.nbytes for layer in cache.layers)
     shape = read_shape(json.loads((home / "tiny" / "config.json").read_text()))
-    assert decode_bytes(replace(shape, value_bytes=tiny.dtype.itemsize), 32)[0] == counted
+    assert decode_bytes(replace(shape, cache_bytes=tiny.dtype.itemsize), 32)[0] == counted
 
 
 def test_one_budget_for_all(follows):

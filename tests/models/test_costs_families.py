@@ -1,0 +1,87 @@
+"""Costs from config.json against the model that transformers makes of the same configuration, of every kind: all its
+matrices, and what its cache holds after a text."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from analysis.costs import cache_bytes, read_shape
+from analysis.costs.config import FAMILIES
+from analysis.errors import BadModel
+from analysis.seam.arguments import past_of
+from analysis.seam.parity import small_config
+from tests.made.families import BY_KIND, configured
+
+SOON = ("gpt_oss", "deepseek_v32", "qwen3_next", "gemma4_text", "llama4_text", "minimax_m3_vl_text", "nemotron_h")
+FURTHER = ("deepseek_v4", "glm4_moe", "llama4_text", "recurrent_gemma", "qwen3_5_moe_text", "mimo_v2_flash", "afmoe")
+FURTHER += ("granitemoe", "ernie4_5_moe", "minimax_m2", "exaone_moe", "cohere2_moe", "hy_v3", "axk1", "apertus")
+NAMES = dict.fromkeys([param.values[0] for param in BY_KIND] + list(FURTHER))
+# Their layers cannot be read from a configuration.
+REFUSED = ("axk2", "hy_v4")
+CASES = [pytest.param(name, marks=() if name in SOON else pytest.mark.slow) for name in NAMES if name not in REFUSED]
+# In transformers the experts that do nothing have the first of their two matrices all the same.
+IDLE = "longcat_flash"
+# It is counted without the tokens that wait for their entry.
+WAITING = "deepseek_v4"
+TEXT = 40
+
+
+def described(config) -> dict:
+    return json.loads(config.to_json_string(use_diff=False)) | {"dtype": "float32"}
+
+
+def sized(family: str):
+    """A family's configuration, with heads that divide its width where its own default has others."""
+    return configured(family, **({"head_dim": 128} if family == "glm4_moe" else {}))
+
+
+@pytest.mark.parametrize("family", [case for case in CASES if case.values[0] != IDLE])
+def test_a_family_has_the_matrices_of_the_real_model(family):
+    config = sized(family)
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config)
+    lm.tie_weights()
+    real = sum(p.numel() for name, p in lm.named_parameters() if p.ndim > 1 and not name.endswith(".bias"))
+    counted = read_shape(described(config))
+    assert counted.family in FAMILIES and counted.parameters == pytest.approx(real, rel=2e-3)
+
+
+def test_experts_that_do_nothing_cost_nothing():
+    """LongCat-Flash (arXiv 2509.01322): 560 billion weights, 27 billion active on average of its 12 of 768 experts, 256
+    of which do nothing."""
+    counted = read_shape(described(configured(IDLE)))
+    assert round(counted.parameters / 1e9) in (560, 561) and round(counted.active / 1e9) == 27
+
+
+def floats(value, found: dict) -> dict:
+    """The floating-point tensors anywhere in a cache, each once."""
+    if isinstance(value, torch.Tensor):
+        found[id(value)] = value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            floats(part, found)
+    elif type(value).__module__.startswith("transformers") and "onfig" not in type(value).__name__:
+        floats(vars(value), found)
+    return found
+
+
+@pytest.mark.parametrize("family", [case for case in CASES if case.values[0] not in (WAITING, "recurrent_gemma")])
+def test_a_cache_holds_what_is_counted(family):
+    """In transformers a window lacks the token that comes next."""
+    config = small_config(sized(family))
+    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        cache = floats(past_of(lm(torch.arange(TEXT)[None] % 20 + 3, use_cache=True)), {})
+    real = sum(value.numel() for value in cache.values() if value.is_floating_point())
+    counted = read_shape(described(config))
+    entries = [one for layer in counted.stack for one in layer.entries]
+    waiting = sum(one.numbers for one in entries if one.capacity and not one.shared)
+    assert cache_bytes(counted, TEXT) == 4 * (real + waiting)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_cannot_be_counted_is_refused(family):
+    with pytest.raises(BadModel, match="cannot be read from its config.json"):
+        read_shape(described(configured(family)))
