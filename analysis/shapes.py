@@ -14,7 +14,7 @@ from .answer import Answer, doc, record
 from .costs import KNOWN, Shape, Uncounted, read_config, read_shape
 from .errors import BadModel, BadSetting, TooLarge
 from .files import draft, move, write_json, write_text
-from .models import RANDOM, refuse_family
+from .models import RANDOM, count_parameters, refuse_family
 from .places import CACHE, explained
 from .runs.price import spell_bytes
 from .runs.run import no_model
@@ -74,7 +74,7 @@ def make_shape(
             lm = AutoModelForCausalLM.from_config(family_config, dtype=KIND)
     lm.tie_weights()
     sizes = [p.numel() * p.element_size() for p in lm.parameters()]
-    parameters = sum(sizes) // KIND.itemsize
+    parameters = count_parameters(lm)
     _refuse(name, out, sum(sizes), SHARD + max(sizes))
     vocabulary = AutoTokenizer.from_pretrained(CACHE / "demo", local_files_only=True)
     if len(vocabulary) > text.vocab_size:
@@ -206,6 +206,8 @@ def _drawn(lm: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         module.to_empty(device="cpu", recurse=False)
         for name in buffers:
             getattr(module, name).zero_()
-        draw_weights(lm, module)
+        # what encloses a module may draw its weights after it
+        for depth in range(place.count(".") + 1, -1, -1):
+            draw_weights(lm, lm.get_submodule(".".join(place.split(".")[:depth])))
         yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
         module.to_empty(device="meta", recurse=False)

@@ -31,12 +31,12 @@ def notes_of(shape: Shape, keys: Keys, known: bool) -> list[str]:
     if kinds[INDEXED] or kinds["minimax_m3_sparse"]:
         most = max(entries.top or 0 for layer in shape.stack for entries in layer.entries)
         notes.append(
-            f"Its own indexer already leaves each query {most:,} keys at most; the indexer's own keys and products "
-            "stay, however few are read."
+            f"Its own indexer already leaves each query {most:,} keys at most; the keys and products of the "
+            "indexer stay, however few are read."
         )
     if kinds[CSA] or kinds[HCA]:
         notes.append(
-            "It caches one entry for several tokens; its indexer's keys and products stay, however few are read."
+            "It caches one entry for several tokens; the keys and products of its indexer stay, however few are read."
         )
     if further := next((keys.number(key, high=1000, default=0, low=0) for key in FURTHER if keys.values.get(key)), 0):
         weights = further * (shape.layer_weights(shape.stack[-1]) + 2 * shape.width**2)

@@ -82,8 +82,8 @@ def read_shape(config: dict) -> Shape:
     looked_up, beside = _per_layer_inputs(keys, count, width)
     formats = formats_of(outer, config)
     tied = config.get("tie_word_embeddings", config.get("tie_embedding", outer.get("tie_word_embeddings", tied)))
-    names = ("max_position_embeddings", "n_positions", "max_seq_len")
-    names += ("model_max_length",) if keys.family == "kimi_linear" else ()
+    names = ["max_position_embeddings", "n_positions", "max_seq_len"]
+    names += ["model_max_length"] if keys.family == "kimi_linear" else []
     longest = keys.number(*names, high=1 << 32, default=0) or None
     shape = Shape(
         family=keys.family[:40] or "unnamed",

@@ -46,8 +46,12 @@ def formats_of(outer: dict, config: dict) -> Formats:
             excepted = [entry for key in EXCEPT for entry in _texts(quantised, key)]
             block_bytes = bits / 8
             mixer_bytes = usual if any(map(ATTENTION.search, excepted)) else block_bytes
-            where = "feed-forward blocks" if mixer_bytes == usual else "feed-forward blocks and projections"
-            notes.append(f"Its {where} have {bits:.3g} bits a weight, the rest is {dtype}.")
+            experts = quantised.get("expert_dtype") or outer.get("expert_dtype")
+            block_bytes = QUANTISED["mxfp4"] / 8 if experts == "fp4" else block_bytes
+            others = f"projections {8 * mixer_bytes:.3g}, " if mixer_bytes != usual else ""
+            notes.append(
+                f"Its feed-forward blocks have {8 * block_bytes:.3g} bits a weight, {others}the rest is {dtype}."
+            )
     states = next((config[key] for key in ("mamba_ssm_dtype", "mamba_ssm_cache_dtype") if config.get(key)), dtype)
     state_bytes = float(BYTES.get(str(states).removeprefix("torch."), usual))
     return Formats(dtype, block_bytes, mixer_bytes, state_bytes, tuple(notes))
@@ -59,7 +63,7 @@ def _texts(settings: dict[str, Any], key: str) -> list[str]:
 
 
 def _bits(settings: dict[str, Any]) -> float | None:
-    """Bits of a quantised weight, scales and zeros (16 bits each, one pair a group) with it; None where unknown."""
+    """Bits of a quantised weight, with the scale and the zero of its group (16 bits each); None where unknown."""
     method = str(settings.get("quant_method", "")).lower()
     if method in QUANTISED:
         return QUANTISED[method]
@@ -74,4 +78,5 @@ def _bits(settings: dict[str, Any]) -> float | None:
     bits, group = place.get("num_bits", place.get("bits")), place.get("group_size")
     if type(bits) is not int or not 1 <= bits <= 16:
         return None
-    return bits + (32 / group if type(group) is int and group > 0 else 0)
+    scales = 16 if place.get("symmetric", place.get("sym")) is True else 32
+    return bits + (scales / group if type(group) is int and group > 0 else 0)

@@ -228,8 +228,9 @@ def short(tokens: int) -> str:
 
 
 def _two_digits(tokens: int) -> int:
-    """All that an estimate says."""
-    return round(tokens, min(0, 2 - len(str(tokens))))
+    """All that an estimate says; halves go up, as in the browser."""
+    unit = 10 ** max(0, len(str(tokens)) - 2)
+    return (tokens + unit // 2) // unit * unit
 
 
 def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> str:

@@ -21,6 +21,8 @@ console.log(JSON.stringify(sent.map(({ made, gpu, longest, asked }) => asked.map
   dense: estimate(made, gpu, context, batch, 1), cut: estimate(made, gpu, context, batch, keep) })))))
 """
 MODELS = ["meta-llama/Llama-3.1-8B", "mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b-it", "openai-community/gpt2"]
+# Windows and 4-bit experts, an indexer over a latent, states beside keys.
+MODELS += ["openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3.2", "Qwen/Qwen3-Next-80B-A3B-Instruct"]
 ONE = {"dense": "", "cut": "_sparse"}
 
 

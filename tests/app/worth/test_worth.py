@@ -139,6 +139,26 @@ def test_stacks_have_lines_or_are_grey_with_the_reason(client):
     assert "saves neither time nor memory" in markup(app), "said before the zip is made"
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in KNOWN if name.split("/")[0] in ("openai", "Qwen", "zai-org", "deepseek-ai")]
+)
+def test_a_pasted_config_of_any_kind_has_an_answer(client, name):
+    """Its notes stand on the page, its kinds of layers in the details."""
+    app = paste(page(worth_details="yes"), json.dumps(KNOWN[name]))
+    assert not app.error and app.query_params["shape"] and live(app)["made"]["gain"]["entries"]
+    counted = costs.read_shape(KNOWN[name])
+    assert all(note in markup(app) for note in counted.notes)
+    assert f"{counted.parameters / 1e9:,.4g} billion weights" in markup(app) or counted.parameters < 1e9
+
+
+def test_a_cache_in_fewer_bits_goes_into_the_address_the_count_and_the_command(client):
+    app = page(shape=LLAMA, worth_details="yes")
+    whole = live(app)["made"]["gain"]["entries"][0]["bytes"]
+    app.segmented_control(key="kv_bits").set_value("8").run()
+    assert app.query_params["kv_bits"] == "8" and live(app)["made"]["gain"]["entries"][0]["bytes"] == whole / 2
+    assert "--kv-bytes 1" in app.code[-1].value
+
+
 def test_details_hold_every_context_a_second_model_csas_table_and_commands(client):
     app = page(shape=LLAMA, context="8192", worth_details="yes", shape_beside="openai-community/gpt2")
     by_context, beside = columns(app), columns(app, 1)
