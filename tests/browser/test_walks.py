@@ -1,5 +1,6 @@
-"""Three readers, each from the first page to what they came for, every step by what the page offers: a researcher with
-a text of one's own, an engineer with a configuration, a student on the tour; and the minute of the README.
+"""Four readers, each from the first page to what they came for, every step by what the page offers: a researcher with a
+text of one's own, an engineer with a configuration, the author of a method, a student on the tour; and the minute of
+the README.
 
 FOCUSCOPE_WIDTHS=390,900,1280,1440,1920 walks at these widths; the narrowest is by night. FOCUSCOPE_PICTURES names the
 folder for a picture of every step (`docs` for those of the README); without it they are thrown away.
@@ -17,7 +18,9 @@ from playwright.sync_api import expect
 
 from analysis.costs import KNOWN
 from app.selection.look import TOUR_STEPS
+from tests.made import own_method
 from tests.made.browsing import PATIENCE, answered, chosen, painted, read, redrawn, settle, visit
+from tests.stress.server import served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]  # seconds, beside whatever else runs
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
@@ -75,6 +78,16 @@ def screen(page, width: int, folder: Path, ending: str) -> Callable:
 def picture(page, folder, request) -> Callable:
     """Takes pictures of the page, on a screen of each width."""
     return screen(page, request.param, folder, f"-{request.param}")
+
+
+@pytest.fixture(scope="module")
+def with_an_own_method(root, tmp_path_factory) -> str:
+    """The address of an app of a copy of the program to which a method was added by the steps of CONTRIBUTING.md."""
+    copy = tmp_path_factory.mktemp("program")
+    own_method.program(root, copy)
+    entry = str(copy / "app" / "serve" / "served.py")
+    with served(tmp_path_factory.mktemp("own"), entry, PYTHONPATH=str(copy)) as server:
+        yield f"http://{server.address}"
 
 
 def on(page, label: str, title: str) -> None:
@@ -160,6 +173,25 @@ def test_an_engineer_comes_from_a_pasted_config_to_a_copied_line_in_six_clicks(a
     assert copied.startswith("# focuscope_attention.py") and copied.strip().endswith("attach(model)")
     assert len(clicks) <= CLICKS
     picture("engineer-2-lines", lines)
+
+
+def test_the_author_of_a_method_sees_it_on_cut_with_its_settings(with_an_own_method, page, picture):
+    page.goto(f"{with_an_own_method}/cut")
+    answered(page, page.locator(".curves svg .handle"))
+    methods = page.get_by_role("combobox", name="Methods, beside dense")
+    methods.click()
+    methods.press_sequentially("Strided")
+    redrawn(page, page.get_by_role("option", name="Strided", exact=True).click)
+    page.keyboard.press("Escape")
+    answered(page, page.get_by_role("slider", name=re.compile("^Strided:")))
+    redrawn(page, page.locator(".curves").get_by_role("button", name="Strided").click)
+    title = page.get_by_role("heading", name=re.compile(r"^Read \d+% with Strided: [+−][\d.]+%"), level=1)
+    expect(title).to_be_visible(timeout=PATIENCE)
+    picture("author-1-curves", page.locator(".curves svg"))
+    page.get_by_role("button", name="Settings").click()
+    card = page.locator(".st-key-quality_card_strided")
+    expect(card).to_contain_text("farther back every stride-th token")
+    expect(card.get_by_role("slider")).to_have_count(2)
 
 
 def test_a_student_takes_the_tour_keeps_its_end_and_shows_it_to_a_class(app_server, page, picture):
