@@ -63,7 +63,8 @@ class Lookup:
         card = cached.card(model)
         files = cached.files_of_studies(model, card.numbers["revision"]) if card else []
         self._files = {file.stem: file for file in files}
-        self._runs: dict[Command, dict[str, Any] | None] = {}
+        # Of a job, as it is written.
+        self._runs: dict[str, dict[str, Any] | None] = {}
 
     def __call__(self, number: Number, beside: Beside) -> Reading | None:
         """A number in its stored study, else in the run of the row's job."""
@@ -79,15 +80,10 @@ class Lookup:
 
     def run(self, job: Job) -> dict[str, Any] | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
-        request = request_of(job)
-        if request is None or job.verb == "study":
-            return None
-        if request not in self._runs:
-            run = cached.store().find(request)
-            self._runs[request] = None
-            if run is not None:
-                self._runs[request] = run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
-        return self._runs[request]
+        written = str(job)
+        if written not in self._runs:
+            self._runs[written] = _found(job)
+        return self._runs[written]
 
     def job(self, beside: Beside) -> Job:
         """The row's own job, as its stored study was asked for where there is one."""
@@ -133,6 +129,12 @@ def request_of(job: Job) -> Command | None:
         chosen = st.session_state["train_corpus"]
         args |= {"model": model, "corpus": chosen if chosen in folders else folders[0]}
     return requested(job.verb, args)
+
+
+def _found(job: Job) -> dict[str, Any] | None:
+    request = request_of(job)
+    run = None if request is None or job.verb == "study" else cached.store().find(request)
+    return None if run is None else run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
 
 
 def _rows(run: Run, name: str) -> list[dict[str, Any]]:
