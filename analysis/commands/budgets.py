@@ -27,22 +27,22 @@ class Calibrate(OfTexts):
 
     against: list[str] | None = field(None, "texts to measure on (default: the second half of the texts)")
     window: int | None = window()
-    tokens: int = field(16384, "most tokens on each side", alias="budget_tokens", low=8, high=1 << 24)
-    mass: float = field(0.9, "share of a head's attention that its rank must hold", alias="budget_mass")
-    min_pos: int = field(0, "first position that counts towards a rank", alias="budget_min_pos", low=0, high=1 << 20)
+    tokens: int = field(16384, "most tokens on each side", control="budget_tokens", low=8, high=1 << 24)
+    mass: float = field(0.9, "share of a head's attention that its rank must hold", control="budget_mass")
+    min_pos: int = field(0, "first position that counts towards a rank", control="budget_min_pos", low=0, high=1 << 20)
     beta: float = field(
-        1.0, "total key budget, as a multiple of the sum of the heads' ranks", alias="budget_beta", low=0, high=1000
+        1.0, "total key budget, as a multiple of the sum of the heads' ranks", control="budget_beta", low=0, high=1000
     )
     total: int | None = field(None, "total key budget of all heads, instead of --beta")
     reads: float | None = field(None, "give every method as many keys as this share of the causal pairs")
     shared: str = field(
         "ranks",
         "what the keys are shared out by: ranks, or ablation (the rise of the loss without a head)",
-        alias="budget_shared",
+        control="budget_shared",
         label="way to share out the keys",
         options=("ranks", "ablation"),
     )
-    floor: int = field(2, "fewest keys a head may read", alias="budget_floor", low=0, high=1024)
+    floor: int = field(2, "fewest keys a head may read", control="budget_floor", low=0, high=1024)
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
     tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share", low=0, high=10)
     tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share", low=0, high=10)

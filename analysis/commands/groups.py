@@ -41,13 +41,13 @@ class Pairs(OfText):
     looks = True
 
     router: str = router()
-    min_distance: int = field(128, "fewest tokens between query and key", alias="distance")
-    top: int = field(100, "number of pairs to list", alias="top")
-    layer: int | None = field(None, "show only this layer", alias="layer")
-    group: int | None = field(None, "show only this group", alias="group")
-    head: int | None = field(None, "show only this head", alias="head")
+    min_distance: int = field(128, "fewest tokens between query and key", control="distance")
+    top: int = field(100, "number of pairs to list", control="top")
+    layer: int | None = field(None, "show only this layer", control="layer")
+    group: int | None = field(None, "show only this group", control="group")
+    head: int | None = field(None, "show only this head", control="head")
     content: bool = field(
-        True, "", alias="content", label="content words", flags={False: ("--all-words", "keep function words too")}
+        True, "", control="content", label="content words", flags={False: ("--all-words", "keep function words too")}
     )
     seed: int = seed()
     shuffled: bool = field(True, "also read the text with its tokens shuffled, as a control")
@@ -85,8 +85,8 @@ class Balance(OfText):
     page = "/train-a-router"
 
     router: str = router()
-    temperature: float = field(0.1, "temperature of the assignment to groups", alias="balance_temperature")
-    iterations: int = field(10, "number of Sinkhorn iterations", alias="balance_iterations", low=0, high=1000)
+    temperature: float = field(0.1, "temperature of the assignment to groups", control="balance_temperature")
+    iterations: int = field(10, "number of Sinkhorn iterations", control="balance_iterations", low=0, high=1000)
 
 
 class FitRouter(OfModel):
@@ -116,38 +116,38 @@ class TrainRouter(OfModel):
     exclusive = True
 
     corpus: str = field("", "a folder of texts")
-    steps: int = field(100, "number of training steps", former=300, alias="train_steps", low=1, high=1_000_000)
-    groups: int = field(8, "number of groups K", alias="train_groups", low=1, high=64)
-    top: int = field(1, "number of groups each token belongs to", alias="train_top", low=1, high=64)
-    window: int = field(16, "number of recent tokens that are always read", alias="train_window", low=1, high=1 << 20)
-    n_sink: int = field(4, "number of first tokens that are always read", alias="train_sinks", low=0, high=64)
-    rate: float = field(0.001, "learning rate", alias="train_rate")
+    steps: int = field(100, "number of training steps", former=300, control="train_steps", low=1, high=1_000_000)
+    groups: int = field(8, "number of groups K", control="train_groups", low=1, high=64)
+    top: int = field(1, "number of groups each token belongs to", control="train_top", low=1, high=64)
+    window: int = field(16, "number of recent tokens that are always read", control="train_window", low=1, high=1 << 20)
+    n_sink: int = field(4, "number of first tokens that are always read", control="train_sinks", low=0, high=64)
+    rate: float = field(0.001, "learning rate", control="train_rate")
     tokens_per_step: int = field(
-        1024, "tokens in one training step", former=2048, alias="train_tokens", low=2, high=1 << 20
+        1024, "tokens in one training step", former=2048, control="train_tokens", low=2, high=1 << 20
     )
-    seed: int = field(0, "seed of everything random", alias="train_seed")
+    seed: int = field(0, "seed of everything random", control="train_seed")
     output: str | None = field(None, "file or folder to write")
     phase: int = field(
-        1, "1 trains the router, 2 trains a copy of the model with it", alias="train_phase", options=(1, 2)
+        1, "1 trains the router, 2 trains a copy of the model with it", control="train_phase", options=(1, 2)
     )
-    base_rate: float = field(0.0001, "learning rate of the model in phase 2", alias="train_base_rate")
+    base_rate: float = field(0.0001, "learning rate of the model in phase 2", control="train_base_rate")
     reading: str = field(
         "soft",
         "how the gate is applied: soft, straight_through, or hard (phase 2 only)",
-        alias="train_reading",
+        control="train_reading",
         options=("soft", "straight_through", "hard"),
     )
     gate: str = field(
-        "log", "form of the gate: log, literal or centred", alias="train_gate", options=("log", "literal", "centred")
+        "log", "form of the gate: log, literal or centred", control="train_gate", options=("log", "literal", "centred")
     )
     balance: str = field(
         "sinkhorn",
         "how group sizes are balanced: sinkhorn or softmax",
-        alias="train_balance",
+        control="train_balance",
         options=("sinkhorn", "softmax"),
     )
-    temperature: float = field(0.1, "temperature of the assignment to groups", alias="train_temperature")
-    iterations: int = field(10, "number of Sinkhorn iterations", alias="train_iterations", low=0, high=1000)
-    d_s: int = field(16, "dimensions of the routing vectors", alias="train_size", low=1, high=4096)
+    temperature: float = field(0.1, "temperature of the assignment to groups", control="train_temperature")
+    iterations: int = field(10, "number of Sinkhorn iterations", control="train_iterations", low=0, high=1000)
+    d_s: int = field(16, "dimensions of the routing vectors", control="train_size", low=1, high=4096)
     similarity: str = field("dot", "scores of tokens and centroids: dot, or cosine, which leaves lengths out")
     label: str = field("", "added to the router's name, to tell it from other routers")

@@ -20,9 +20,9 @@ class Probe(OfModel):
         None, "where the fact is placed, from 0 (beginning) to 1 (end) (default: five depths)", low=0, high=1
     )
     examples: list[int] | None = field(None, "numbers of labelled examples (default: 4,16,64)", low=1)
-    items: int = field(8, "number of questions in each cell", former=16, low=1, high=512, alias="probe_items")
+    items: int = field(8, "number of questions in each cell", former=16, low=1, high=512, control="probe_items")
     choices: int = field(
-        4, "number of candidate answers; chance is one in this many", low=2, high=26, alias="probe_choices"
+        4, "number of candidate answers; chance is one in this many", low=2, high=26, control="probe_choices"
     )
     too_long: str = field(
         "refuse",
@@ -33,7 +33,7 @@ class Probe(OfModel):
         "as_trained",
         "positions: as_trained, longer, dynamic_ntk or base",
         options=("as_trained", "longer", "dynamic_ntk", "base"),
-        alias="probe_rope",
+        control="probe_rope",
     )
     factor: float = field(2.0, "read texts up to this many times the context", low=1, high=64)
     base: float = field(500000.0, "base of the rotary embedding, with --rope base", low=10, high=1e9)
@@ -52,13 +52,13 @@ class Benchmark(OfModel):
     methods: list[dict] | None = methods()
     data: str = field("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
     shots: int | None = field(
-        None, "number of examples in a prompt (default: the task's own number)", low=0, alias="benchmark_shots"
+        None, "number of examples in a prompt (default: the task's own number)", low=0, control="benchmark_shots"
     )
     items: int | None = field(None, "only the first so many questions", low=1)
     question: str = field(
         "sparse",
         "how the question is read: sparse (set-up A) or dense (set-up B)",
-        alias="benchmark_question",
+        control="benchmark_question",
         options=("sparse", "dense"),
     )
     seed: int = seed()

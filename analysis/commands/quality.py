@@ -56,7 +56,7 @@ class Continuation(OfTexts):
     prefix: int | None = field(
         None,
         "tokens that are read before the cut (default: as many as the model's context allows)",
-        alias="quality_prefix",
+        control="quality_prefix",
     )
     continuation: int = field(256, "tokens after the cut that are scored", low=2, high=1 << 16)
     cuts: int = field(4, "stretches of each text", low=1, high=64)
@@ -199,24 +199,24 @@ class Generate(OfText):
     passes = 2.0
 
     methods: list[dict] | None = methods()
-    question: str = field("", "a question behind the text", alias="generate_question")
+    question: str = field("", "a question behind the text", control="generate_question")
     new_tokens: int = field(
-        48, "number of tokens to generate", alias="generate_new", label="number of new tokens", low=2, high=256
+        48, "number of tokens to generate", control="generate_new", label="number of new tokens", low=2, high=256
     )
     length: int | None = field(
         None,
         "tokens of the text, from its beginning (default: as many as fit)",
-        alias="generate_prompt",
+        control="generate_prompt",
         label="prompt length",
         low=2,
         high=1 << 24,
     )
     known: bool = field(
-        True, "the question is read before keys are dropped", alias="generate_known", label="time of the question"
+        True, "the question is read before keys are dropped", control="generate_known", label="time of the question"
     )
     chat: bool = field(
         True,
         "the prompt inside the tokenizer's chat template, where it has one",
-        alias="generate_chat",
+        control="generate_chat",
         label="chat template",
     )

@@ -14,21 +14,26 @@ class Route(OfTexts):
     exclusive = True
 
     corpus: str = field("", "a folder of texts, instead of at least six text files")
-    heads: str = field("all", "all, or a list of layer:head such as 2:0,7:0", alias="route_heads")
+    heads: str = field("all", "all, or a list of layer:head such as 2:0,7:0", control="route_heads")
     min_distance: int = field(
-        64, "fewest tokens between query and key", alias="route_distance", label="minimum distance", low=1, high=1 << 20
+        64,
+        "fewest tokens between query and key",
+        control="route_distance",
+        label="minimum distance",
+        low=1,
+        high=1 << 20,
     )
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
-    buckets: int | None = field(None, "number of buckets C (default: length / 32)", alias="route_buckets")
+    buckets: int | None = field(None, "number of buckets C (default: length / 32)", control="route_buckets")
     length: int | None = field(None, "tokens in a prompt (default: 2048 or the model's context)")
     prompts: int = field(12, "number of prompts on each side on which bucket routing is measured")
     grid: bool = field(False, "also measure distances 16, 64, 256 and 1024, with and without sinks")
-    own: bool = field(False, "also give whitening and geometric routing buckets of their own", alias="route_own")
-    mlp: bool = field(True, "also fit the learned router", alias="route_mlp")
+    own: bool = field(False, "also give whitening and geometric routing buckets of their own", control="route_own")
+    mlp: bool = field(True, "also fit the learned router", control="route_mlp")
     store: bool = field(False, "keep buckets, routers and curves in the fitted state")
     visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
-    seed: int = field(0, "seed of everything random", alias="route_seed")
+    seed: int = field(0, "seed of everything random", control="route_seed")
 
 
 class RouteAt(OfModel):
@@ -42,7 +47,7 @@ class RouteAt(OfModel):
     min_distance: int | None = field(None, "fewest tokens between query and key")
     sinks: int | None = field(None, "number of first keys left out (stored: 0 and 4)")
     partition: str = field(
-        "raw keys", "how buckets are made: raw keys, whitening or gwr_geometric", alias="route_partition"
+        "raw keys", "how buckets are made: raw keys, whitening or gwr_geometric", control="route_partition"
     )
     text: str = field("", "test on this text (default: use the stored curves)")
     seed: int = seed()
@@ -60,7 +65,7 @@ class RouteVisit(OfText):
     position: int | None = field(None, "position of the query (default: the last of the first window)")
     layer: int = layer()
     head: int = head()
-    router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router", alias="route_router")
+    router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router", control="route_router")
     visited: int = field(2, "number of buckets a query visits (default: C / 32)")
     min_distance: int = field(64, "fewest tokens between query and key")
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")

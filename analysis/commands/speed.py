@@ -14,26 +14,31 @@ class Launch(OfText):
 
     router: str = router()
     top: int | None = field(
-        None, "number of groups each token belongs to", alias="speed_top", label="groups per token", low=1, high=64
+        None, "number of groups each token belongs to", control="speed_top", label="groups per token", low=1, high=64
     )
     window: int | None = field(
-        None, "number of recent tokens that are always read", alias="speed_window", label="window", low=1, high=1 << 24
+        None,
+        "number of recent tokens that are always read",
+        control="speed_window",
+        label="window",
+        low=1,
+        high=1 << 24,
     )
     n_sink: int | None = field(
         None,
         "number of first tokens that are always read",
-        alias="speed_sinks",
+        control="speed_sinks",
         label="number of sinks",
         low=0,
         high=64,
     )
     new_tokens: int = field(
-        32, "number of tokens to generate", alias="speed_new", label="number of new tokens", low=2, high=1024
+        32, "number of tokens to generate", control="speed_new", label="number of new tokens", low=2, high=1024
     )
     length: int | None = field(
         None,
         "tokens in the prompt (default: as many as fit)",
-        alias="speed_prompt",
+        control="speed_prompt",
         label="prompt length",
         low=2,
         high=1 << 24,
@@ -69,25 +74,25 @@ class Bench(OfModel):
         options=("attention", "decode", "inference", "model"),
     )
     lengths: list[int] | None = field(None, "lengths in tokens, one or several")
-    heads: int = field(8, "number of query heads", alias="speed_heads", label="number of heads", low=1, high=256)
-    head_dim: int = field(64, "dimensions of a head", alias="speed_size", label="head size", low=1, high=512)
-    groups: int = field(8, "number of groups K", alias="speed_groups", label="number of groups", low=1, high=64)
+    heads: int = field(8, "number of query heads", control="speed_heads", label="number of heads", low=1, high=256)
+    head_dim: int = field(64, "dimensions of a head", control="speed_size", label="head size", low=1, high=512)
+    groups: int = field(8, "number of groups K", control="speed_groups", label="number of groups", low=1, high=64)
     top: int = field(1, "number of groups each token belongs to", low=1, high=64)
     window: int = field(128, "number of recent tokens that are always read", low=1, high=1 << 24)
     dtype: str = field(
         "bfloat16",
         "number format: bfloat16, float16 or float32",
-        alias="speed_dtype",
+        control="speed_dtype",
         label="precision",
         options=("bfloat16", "float32", "float16"),
     )
     batch: int = field(
-        1, "number of sequences processed together", alias="speed_batch", label="batch", low=1, high=1024
+        1, "number of sequences processed together", control="speed_batch", label="batch", low=1, high=1024
     )
     repeats: int = field(
         5,
         "number of rounds, with dense and sparse in alternation",
-        alias="speed_rounds",
+        control="speed_rounds",
         label="number of rounds",
         low=1,
         high=1000,
@@ -117,7 +122,7 @@ class Worth(OfModel):
         None, "context lengths in tokens, one or several (default: 1024 to the model's context)"
     )
     batches: list[int] | None = field(None, "batch sizes, one or several (default: 1,8,64)")
-    keep: float = field(0.1, "fraction of the keys that is read", alias="keep")
+    keep: float = field(0.1, "fraction of the keys that is read", control="keep")
     projections: bool = field(True, "also count the projections and the output head, not only attention")
     kv_bytes: float | None = field(
         None,

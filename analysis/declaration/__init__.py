@@ -32,7 +32,7 @@ class Declared:
 
     `help`: what it means, in a line. `low`, `high`, `step`: of a number, both ends allowed. `options`: the values
     there are. Of a list these hold for each of its values, and an empty one is refused. `unit`: of its number. `term`:
-    its entry in the glossary. `alias`: its name in an address, where pages
+    its entry in the glossary. `control`: its name in an address, where pages
     show it. `label`: what a reader calls it, where its name with spaces would not do. `pattern`: what its text has to
     match in an address. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
     `word`: how the usage shows it where it stands without an option: TEXT, [one that may be left out], several... .
@@ -48,7 +48,7 @@ class Declared:
     options: tuple | None = None
     unit: str = ""
     term: str = ""
-    alias: str = ""
+    control: str = ""
     label: str = ""
     pattern: str = ""
     price: str = "live"

@@ -231,14 +231,14 @@ class OfModel(Command):
     model: str = field(
         "demo",
         "demo, a Hugging Face id, or a local folder; precision and device may follow, as in NAME@bfloat16@cuda:1",
-        alias="model",
+        control="model",
     )
 
 
 class OfText(OfModel):
     """Asked about one text, named by its hash."""
 
-    text: str = field("", "a text file, - for standard input, or story, essay, program", alias="text", word="TEXT")
+    text: str = field("", "a text file, - for standard input, or story, essay, program", control="text", word="TEXT")
 
 
 class OfTexts(OfModel):
@@ -268,7 +268,7 @@ def window() -> Any:
 def router() -> Any:
     """The field that names a router of Focus."""
     about = "router of Focus, named by its groups and memberships, such as k8-top1"
-    return field("k8-top1", about, alias="router")
+    return field("k8-top1", about, control="router")
 
 
 def methods() -> Any:

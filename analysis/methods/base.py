@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -40,14 +40,9 @@ class Method(Hooks):
     saves: ClassVar[str] = "reads"
     # What `attend` computes itself, of "prompt" and "token".
     kernels: ClassVar[tuple[str, ...]] = ()
-    # Looks at every key to choose: a bound on others, never a faster model itself.
-    ceiling: ClassVar[bool] = False
-
-    # What a query reads from memory, in pairs of a key and a value vector (definitions, section 2.14): so many for each
-    # key in its softmax, so many for each key that it could see, and so many besides.
-    reads_of_attended: ClassVar[float] = 1.0
-    reads_of_visible: ClassVar[float] = 0.0
-    extra_vectors: ClassVar[float] = 0.0
+    # Looks at every key to choose: a bound on others, never a faster model itself. Some settings may change it; with an
+    # annotation it would be a setting itself.
+    ceiling = False
 
     # How the method takes part in comparisons at equal budgets.
     # The setting that counts keys: more of it reads more.
@@ -56,8 +51,6 @@ class Method(Hooks):
     competing: ClassVar[tuple[str, ...]] = ()
     # The value tried first where `budgeted` counts something else than keys.
     budget_start: ClassVar[int | None] = None
-    # Heads that share the keys that `budgeted` counts.
-    budget_heads: ClassVar[int] = 1
     # of a method that decides at the end of a prompt: setting -> its value at a step of 0 to 100, more keeping more
     budget_steps: ClassVar[dict[str, Callable[[int], float]]] = {}
 
@@ -66,11 +59,11 @@ class Method(Hooks):
             declared.check(getattr(self, declared.name), self.title)
 
     @classmethod
-    def build(cls, state: Any = None, **settings: Any) -> "Method":
+    def build(cls, state: Any = None, /, **settings: Any) -> Self:
         """The method with the fitted state that it `needs`; settings that are not given are those it was fitted for."""
         return cls(**{"fitted": state} if cls.needs == "calibration" else {}, **settings)
 
-    def fit(self, model: Any, windows: Tensor) -> "Method":
+    def fit(self, model: Any, windows: Tensor) -> Self:
         """Calibrate on token windows [n, T] of this model and return self; a method that needs a `calibration` leaves
         the result in `fitted` (`analysis.fitted.Fitted`), which `build` is given the next time."""
         return self
@@ -80,15 +73,37 @@ class Method(Hooks):
         """Whether these settings let later tokens decide over what earlier ones read: a leak to measure, not to use."""
         return any(getattr(self, item.name) in item.declared.future for item in fields_of(type(self)))
 
+    # What a query reads from memory, in pairs of a key and a value vector (definitions, section 2.14).
+    @property
+    def reads_of_attended(self) -> float:
+        """So many for each key in its softmax."""
+        return 1.0
+
+    @property
+    def reads_of_visible(self) -> float:
+        """So many for each key that it could see."""
+        return 0.0
+
+    @property
+    def extra_vectors(self) -> float:
+        """So many besides."""
+        return 0.0
+
     def fetched(self, attended: float, visible: float) -> float:
         """Pairs of key and value vectors that are read for keys, of counts summed over queries."""
         return self.reads_of_attended * attended + self.reads_of_visible * visible
 
     @property
+    def budget_heads(self) -> int:
+        """Heads that share the keys that `budgeted` counts."""
+        return 1
+
+    @property
     def budget_limits(self) -> tuple[int, int]:
         """Least and largest value of the setting that is `budgeted`."""
         about = next(item.declared for item in fields_of(type(self)) if item.name == self.budgeted)
-        return about.low, about.high
+        assert about.low is not None and about.high is not None, f"{self.budgeted} of {self.title} has a range"
+        return int(about.low), int(about.high)
 
     def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
         """Least and largest value of that setting in texts of `length` tokens, and one to try first when a query is to

@@ -1,7 +1,7 @@
 """Bucket routing: near tokens are read, and far ones only where a router says that attention lies."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -39,7 +39,6 @@ class BucketRouting(Method):
     needs = "buckets"
     budgeted = "visited"
     kernels = ("token",)
-    kv_cache = GrowingCache
     budget_start = 4
 
     fitted: RoutingState | None = None
@@ -49,7 +48,7 @@ class BucketRouting(Method):
     n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
 
     @classmethod
-    def build(cls, state: RoutingState | None = None, **settings) -> "BucketRouting":
+    def build(cls, state: RoutingState | None = None, /, **settings: Any) -> Self:
         """The method with these buckets, reading densely what they were not fitted for, unless said otherwise."""
         fitted_for = state.settings if state else None
         near = {"window": fitted_for.min_distance, "n_sink": fitted_for.sinks or cls.n_sink} if fitted_for else {}
@@ -59,28 +58,37 @@ class BucketRouting(Method):
     @property
     def budget_limits(self) -> tuple[int, int]:
         """From one bucket to all."""
-        return 1, self.fitted.centroids(0).shape[1]
+        return 1, self._state.centroids(0).shape[1]
+
+    @property
+    def kv_cache(self) -> type[GrowingCache]:
+        """One whose steps copy no key."""
+        return GrowingCache
 
     @property
     def extra_vectors(self) -> float:
         """Key and value vectors / 2 that a query reads beside its keys: one weight vector for each bucket."""
-        return self.fitted.centroids(0).shape[1] / 2
+        return self._state.centroids(0).shape[1] / 2
 
-    def check(self, lm: Any) -> None:
+    @property
+    def _state(self) -> RoutingState:
         if self.fitted is None:
             raise NotFitted("Bucket routing has no buckets yet: fit them with `route` on some text.")
-        layers, heads, kv_heads, dim = shape_of(lm)
-        self.fitted.check(layers, heads, kv_heads, dim)
-        if self.router not in self.fitted.kinds:
+        return self.fitted
+
+    def check(self, lm: Any) -> None:
+        state, (layers, heads, kv_heads, dim) = self._state, shape_of(lm)
+        state.check(layers, heads, kv_heads, dim)
+        if self.router not in state.kinds:
             raise NotFitted(
                 f"The router {self.router} was not fitted with these buckets: choose one of "
-                f"{', '.join(kind for kind in KINDS if kind in self.fitted.kinds)}."
+                f"{', '.join(kind for kind in KINDS if kind in state.kinds)}."
             )
-        buckets = self.fitted.centroids(0).shape[1]
+        buckets = state.centroids(0).shape[1]
         if self.visited > buckets:
             raise BadSetting(f"{self.visited} buckets were to be visited, and there are {buckets}: choose fewer.")
-        self.fitted.to(lm.device)
-        self._routers = [self.fitted.router(self.router, layer, heads) for layer in range(self.fitted.layers)]
+        state.to(lm.device)
+        self._routers = [state.router(self.router, layer, heads) for layer in range(state.layers)]
 
     @torch.no_grad()
     def encode_tokens(
@@ -88,9 +96,9 @@ class BucketRouting(Method):
     ) -> Tensor:
         """int32 [B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit."""
         with part("router"):
-            tables = tables if self.fitted.settings.rotated[layer] else None
+            tables = tables if self._state.settings.rotated[layer] else None
             query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
-            centroids = self.fitted.centroids(layer)
+            centroids = self._state.centroids(layer)
             labels = nearest(key.repeat_interleave(len(centroids) // key.shape[1], 1), centroids)  # [B, P, T]
             places = past + torch.arange(query.shape[2])
             scores = torch.stack([self._routers[layer].scores(vectors, places) for vectors in query])  # [B, H, T, C]
@@ -98,7 +106,8 @@ class BucketRouting(Method):
             return torch.cat([labels.transpose(1, 2), chosen], -1).int()
 
     def mask(self, block: Block) -> Tensor:
-        far = visits_keys(*self._split(block.layer, block.of_keys, block.of_queries))  # [B, H, n, Tk]
+        of_queries, of_keys = block.remembered()
+        far = visits_keys(*self._split(block.layer, of_keys, of_queries))  # [B, H, n, Tk]
         return far | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
@@ -107,6 +116,7 @@ class BucketRouting(Method):
             return Attended(None, MASKED, "A prompt has no kernel: only a token after it gathers its buckets.")
         if call.needs_gradient:
             return Attended(None, MASKED, "Gathering has no gradient.")
+        assert call.of_tokens is not None, "encode_tokens gave their buckets"
         read = visits_keys(*self._split(call.layer, call.of_tokens, call.of_tokens[:, -1:]))[:, :, 0]
         read[..., -self.window :] = True
         read[..., : self.n_sink] = True
@@ -115,7 +125,7 @@ class BucketRouting(Method):
 
     def _split(self, layer: int, of_keys: Tensor, of_queries: Tensor) -> tuple[Tensor, Tensor]:
         """Buckets of the keys int64 [B, P, Tk], and those that queries visit, bool [B, H, n, C]."""
-        parts, buckets, _ = self.fitted.centroids(layer).shape
+        parts, buckets, _ = self._state.centroids(layer).shape
         heads = (of_queries.shape[-1] - parts) // self.visited
         chosen = of_queries[..., parts:].unflatten(-1, (heads, self.visited)).transpose(1, 2).long()
         visits = chosen.new_zeros(*chosen.shape[:3], buckets, dtype=torch.bool).scatter_(-1, chosen, True)

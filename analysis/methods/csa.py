@@ -2,8 +2,9 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -58,7 +59,7 @@ class CSA(Method):
             self.budgets = tuple(_whole(value) for value in self.budgets)
 
     @classmethod
-    def build(cls, policy=None, **settings) -> "CSA":
+    def build(cls, policy: str | bytes | dict | Sequence[int] | None = None, /, **settings: Any) -> Self:
         """The method of a policy: JSON text, L * H budgets layer by layer and last the cap, or an object with these as
         "policy" and with "layers" and "heads". `settings` may give another cap. Errors: BadSetting for anything else.
         """
@@ -69,12 +70,14 @@ class CSA(Method):
                 policy = json.loads(policy)
             except (ValueError, RecursionError):
                 raise BadSetting("The policy is no JSON: give a list of L * H + 1 whole numbers.") from None
-        shape, numbers = None, policy
+        numbers: Any = policy
+        shape: tuple[int, int] | None = None
         if isinstance(policy, dict):
             _check_kind(policy)
-            numbers, shape = policy.get("policy"), (policy.get("layers"), policy.get("heads"))
-            if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
+            numbers, layers, heads = (policy.get(name) for name in ("policy", "layers", "heads"))
+            if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (layers, heads)):
                 raise BadSetting("The policy does not say for how many layers and heads it is: add both numbers.")
+            shape = policy["layers"], policy["heads"]
         if not isinstance(numbers, list | tuple) or len(numbers) < 2:
             raise BadSetting("The policy holds no list of L * H + 1 whole numbers, budgets and a cap: give one.")
         if shape and len(numbers) != shape[0] * shape[1] + 1:
@@ -87,16 +90,19 @@ class CSA(Method):
 
     def to_policy(self) -> dict:
         """The policy as an object that `build` and other programs read: `layers heads policy`."""
-        return {"layers": self.shape[0], "heads": self.shape[1], "policy": [*self.budgets, self.cap]}
+        assert self.shape is not None, "a policy is of a model"
+        return {"layers": self.shape[0], "heads": self.shape[1], "policy": [*self._budgets, self.cap]}
 
-    def check(self, lm: Any) -> None:
+    @property
+    def _budgets(self) -> tuple[int, ...]:
         if self.budgets is None:
             raise NotFitted("CSA has no policy yet: calibrate it on some text, or load a policy.")
-        model_shape = shape_of(lm)[:2]
-        if (self.shape or model_shape) != model_shape or len(self.budgets) != model_shape[0] * model_shape[1]:
-            policy_shape = (
-                f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
-            )
+        return self.budgets
+
+    def check(self, lm: Any) -> None:
+        budgets, model_shape = self._budgets, shape_of(lm)[:2]
+        if (self.shape or model_shape) != model_shape or len(budgets) != model_shape[0] * model_shape[1]:
+            policy_shape = f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(budgets)} heads"
             raise BadSetting(
                 f"The policy was made for {policy_shape} and this model has {model_shape[0]} layers of "
                 f"{model_shape[1]} heads: calibrate on this model."
@@ -107,7 +113,7 @@ class CSA(Method):
     @property
     def budget_heads(self) -> int:
         """Heads of all layers, which share out the total of a policy."""
-        return len(self.budgets)
+        return len(self._budgets)
 
     @property
     def budget_limits(self) -> tuple[int, int]:
@@ -131,8 +137,9 @@ class CSA(Method):
 
     def counts(self, layer: int) -> list[int]:
         """How many keys each head of a layer keeps, [H]."""
+        assert self.shape is not None, "check noted the model's"
         heads = self.shape[1]
-        return [min(budget, self.cap) for budget in self.budgets[layer * heads : (layer + 1) * heads]]
+        return [min(budget, self.cap) for budget in self._budgets[layer * heads : (layer + 1) * heads]]
 
     def mask(self, block: Block) -> Tensor:
         if self.eviction != "never":
@@ -174,7 +181,7 @@ def _check_kind(policy: dict) -> None:
         raise BadSetting(f"The file is a setting of {str(method)[:20]}, and budgets of csa are read here.")
 
 
-def _whole(value) -> int:
+def _whole(value: object) -> int:
     """A budget or cap. Errors: BadSetting for anything but a whole number from 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadSetting(f"A policy holds whole numbers from 1, and {str(value)[:20]} is none.")

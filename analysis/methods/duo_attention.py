@@ -55,6 +55,7 @@ class DuoAttention(Evicting):
     def key_scores(self, prompt: Prompt) -> Tensor:
         """Infinite for every key of a head that retrieves, and for sinks and window; elsewhere 0."""
         kv_heads, length = prompt.key.shape[1:3]
+        assert self.fitted is not None, "check refuses a method without scores of heads"
         streaming = self.streaming(self.fitted["far"].cpu().expand(-1, kv_heads))
         places = torch.arange(length, device=prompt.key.device)
         near = (places < self.n_sink) | (places >= length - self.window)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting
+from ..kernels.ragged import Ragged
 from ..kernels.scoring import Scoring
-from ..seam.cache import CompactCache, sees_all
+from ..seam.cache import CompactCache, CompactLayer, sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt
 from ..seam.hooks import RENAMED
 from ..seam.layers import shape_of
@@ -28,7 +29,6 @@ class Evicting(Method):
 
     saves: ClassVar[str] = "memory"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
-    kv_cache: ClassVar[type[CompactCache]] = CompactCache
     budget_steps: ClassVar[dict] = {"ratio": lambda step: min(round(1 - step / 100, 2), 0.99)}
     renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
@@ -54,6 +54,11 @@ class Evicting(Method):
         self.layers_ = shape_of(lm)[0]
         self.whole_ = sees_all(lm)
         self.kept_: dict[int, Tensor] = {}  # layer -> bool [B, G, T]
+
+    @property
+    def kv_cache(self) -> type[CompactCache]:
+        """One that drops keys for good."""
+        return CompactCache
 
     def prefill(self, prompt: Prompt) -> None:
         """Choose the keys of every text of a prompt; a layer with a sliding window has few and keeps them."""
@@ -84,12 +89,13 @@ class Evicting(Method):
             if self.cut and bool((self.ends_ != call.query.shape[2]).any()):
                 return Attended(None, MASKED, "The prompt ends inside this call.")
             dense = read_all(call)
-            if call.stored is not None:
+            if isinstance(call.stored, CompactLayer):
                 call.stored.compact(self.kept_[call.layer])
             return Attended(dense.out, PROMPT, "The prompt reads itself densely; then keys are dropped.")
-        if call.stored is None or not call.stored.is_compact:
+        held = call.stored.held if isinstance(call.stored, CompactLayer) else None
+        if not isinstance(held, Ragged):
             return Attended(None, MASKED, "This KV cache holds every key: what was dropped is masked.")
-        return Attended(call.stored.held.attend(call.query, call.scaling), STEP, "Tokens read what each head kept.")
+        return Attended(held.attend(call.query, call.scaling), STEP, "Tokens read what each head kept.")
 
 
 def prompt_ends(prompt: Prompt, cut: int) -> Tensor:

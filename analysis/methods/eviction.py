@@ -177,6 +177,16 @@ RULES: dict[str, type[Evicting]] = {
     "keydiff": KeyDiff,
     "expected_attention": ExpectedAttention,
 }
+
+
+def rule_of(kind: str, window: int) -> Evicting:
+    """A rule that scores keys; only SnapKV has a window."""
+    rule = RULES[kind]()
+    if isinstance(rule, SnapKV):
+        rule.window = window
+    return rule
+
+
 # Shares -> the scope of `evict`.
 SCOPES = {"safe": "layer", "mixed": "mixed"}
 
@@ -203,9 +213,7 @@ class AdaKV(Evicting):
     window: int = field(64, "last tokens of the prompt that SnapKV looks at", low=1, high=1024)
 
     def key_scores(self, prompt: Prompt) -> Tensor:
-        rule = RULES[self.score]()
-        rule.window = self.window
-        return rule.key_scores(prompt)
+        return rule_of(self.score, self.window).key_scores(prompt)
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
         return evict(scores, self.removed(layer), SCOPES[self.shares], self.safe)
@@ -235,6 +243,4 @@ def eviction_scores(
         raise BadSetting(f"There is no eviction score {kind!r}; there are: {', '.join(KINDS)}.")
     if window < 1:
         raise BadSetting(f"window is {window} and must be at least 1.")
-    rule = RULES[kind]()
-    rule.window = window
-    return rule.key_scores(states_alone(queries, keys, values, scoring))
+    return rule_of(kind, window).key_scores(states_alone(queries, keys, values, scoring))

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -63,7 +63,7 @@ class Focal(Method):
         return read_all(call)
 
 
-def check_temperature(t) -> float:
+def check_temperature(t: object) -> float:
     """`t` when it is a temperature. Errors: BadSetting."""
     if isinstance(t, bool) or not isinstance(t, (int, float)) or not LEAST <= t <= MOST:
         raise BadSetting(f"A temperature is {str(t)[:20]} and must lie between {LEAST} and {MOST:g}.")
@@ -85,7 +85,7 @@ class FocalWeights(nn.Module):
 
     place = "focal/learned.safetensors"  # in a model's fitted state
 
-    def __init__(self, layers: int, width: int, offset: float = DENSE):
+    def __init__(self, layers: int, width: int, offset: float = DENSE) -> None:
         super().__init__()
         if not (layers >= 1 and width >= 1 and 0 <= offset < math.inf):
             raise BadSetting(
@@ -93,9 +93,10 @@ class FocalWeights(nn.Module):
                 f"layers of width {width} and an offset of {offset}."
             )
         self.w = nn.Parameter(torch.zeros(layers, width))
-        self.offset, self.about = float(offset), {}
+        self.offset = float(offset)
+        self.about: dict[str, Any] = {}
 
-    def save(self, path: str | Path, **about) -> Path:
+    def save(self, path: str | Path, **about: Any) -> Path:
         """Write one safetensors file with the note of how it was made; returns its path."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,8 @@ class FocalWeights(nn.Module):
         try:
             with safe_open(path, "pt") as file:
                 note, w = file.metadata(), file.get_tensor("w")
-            weights = cls(*w.shape, offset=json.loads(note["offset"]))
+            layers, width = w.shape
+            weights = cls(layers, width, json.loads(note["offset"]))
             weights.about = json.loads(note["about"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError):
             raise BadSetting(f"The file {path.name} of learned temperatures is damaged: train them again.") from None
@@ -155,22 +157,26 @@ class FocalLearned(Method):
             raise BadSetting(f"tau_min is {self.tau_min:g} and lies above tau_max, {self.tau_max:g}: swap them.")
 
     @classmethod
-    def build(cls, weights: FocalWeights | None = None, **settings) -> "FocalLearned":
+    def build(cls, weights: FocalWeights | None = None, /, **settings: Any) -> Self:
         """The method with these weights, and the settings they were trained with unless others are given."""
-        about = weights.about if weights else {}
+        about: dict[str, Any] = weights.about if weights else {}
         trained = {name: about[name] for name in ("mean", "tau_min", "tau_max") if name in about}
         return cls(weights=weights, **{**trained, **settings})
 
     def check(self, lm: Any) -> None:
-        if self.weights is None:
-            raise NotFitted("Focal Attention has no temperatures yet: train some with `fit-method focal_learned`.")
-        layers, width, w = shape_of(lm)[0], lm.config.get_text_config().hidden_size, self.weights.w
+        layers, width, w = shape_of(lm)[0], lm.config.get_text_config().hidden_size, self._weights.w
         if w.shape != (layers, width):
             raise BadSetting(
                 f"These temperatures are for {w.shape[0]} layers of width {w.shape[1]} and the model has "
                 f"{layers} of width {width}: run `fit-method focal_learned` for it."
             )
-        self.weights.to(lm.device)
+        self._weights.to(lm.device)
+
+    @property
+    def _weights(self) -> FocalWeights:
+        if self.weights is None:
+            raise NotFitted("Focal Attention has no temperatures yet: train some with `fit-method focal_learned`.")
+        return self.weights
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
         """[B, T, 2]: x w of each token, and 1 for a real one."""
@@ -180,7 +186,7 @@ class FocalLearned(Method):
                 "mean, or generate without the KV cache."
             )
         with torch.autocast(hidden.device.type, enabled=False):
-            raw = hidden.float() @ self.weights.w[layer].to(hidden.device)  # [B, T]
+            raw = hidden.float() @ self._weights.w[layer].to(hidden.device)  # [B, T]
         counted = torch.ones_like(raw) if not_padding is None else not_padding.to(raw)
         return torch.stack([raw * counted, counted], -1)
 
@@ -192,10 +198,11 @@ class FocalLearned(Method):
         elif self.mean == "literal":
             sums, counted = (x.sum(1, keepdim=True).expand_as(x) for x in (sums, counted))
         scale = (dim / PAPER_DIM) ** 0.5
-        raw = sums / counted.clamp(min=1) + self.weights.offset * scale
+        raw = sums / counted.clamp(min=1) + self._weights.offset * scale
         return _Clip.apply(raw, self.tau_min * scale, self.tau_max * scale)
 
-    def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
+    def scale_queries(self, layer: int, query: Tensor, of_tokens: Tensor | None) -> Tensor:
+        assert of_tokens is not None, "token_features gave a row for each token"
         dim = query.shape[-1]
         with torch.autocast(query.device.type, enabled=False):
             factor = dim**0.5 / self.tau(of_tokens, dim)[:, -query.shape[2] :]  # [B, n]
@@ -211,13 +218,13 @@ class _Clip(torch.autograd.Function):
     that lies on one can leave it again (the paper's clip holds it there for good)."""
 
     @staticmethod
-    def forward(ctx, raw: Tensor, low: float, high: float) -> Tensor:
+    def forward(ctx: Any, raw: Tensor, low: float, high: float) -> Tensor:
         ctx.save_for_backward(raw)
         ctx.limits = low, high
         return raw.clamp(low, high)
 
     @staticmethod
-    def backward(ctx, slope: Tensor):
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
         (raw,), (low, high) = ctx.saved_tensors, ctx.limits
         stuck = ((raw <= low) & (slope > 0)) | ((raw >= high) & (slope < 0))
         return slope.masked_fill(stuck, 0.0), None, None

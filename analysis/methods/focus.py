@@ -13,7 +13,7 @@ from ..groups.router import MEMBERSHIPS, FocusRouter
 from ..kernels import plan, planned_attention
 from ..kernels.biased import biased_attention
 from ..kernels.parts import part
-from ..seam.cache import GroupedCache
+from ..seam.cache import GroupedCache, GroupedLayer
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
 from .base import Method
@@ -51,18 +51,22 @@ class Focus(Method):
     )
 
     @classmethod
-    def build(cls, router: FocusRouter | None = None, **settings: Any) -> Self:
+    def build(cls, router: FocusRouter | None = None, /, **settings: Any) -> Self:
         """The method with the memberships, window and sinks that `router` was made for, unless said otherwise."""
         made_for = {name: getattr(router, name) for name in ("top", "window", "n_sink")} if router is not None else {}
         return cls(router=router, **{**made_for, **settings})
 
-    def check(self, lm: Any) -> None:
+    @property
+    def _router(self) -> FocusRouter:
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
-        self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
-        if self.top > (groups := self.router.K):
+        return self.router
+
+    def check(self, lm: Any) -> None:
+        self._router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
+        if self.top > (groups := self._router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
-        self.router.to(lm.device)
+        self._router.to(lm.device)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
         """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
@@ -74,8 +78,8 @@ class Focus(Method):
             )
         with part("router"):
             if not_padding is None and hidden.shape[:2] == (1, 1) and self.reading == "hard":
-                return self.router.members_of_token(layer, hidden, self.top)
-            groups = self.router.soft(layer, hidden, not_padding, self.membership)
+                return self._router.members_of_token(layer, hidden, self.top)
+            groups = self._router.soft(layer, hidden, not_padding, self.membership)
             if self.reading == "straight_through":
                 return straight_through(groups, self.top)
             return groups if self.reading == "soft" else top_groups(groups, self.top)
@@ -83,14 +87,15 @@ class Focus(Method):
     def scores(self, block: Block) -> Tensor:
         if self.reading == "hard":
             return block.scores
-        affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
+        affinity = group_affinity(*block.remembered())[:, None]  # [B, 1, n, Tk]
         always = block.near(self.window, self.n_sink)
-        return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
+        return torch.where(always, block.scores, self._router.gate(block.scores, affinity).to(block.scores))
 
     def mask(self, block: Block) -> Tensor | None:
         if self.reading != "hard":
             return None
-        shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
+        of_queries, of_keys = block.remembered()
+        shared = group_affinity(of_queries.float(), of_keys.float()) > 0.5  # [B, n, Tk]
         return shared[:, None] | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
@@ -98,19 +103,22 @@ class Focus(Method):
         text, and any with a gradient: the gate acts on the scores of all heads alike.
         """
         members = call.of_tokens
-        if self.reading != "hard" or (call.needs_gradient):
+        assert members is not None, "token_features gave the groups of all tokens"
+        if self.reading != "hard" or call.needs_gradient:
             if call.past:
                 return Attended(None, MASKED, f"{self.reading} reading has a kernel for whole texts only.")
-            return Attended(self._gated(call), GATED, "The gate is the same for all heads, and has a gradient.")
+            return Attended(
+                self._gated(call, members), GATED, "The gate is the same for all heads, and has a gradient."
+            )
         if call.past == 0:
             heads, _, dim = call.query.shape[1:]
             chosen = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
             out, _ = planned_attention(chosen, call.query, call.key, call.value, call.scaling, self.n_sink)
-            if call.stored is not None:
+            if isinstance(call.stored, GroupedLayer):
                 with part("sort"):
                     call.stored.sort(members, self.window, self.n_sink)
             return Attended(out, f"{chosen.kernel} ({chosen.backend})", chosen.why, chosen)
-        if call.stored is None:
+        if not isinstance(call.stored, GroupedLayer):
             return Attended(None, MASKED, "This layer's KV cache is not sorted by group.")
         if call.query.shape[2] > 1:
             return Attended(None, MASKED, "Several tokens follow a past that is sorted by group.")
@@ -122,16 +130,16 @@ class Focus(Method):
         """Sorted by group, where a token's groups are known when it comes."""
         return GroupedCache if self.reading == "hard" and self.membership == "causal" else None
 
-    def _gated(self, call: Call) -> Tensor:
+    def _gated(self, call: Call, members: Tensor) -> Tensor:
         """[B, H, T, D]: a whole text through the gate, or with hard reading the mask; holds it, [B, T, T]."""
         places = torch.arange(call.query.shape[2], device=call.query.device)
         always = (places[:, None] - places < self.window) | (places < self.n_sink)
-        multiply = self.reading != "hard" and self.router.settings.gate != "log"
+        multiply = self.reading != "hard" and self._router.settings.gate != "log"
         with torch.autocast(call.query.device.type, enabled=False):
-            affinity = group_affinity(call.of_tokens.float(), call.of_tokens.float())
+            affinity = group_affinity(members.float(), members.float())
         if self.reading == "hard":
             gate = torch.zeros_like(affinity).masked_fill(affinity < 0.5, float("-inf"))
         else:
-            gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
+            gate = self._router.gate(affinity.new_tensor(float(multiply)), affinity)
         gate = gate.masked_fill(always, float(multiply))
         return biased_attention(call.query, call.key, call.value, gate, call.scaling, multiply)

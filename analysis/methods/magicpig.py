@@ -62,7 +62,7 @@ class MagicPIG(Method):
     def fit(self, model: Any, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""
         states_of = [attention_states(model, window.cpu().numpy()) for window in windows]
-        means = {"query": [], "key": [], "norm": []}
+        means: dict[str, list[Tensor]] = {"query": [], "key": [], "norm": []}
         for layer in range(model.num_layers):
             for name in ("query", "key"):
                 means[name].append(torch.cat([getattr(states[layer], name) for states in states_of], 1).mean(1))
@@ -72,15 +72,19 @@ class MagicPIG(Method):
         return self
 
     def check(self, lm: Any) -> None:
-        if self.fitted is None:
-            raise NotFitted("MagicPIG has no key means yet: calibrate it with `fit-method magicpig` on some text.")
-        layers, heads, parts, dim = shape_of(lm)
-        parts = 1 if self.fitted["key"].shape[1:2] == (1,) else parts  # one mean for all heads
-        check_shapes(self.fitted, {"query": (layers, heads, dim), "key": (layers, parts, dim), "norm": (layers, parts)})
-        self.fitted.to(lm.device)
+        means, (layers, heads, parts, dim) = self._means, shape_of(lm)
+        parts = 1 if means["key"].shape[1:2] == (1,) else parts  # one mean for all heads
+        check_shapes(means, {"query": (layers, heads, dim), "key": (layers, parts, dim), "norm": (layers, parts)})
+        means.to(lm.device)
         draw = torch.Generator().manual_seed(self.seed)
         rows = dim + (self.variant == "hub")
         self._planes = torch.randn(rows, self.tables, self.bits, generator=draw).to(lm.device)
+
+    @property
+    def _means(self) -> Fitted:
+        if self.fitted is None:
+            raise NotFitted("MagicPIG has no key means yet: calibrate it with `fit-method magicpig` on some text.")
+        return self.fitted
 
     def reads_all(self, layer: int) -> bool:
         """Whether a layer is left dense."""
@@ -96,7 +100,7 @@ class MagicPIG(Method):
         query, key = query.detach().float(), key.detach().float()
         if self.centre == "blocks":
             return torch.cat([query, key], 1).transpose(1, 2).contiguous().view(torch.int16)
-        vectors = torch.cat(self._turned(layer, query, key, self.fitted["key"][layer][:, None]), 1)
+        vectors = torch.cat(self._turned(layer, query, key, self._means["key"][layer][:, None]), 1)
         vectors = vectors.transpose(1, 2).contiguous()
         return torch.cat([hash_codes(vectors, self._planes), vectors.view(torch.int16)], -1)
 
@@ -105,8 +109,8 @@ class MagicPIG(Method):
         key = key - mean
         if self.variant == "paper":
             return query, key
-        query = torch.nn.functional.pad(query - self.fitted["query"][layer][:, None], (0, 1))
-        key = key / self.fitted["norm"][layer][:, None, None]
+        query = torch.nn.functional.pad(query - self._means["query"][layer][:, None], (0, 1))
+        key = key / self._means["norm"][layer][:, None, None]
         length = key.norm(dim=-1, keepdim=True).clamp(min=1)
         # a key beyond the calibrated ones
         key = key / length
@@ -117,9 +121,10 @@ class MagicPIG(Method):
         by block of queries: keys lose the mean of those before it, and the calibrated one where none lie before."""
         heads = block.scores.shape[1]
         start = 0 if self.centre == "blocks" else self.tables
-        query, key = _vectors(block.of_queries, start)[:, :heads], _vectors(block.of_keys, start)[:, heads:]
+        of_queries, of_keys = block.remembered()
+        query, key = _vectors(of_queries, start)[:, :heads], _vectors(of_keys, start)[:, heads:]
         if self.centre != "blocks":
-            codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
+            codes = [rows[..., : self.tables].transpose(1, 2) for rows in (of_queries, of_keys)]
             return self._pairs(query, key, codes[0][:, :heads], codes[1][:, heads:])
         texts = []
         for queries, keys, first in zip(query.split(1), key.split(1), block.first.tolist(), strict=True):
@@ -127,7 +132,7 @@ class MagicPIG(Method):
             pieces = []
             for begin in begins.unique().tolist():
                 earlier = (block.columns >= first) & (block.columns < begin)
-                mean = self.fitted["key"][block.layer][:, None]
+                mean = self._means["key"][block.layer][:, None]
                 mean = keys[:, :, earlier].mean(2, keepdim=True) if earlier.any() else mean
                 both = self._turned(block.layer, queries[:, :, begins == begin], keys, mean)
                 pieces.append(self._pairs(*both, *(hash_codes(x.contiguous(), self._planes) for x in both)))
@@ -135,11 +140,11 @@ class MagicPIG(Method):
         cosine, collided = (torch.cat(text) for text in zip(*texts, strict=True))
         return cosine, collided
 
-    def _pairs(self, query: Tensor, key: Tensor, *codes: Tensor) -> tuple[Tensor, Tensor]:
+    def _pairs(self, query: Tensor, key: Tensor, of_query: Tensor, of_key: Tensor) -> tuple[Tensor, Tensor]:
         """The same of queries [B, H, n, D'] and keys [B, G, Tk, D'] with their codes."""
         query, key = (torch.nn.functional.normalize(x, dim=-1) for x in (query, key))
         cosine = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2)
-        return cosine, collide(*codes, NEEDED[self.variant])
+        return cosine, collide(of_query, of_key, NEEDED[self.variant])
 
     def chance(self, cosine: Tensor) -> Tensor:
         """How likely a key is to be found, of its cosine with the query. Powers are taken by logarithms: twice as fast,

@@ -28,7 +28,7 @@ class OracleTopK(Method):
     competing = ("fraction",)
     ceiling = True
     # Every key, and the values of those that are kept.
-    reads_of_attended = reads_of_visible = 0.5
+    reads_of_attended, reads_of_visible = 0.5, 0.5
 
     k: int = field(64, "keys that each query keeps, of each head", low=1, high=1 << 20)
     fraction: float = field(
@@ -67,7 +67,7 @@ class OracleTopP(Method):
     paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
     ceiling = True
     # Every key, and the values of those that are kept.
-    reads_of_attended = reads_of_visible = 0.5
+    reads_of_attended, reads_of_visible = 0.5, 0.5
 
     p: float = field(0.9, "share of a query's attention that is kept", low=0.01, high=1.0, step=0.01)
 

@@ -69,6 +69,7 @@ class Performer(Method):
     def scores(self, block: Block) -> Tensor:
         """Logarithms of the products of features, up to a number that is the same for all keys of a query."""
         query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
+        assert block.scoring is not None, "the seam says how scores are made"
         grouped, scaling = query.unflatten(1, (key.shape[1], -1)), block.scoring.factor
         self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
         of_query, _ = random_features(grouped * scaling**0.5, self._directions[block.layer])

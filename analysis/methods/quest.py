@@ -34,7 +34,6 @@ class Quest(Method):
     paper = "Tang et al., 2024 (Quest), section 3"
     budgeted = "budget"
     kernels = ("token",)
-    kv_cache = GrowingCache
 
     budget: int = field(128, "keys that each query reads, of each head, in whole pages", low=1, high=1 << 20)
     page: int = field(16, "keys of a page", low=1, high=256)
@@ -52,6 +51,11 @@ class Quest(Method):
     def reads_of_visible(self) -> float:
         """Two vectors for each page."""
         return 1 / self.page
+
+    @property
+    def kv_cache(self) -> type[GrowingCache]:
+        """One whose steps copy no page."""
+        return GrowingCache
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None

@@ -105,6 +105,7 @@ class RoutingTransformer(Method):
             )
         if self.rotary == "undone":
             query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
+        assert self.fitted is not None, "check refuses a method without centroids"
         centroids = self.fitted[self.rotary][layer]
         return torch.cat([self._members(x, centroids) for x in (query, key)], 1).transpose(1, 2)
 
@@ -114,6 +115,7 @@ class RoutingTransformer(Method):
         similar = normalised(x) @ centroids.mT  # [B, heads, T, C]
         if self.membership == "causal":
             return F.one_hot(similar.argmax(-1), similar.shape[-1]).bool()
+        assert self.real_ is not None, "literal membership sees a whole text"
         # as many tokens for each cluster
         size = -(-similar.shape[2] // similar.shape[-1])
         similar = similar.masked_fill(~self.real_[:, None, :, None], -torch.inf)

@@ -71,7 +71,7 @@ class SparQ(Method):
         return ((grouped * chosen * stretch) @ key.mT[:, :, None]).flatten(1, 2)
 
     def mask(self, block: Block) -> Tensor:
-        key_heads = block.of_keys.shape[2] - block.scores.shape[1]
+        key_heads = block.remembered()[1].shape[2] - block.scores.shape[1]
         estimated = block.once(f"{self.channels} channels", lambda: self.estimates(block))
         together = estimated.unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
         together.masked_fill_(block.distances() <= min(self.local, self.k), torch.inf)
@@ -83,6 +83,9 @@ class SparQ(Method):
         """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
         if self.reallocate == "none":
             return probabilities
+        assert block.scoring is not None and block.read is not None, (
+            "the seam says how scores are made and what is read"
+        )
         estimated = block.scoring.of(block.once(f"{self.channels} channels", lambda: self.estimates(block)))
         estimated = torch.softmax(estimated.masked_fill_(~block.visible, -torch.inf), -1)
         left = estimated.mul_(~block.read).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]

@@ -75,10 +75,12 @@ class StreamingLLM(Method):
     def _scores_of_sinks(self, block: Block, text: int, far: Tensor, begin: int, place: int) -> Tensor:
         """Scores [H, n, sinks] of queries far behind the sinks, as if they stood at `place`."""
         heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
-        query = block.of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]
-        key = block.of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
-        tables = [block.of_keys[text, place, half, :size][None, None] for half in (-2, -1)]
+        of_queries, of_keys = block.remembered()
+        query = of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]
+        key = of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
+        tables = [of_keys[text, place, half, :size][None, None] for half in (-2, -1)]
         query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
+        assert block.scoring is not None, "the seam says how scores are made"
         return block.scoring.of((query @ key[:, None].mT).flatten(0, 1))
 
     def mask(self, block: Block) -> Tensor:

@@ -124,12 +124,16 @@ class Block:
         near = (self.distances() < window)[None, None]
         return near | (self.columns < self.first[:, None] + sinks)[:, None, None] if sinks else near
 
+    def remembered(self) -> tuple[Tensor, Tensor]:
+        """What a method remembers of the queries [B, n, ...] and of the keys [B, Tk, ...]."""
+        assert self.of_queries is not None and self.of_keys is not None, "the method remembers nothing of its tokens"
+        return self.of_queries, self.of_keys
+
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
         """Queries [B, H, n, D] and keys [B, G, Tk, D] in float32, where `encode_tokens` returned `stacked` ones."""
         heads = self.scores.shape[1]
-        assert self.of_queries is not None and self.of_keys is not None, "the method remembers nothing of its tokens"
-        queries, keys = self.of_queries[:, :, :heads], self.of_keys[:, :, heads:]
-        return queries.transpose(1, 2).float(), keys.transpose(1, 2).float()
+        of_queries, of_keys = self.remembered()
+        return of_queries[:, :, :heads].transpose(1, 2).float(), of_keys[:, :, heads:].transpose(1, 2).float()
 
 
 def stacked(query: Tensor, key: Tensor) -> Tensor:

@@ -25,8 +25,6 @@ class Hooks:
     dense: ClassVar[bool] = False
     # Of scores made at once on a processor; None: as is quickest.
     block_bytes: ClassVar[int | None] = None
-    # A KV cache of its own for `generate` with kernels.
-    kv_cache: ClassVar[type[GrowingCache] | None] = None
     # Layers before it are not computed: their output is known from an earlier pass.
     first_layer: ClassVar[int] = 0
     renamed: ClassVar[dict[str, str]] = RENAMED
@@ -98,6 +96,11 @@ class Hooks:
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
         """What leaves the heads of a layer, [B, n, H, D], before the output projection: where a head is ablated."""
         return out
+
+    @property
+    def kv_cache(self) -> type[GrowingCache] | None:
+        """A KV cache of its own for `generate` with kernels."""
+        return None
 
     def cache(self, lm: Any) -> GrowingCache | None:
         """A new KV cache of the method's kind for this model; None where transformers' own will do."""

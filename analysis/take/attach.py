@@ -21,8 +21,8 @@ from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import DynamicLayer
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
 from ..groups.router import FocusRouter
@@ -49,10 +49,12 @@ class Shortened(DynamicLayer):
     def __init__(self, layer: DynamicLayer, kept: Tensor) -> None:
         """Keep what `kept` says, bool [B, G, T], as many keys of each head."""
         super().__init__()
+        keys, values = layer.keys, layer.values
+        assert keys is not None and values is not None, "a layer of a cache holds a text when it is shortened"
         places = kept.nonzero()[:, 2].view(*kept.shape[:2], -1, 1)  # [B, G, count, 1]
-        self.keys = layer.keys.gather(2, places.expand(-1, -1, -1, layer.keys.shape[-1]))
-        self.values = layer.values.gather(2, places.expand(-1, -1, -1, layer.values.shape[-1]))
-        self.dtype, self.device, self.is_initialized = layer.keys.dtype, layer.keys.device, True
+        self.keys = keys.gather(2, places.expand(-1, -1, -1, keys.shape[-1]))
+        self.values = values.gather(2, places.expand(-1, -1, -1, values.shape[-1]))
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self.tokens = kept.shape[2]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -73,14 +75,15 @@ class Shortened(DynamicLayer):
 class AttachedLayer(Reading):
     """What an attention layer of an attached model holds."""
 
-    cache = None  # of all layers, in this call
+    cache: Cache | None = None  # of all layers, in this call
 
 
 def before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Before an attention layer runs: note its KV cache, and show the method the hidden states [B, n, d]."""
-    entering = Entering.of(args, kwargs)
-    module._focuscope.cache = entering.cache
-    module._focuscope.enter(entering)
+    entering, state = Entering.of(args, kwargs), module._focuscope
+    assert isinstance(state, AttachedLayer), "attach put it there"
+    state.cache = entering.cache
+    state.enter(entering)
 
 
 def attention(
@@ -109,16 +112,18 @@ def attention(
         return out.transpose(1, 2).contiguous(), None
     out = by_blocks(state, query, key, value, visible, dropout, scoring)
     kept = getattr(state.method, "kept_", {}).get(state.layer)
-    if state.past == 0 and cache_layer is not None and not cache_layer.is_sliding and kept is not None:
-        if bool((state.first > 0).any()):
+    whole = cache_layer is not None and not getattr(cache_layer, "is_sliding", False)
+    if state.past == 0 and whole and kept is not None:
+        if state.first is not None and bool((state.first > 0).any()):
             raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
         if not isinstance(cache_layer, DynamicLayer):
             raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
+        assert cache is not None, "a layer of it is there"
         cache.layers[state.cache_index] = Shortened(cache_layer, kept)
     return out.transpose(1, 2).contiguous(), None
 
 
-def attach(model: nn.Module, folder: str | Path | None = None) -> nn.Module:
+def attach(model: PreTrainedModel, folder: str | Path | None = None) -> PreTrainedModel:
     """Let the setting in `folder` (by default that of this file) decide what `model` reads; returns the model.
 
     Raises ValueError where the setting was made for a model of another shape or by another version.

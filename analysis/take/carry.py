@@ -16,6 +16,9 @@ from ..declaration import fields_of
 from ..errors import BadSetting
 from ..methods import METHODS
 from ..methods.base import Method
+from ..methods.bucket_routing import BucketRouting
+from ..methods.csa import CSA
+from ..methods.evicting import Evicting
 from ..package import PROGRAM
 from .flatten import PACKAGE, flattened
 
@@ -87,12 +90,12 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
         router = method.addon()
         settings |= {"temperature": router.temperature, "similarity": router.settings.similarity}
         tensors = router.state_dict()
-    if method.saves == "memory":
+    if isinstance(method, Evicting):
         # as libraries for eviction take them, one for each layer
         policy["ratios"] = [method.ratio] * layers
-    if method.needs == "policy":
+    if isinstance(method, CSA):
         policy |= method.to_policy()
-    if method.needs == "buckets":
+    if isinstance(method, BucketRouting) and method.fitted is not None:
         stored = method.fitted.tensors
         policy["rotated"] = list(method.fitted.settings.rotated)
         tensors = {"centroids": stored["centroids"], "weights": stored[f"{method.router}.weights"]}

@@ -33,6 +33,7 @@ class Source:
 def source(module: str) -> Source:
     """The source of a module of this package, which is not run."""
     spec = util.find_spec(module)
+    assert spec is not None and spec.origin is not None, f"{module} lies in a file"
     text = Path(spec.origin).read_text(encoding="utf-8")
     read = Source(text.splitlines(), ast.parse(text), {}, {})
     for node in read.tree.body:
@@ -97,16 +98,18 @@ class Flat:
         before = -1
         while before != (before := sum(map(len, self.members.values()))):
             for place in list(self.members):
-                for node in source(place[0]).defined[place[1]].body:
+                definition = source(place[0]).defined[place[1]]
+                assert isinstance(definition, ast.ClassDef)
+                for node in definition.body:
                     if node not in self.members[place] and self._comes(place, node):
                         self.members[place].append(node)
                         self.scan(place[0], node)
 
     def _comes(self, place: Place, node: ast.stmt) -> bool:
-        if isinstance(node, ast.AnnAssign):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             # a field of a dataclass is a part of its constructor, a class variable is not
             name, always = node.target.id, "ClassVar" not in ast.unparse(node.annotation)
-        elif isinstance(node, ast.Assign):
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name, always = node.targets[0].id, False
         elif isinstance(node, ast.FunctionDef):
             name, always = node.name, node.name.startswith("__")
@@ -164,7 +167,7 @@ class Flat:
             if member in self.members[place]:
                 gap = [""] if written[-1].endswith('"""') and lines[before].strip() else []
                 written += gap + lines[before : member.end_lineno]
-            before = member.end_lineno
+            before = member.end_lineno or member.lineno
         return "\n".join(written)
 
 
@@ -190,4 +193,4 @@ def flattened(
     for node in calls:
         flat.scan(root, node)
     flat.settle()
-    return flat.text(ast.get_docstring(tree, clean=False), [*map(ast.unparse, calls), *last])
+    return flat.text(ast.get_docstring(tree, clean=False) or "", [*map(ast.unparse, calls), *last])

@@ -57,7 +57,7 @@ def _of_method(name: str) -> dict:
     cls = METHODS[name]
     fields = {item.name: item.json_schema() for item in fields_of(cls)} | MADE.get(cls.needs, {})
     only = {field: {"const": value} for field, value in TAKEN[name].items()}
-    then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
+    then: dict[str, object] = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
     needed = NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory")
     if needed:
         then["required"] = needed

@@ -96,6 +96,7 @@ def _request(tasks: list[str], methods: list[dict]) -> Benchmark:
         model=chosen["model"],
         tasks=tasks,
         methods=methods,
+        data="",
         shots=chosen["benchmark_shots"],
         items=chosen["benchmark_items"] or None,
         question=chosen["benchmark_question"],
@@ -170,9 +171,9 @@ def chart(rows: list[dict]) -> dict:
         cells = [row for row in rows if row["method"] == method]
         x = [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in cells]
         colour, symbol = style(place)
-        look, hover = {"size": 10, "color": colour, "symbol": symbol}, f"{safe(method)}: %{{y:.1%}}"
+        mark, hover = {"size": 10, "color": colour, "symbol": symbol}, f"{safe(method)}: %{{y:.1%}}"
         error = plots.bounds(cells, "value", plots.interval("value"), colour)
-        data.append(marks(safe(method), x, [row["value"] for row in cells], hover, look, error_y=error))
+        data.append(marks(safe(method), x, [row["value"] for row in cells], hover, mark, error_y=error))
     chances = {row["title"]: TASKS[row["task"]].chance for row in rows if row["task"] in TASKS}
     levels = {titles.index(title): level for title, level in chances.items() if level is not None}
     look: dict[str, Any] = {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}}

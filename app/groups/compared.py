@@ -88,7 +88,7 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     chosen = fields.pick(st.selectbox, "Second router", list(names), "other", st.session_state["other"], **look)
     if chosen is None:
         return
-    other, model = (earlier["router"], earlier["model"]) if chosen == BEFORE else (chosen, "")
+    other, model = (earlier["router"], earlier["model"]) if earlier and chosen == BEFORE else (chosen, "")
     request = Compare(**args, other=other, other_model=model)
     run = asking.ask(request, "Matching the groups of both routers", tokens)
     widgets.prose(run.numbers["sentence"])

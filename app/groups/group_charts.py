@@ -58,5 +58,5 @@ def confusion(cells: dict, router: str, second: str) -> dict:
         "hovertemplate": "group %{y}, column %{x}<br>%{text} tokens, %{z:.0%} of the group<extra></extra>",
     }
     x, y = f"group of {safe(second)}, in the order of its partner", f"group of {safe(router)}"
-    look = {"margin": {"l": 60, "r": 16, "t": 28, "b": 60}, "xaxis": NAMES}
-    return figure([trace], x, y, yaxis=NAMES | {"autorange": "reversed"}, **look)
+    margin = {"l": 60, "r": 16, "t": 28, "b": 60}
+    return figure([trace], x, y, margin=margin, xaxis=NAMES, yaxis=NAMES | {"autorange": "reversed"})

@@ -2,6 +2,7 @@
 router."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -59,16 +60,18 @@ def vectors(
     if umap is None:
         xy, positions = cached.array(run, "pca")[layer], list(range(len(group)))
         variance = cached.array(run, "pca_variance")[layer]
-        names = tuple(f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(variance))
+        x, y = (f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(variance))
     else:
         xy, positions = cached.array(umap, "umap"), cached.array(umap, "positions").tolist()
-        names = ("UMAP 1 (no unit)", "UMAP 2 (no unit)")
+        x, y = "UMAP 1 (no unit)", "UMAP 2 (no unit)"
     words = [tokens["word"][token] or tokens["piece"][token] for token in positions]
     groups = [int(group[token]) for token in positions]
     values = {"position": positions, "word": words, "group": groups, "x": xy[:, 0].tolist(), "y": xy[:, 1].tolist()}
     drawn = charts.sampled(len(positions))
-    xy, *sampled = ([column[token] for token in drawn] for column in (xy, positions, groups, words))
-    figure, term = charts.vectors(xy, *sampled, labels, names, chosen), "UMAP" if umap else "PCA"
+    places, colours = ([column[token] for token in drawn] for column in (positions, groups))
+    texts = [words[token] for token in drawn]
+    figure = charts.vectors(xy[list(drawn)], places, colours, texts, labels, (x, y), chosen)
+    term = "UMAP" if umap else "PCA"
     points = plots.draw(figure, values, f"Routing vectors of layer {layer}", "groups_vectors", term, select="lasso")
     if len(drawn) < len(positions):
         st.caption(
@@ -100,6 +103,6 @@ def fit_panel(tokens: int | None) -> None:
         top = st.number_input("Groups per token", 1, 4, 1, key="fit_top", width=160, help=help)
         longer = "Three more readings, of the story: dense, with this router and with random centroids."
         measure = st.toggle("Measure perplexity too", key="fit_measure", help=longer)
-    args = {"model": st.session_state["model"], "groups": int(groups), "top": int(top)}
-    request = FitRouter(**args, **({"measure": True} if measure else {}))
+    args: dict[str, Any] = {"model": st.session_state["model"], "groups": int(groups), "top": int(top)}
+    request = FitRouter(**args, measure=measure)
     jobs.run_button("Fit without training", request, "fit_run", tokens)

@@ -82,9 +82,9 @@ def tasks(names: Sequence[str], lines: dict[str, list[dict]]) -> dict:
     """Share of right answers of every task with its 95% interval, a bar for each method."""
     data = []
     for series, (name, rows) in enumerate(lines.items()):
-        look = {"error_y": bounds(rows, "score", ENDS, CHANCE), "customdata": [_says(row) for row in rows]}
         scores, hover = [row["score"] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
-        data.append(bars(safe(name), names, scores, style(series)[0], hover, **look))
+        says, error = [_says(row) for row in rows], bounds(rows, "score", ENDS, CHANCE)
+        data.append(bars(safe(name), names, scores, style(series)[0], hover, error_y=error, customdata=says))
     data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
     return figure(data, "task", "right answers", xaxis=NAMES, yaxis=yaxis, barmode="group")

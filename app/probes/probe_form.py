@@ -67,11 +67,13 @@ def chosen_map(picked: list[Asked]) -> Probe:
 
 def tokens(request: Probe) -> int:
     """Tokens that a request reads, which is what it costs."""
-    places = {"depth": len(request.depths), "examples": len(request.examples), None: 1}
+    depths, examples, lengths = request.depths, request.examples, request.lengths
+    assert depths and examples and lengths and request.probes and request.methods, "the page names them all"
+    places = {"depth": len(depths), "examples": len(examples), None: 1}
     cells = sum(places[PROBE_TASKS[task][1]] for task in request.probes)
     saves = [cached.catalogue()[spec["name"]]["saves"] for spec in request.methods]
     turns = sum(1 if resource == "reads" else TURNS for resource in saves)
-    return sum(request.lengths) * cells * request.items * (1 + turns)
+    return sum(lengths) * cells * request.items * (1 + turns)
 
 
 def smaller(request: Probe) -> list[Scope]:
@@ -133,7 +135,7 @@ def methods() -> list[Asked]:
         "on_change": picked,
     }
     titles = {name: about["title"] for name, about in described.items()}
-    st.multiselect("Methods, beside dense", offered, key="probe_pick", format_func=titles.get, **look)
+    st.multiselect("Methods, beside dense", offered, key="probe_pick", format_func=titles.__getitem__, **look)
     return [_asked(name, described[name], offered) for name in chosen["probe_pick"]]
 
 

@@ -1,6 +1,7 @@
 """The long-context tests on their page: one test with its map, every test at one length, and what was stored."""
 
 import html
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -51,8 +52,8 @@ def one_test(top: DeltaGenerator) -> None:
         request = probe_form.chosen_map(choices)
         run = cached.store().find(request)
         if run is None:
-            smaller = {"smaller": lambda: probe_form.smaller(request), "type": "primary"}
-            jobs.run_button("Run this test", request, "probe_run", probe_form.tokens(request), **smaller)
+            tokens, less = probe_form.tokens(request), partial(probe_form.smaller, request)
+            jobs.run_button("Run this test", request, "probe_run", tokens, smaller=less, type="primary")
     with picture:
         if run is None:
             run = _example(request)

@@ -32,7 +32,7 @@ def link(run: Run) -> dict | None:
         about = declared.get(name)
         # An argument that the command line spells in its own way is no control of its name.
         control = CONTROLS.get(name, name) if about is None or not about.option else ""
-        control = about.alias or control if about else control
+        control = about.control or control if about else control
         if control in state.CONTROLS and _fits(control, value):
             controls[control] = state.to_url(value)
     if run.verb == "probe":

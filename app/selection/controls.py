@@ -1,7 +1,7 @@
 """Every value that can stand in an address: what all pages share, the state of each page, and the fields of commands.
 
 A control's name is its key in the session, its widget's key and its name in the address. A field of a command stands
-there under its `alias`, with the default and the range of the command.
+there under its `control`, with the default and the range of the command.
 """
 
 from dataclasses import dataclass, replace
@@ -70,8 +70,8 @@ def _controls() -> dict[str, Field]:
     for command in COMMANDS.values():
         for item in fields_of(command):
             # What a page declares itself, such as the text in use, is the page's.
-            if item.declared.alias:
-                controls.setdefault(item.declared.alias, replace(item, name=item.declared.alias))
+            if item.declared.control:
+                controls.setdefault(item.declared.control, replace(item, name=item.declared.control))
     return controls
 
 

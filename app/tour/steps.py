@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -39,7 +40,7 @@ class Story:
 
     def request(self, step: str, text: str) -> Command:
         """The stored example that a stop speaks of, for the hash of the text."""
-        common = {"model": "demo", "text": text, "long_text": "windows"}
+        common: dict[str, Any] = {"model": "demo", "text": text, "long_text": "windows"}
         (layer, head), (spread_layer, second) = self.finder, self.spreader
         query = common | {"part": 0, "query": self.query}
         if step == "token":
@@ -126,7 +127,8 @@ def head(run: Run, tokens: dict) -> str:
 def pair(run: Run, tokens: dict) -> str:
     """Why it reads there: what followed the same piece the last time, where that is so."""
     query, key = STORY.query, STORY.key
-    return found(*(tokens["piece"][place].strip() for place in (query, key, key - 1)), query - key)
+    piece, read, before = (tokens["piece"][place].strip() for place in (query, key, key - 1))
+    return found(piece, read, before, query - key)
 
 
 def found(piece: str, read: str, before: str, distance: int) -> str:

@@ -72,10 +72,9 @@ def collapse() -> None:
         return
     measures = {name: title for name, (title, _) in COLLAPSE_MEASURES.items()}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"format_func": COLLAPSE_ROWS.get, "required": True}
-        st.segmented_control("Rows", list(COLLAPSE_ROWS), key="collapse_rows", **look)
-        look = {"format_func": measures.get, "width": 220, "help": PATHS}
-        st.selectbox("Follow", list(measures), key="collapse_measure", **look)
+        titled, named = COLLAPSE_ROWS.__getitem__, measures.__getitem__
+        st.segmented_control("Rows", list(COLLAPSE_ROWS), key="collapse_rows", format_func=titled, required=True)
+        st.selectbox("Follow", list(measures), key="collapse_measure", format_func=named, width=220, help=PATHS)
     measure, two = st.session_state["collapse_measure"], st.session_state["collapse_rows"] == "two"
     names = [row["row"] for row in study.rows]
     rows = ([name for name in names if name in training_charts.KNOWN] if two else names) or names
@@ -126,10 +125,11 @@ def _phases(study: StoredStudy) -> None:
 
 
 def _printed(row: str | None) -> dict:
-    values = {}
+    values: dict[str, float | str] = {}
     for cell in papers.find("focus", "section 4", row) if row else ():
         phase = "1" if cell.column.startswith("Centroid-only") else "2"
         if cell.column.endswith("Dominance"):
+            assert isinstance(cell.value, float), "the paper prints shares as numbers"
             values[f"share_{phase}"] = cell.value / 100
         elif cell.column.endswith("Stability"):
             values[f"stability_{phase}"] = cell.value
@@ -150,8 +150,8 @@ def _balance() -> None:
     if not 0 <= chosen["balance_iterations"] <= 20:
         state.choose(chosen, balance_iterations=10)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        look = {"format_func": "{:g}".format, "width": 330, "help": cached.glossary("temperature (router)")}
-        st.select_slider("Temperature", ROUTER_TEMPERATURES, key="balance_temperature", **look)
+        help, key = cached.glossary("temperature (router)"), "balance_temperature"
+        st.select_slider("Temperature", ROUTER_TEMPERATURES, key=key, format_func="{:g}".format, width=330, help=help)
         help = cached.glossary("Sinkhorn iterations")
         st.slider("Sinkhorn iterations", 0, 20, key="balance_iterations", help=help, width=330)
     args = {name: chosen[name] for name in ("model", "text", "router")}
@@ -212,8 +212,9 @@ def causality() -> None:
 def ablations() -> None:
     """Every stored study that says what is drawn of it, one at a time: its sentence, its panels, its rows."""
     model = st.session_state["model"]
-    studies = {name: asking.study(model, name)[0] for name in asking.study_names(model) if shown_here(name)}
-    names = [name for name, study in studies.items() if study and study.panels]
+    stored = {name: asking.study(model, name)[0] for name in asking.study_names(model) if shown_here(name)}
+    studies = {name: study for name, study in stored.items() if study and study.panels}
+    names = list(studies)
     if not names:
         studied.missing("An ablation", "NAME")
         st.caption(f"The names of the studies stand in: {PROGRAM} study --help")

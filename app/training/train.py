@@ -103,8 +103,8 @@ def _button(request: TrainRouter, stored: Run | None) -> None:
 
 def _form() -> None:
     help = cached.glossary("phase 1 and phase 2")
-    look = {"format_func": PHASES.get, "required": True, "help": help}
-    st.segmented_control("Phase", list(PHASES), key="train_phase", **look)
+    titled = PHASES.__getitem__
+    st.segmented_control("Phase", list(PHASES), key="train_phase", format_func=titled, required=True, help=help)
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         named = "Learn from", "Texts to learn from"
@@ -134,9 +134,13 @@ def _more(first: bool) -> None:
         _real("Learning rate, model", "train_base_rate", "learning rate")
     readings = list(READINGS[:2] if first else READINGS)
     widgets.settled("train_reading", readings, "soft")
-    look = {"help": cached.glossary("gate"), "format_func": lambda name: name.replace("_", " ")}
-    st.selectbox("Reads through", readings, key="train_reading", **look)
+    help = cached.glossary("gate")
+    st.selectbox("Reads through", readings, key="train_reading", help=help, format_func=_spaced)
     _whole("Seed", "train_seed", 0, 9999, "protocol")
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _named() -> None:
@@ -229,8 +233,8 @@ def _router(facts: dict) -> None:
     words = [f"{facts.get('steps', 0):,} steps", f"learned from {facts.get('corpus', 'texts of this machine')}"]
     words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        look = {"icon": ":material/auto_stories:", "color": "gray", "help": cached.glossary("trained router")}
-        st.badge("finished training", **look)
+        help = cached.glossary("trained router")
+        st.badge("finished training", icon=":material/auto_stories:", color="gray", help=help)
         widgets.prose(" · ".join([f"The router in use: {facts['name']}", *words]), "quiet")
     points = facts.get("hard_losses") or []
     if len(points) >= CURVE:

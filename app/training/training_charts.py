@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from app.selection.evidence import COLLAPSE_MEASURES
 from app.ui.charts import (
@@ -114,15 +115,16 @@ def collapse(study: dict, rows: Sequence[str], measure: str, every_layer: bool) 
             if layer < 0:
                 data.append(curve(name, of_layer, "at", measure, look, hover, width=3))
             elif every_layer:
-                thin = {"width": 1, "opacity": 0.6, "showlegend": False}
-                data.append(curve(name, of_layer, "at", measure, look._replace(symbol=None), hover, **thin))
+                thin = look._replace(symbol=None)
+                data.append(curve(name, of_layer, "at", measure, thin, hover, width=1, opacity=0.6, showlegend=False))
     if percent:
         data += levels([0, _last_step(study, 2) + border], study["even"], study["chance"])
     sides = (("right", -6, "router alone"), ("left", 6, "whole model"))
     notes = [note(words, border, colour=RANDOM, xanchor=side, xshift=shift) for side, shift, words in sides]
-    look = {"height": 440, "margin": {"l": 68, "r": 16, "t": 34, "b": 128}, "yaxis": SHARE if percent else {}}
-    look |= {"shapes": [upright(border)], "annotations": notes} if border else {}
-    return figure(data, "optimiser step (phase 1, then phase 2)", COLLAPSE_MEASURES[measure][1], **look)
+    margin, yaxis = {"l": 68, "r": 16, "t": 34, "b": 128}, SHARE if percent else {}
+    marked: dict[str, Any] = {"shapes": [upright(border)], "annotations": notes} if border else {}
+    x, y = "optimiser step (phase 1, then phase 2)", COLLAPSE_MEASURES[measure][1]
+    return figure(data, x, y, 440, margin=margin, yaxis=yaxis, **marked)
 
 
 def _last_step(study: dict, phase: int) -> int:
@@ -166,8 +168,8 @@ def balance_by_iterations(table: dict, even_share: float, chance: float, chosen:
 def _balance(data: list[dict], x: str, xaxis: dict) -> dict:
     top = max(value for trace in data for value in trace["y"])
     yaxis = {"tickformat": ".0%", "range": [0, min(1.02, max(2 * data[-1]["y"][0], 1.1 * top))]}
-    look = {"height": 380, "margin": {"l": 60, "r": 16, "t": 30, "b": 116}} | AT_ONCE
-    return figure(data, x, LARGEST, xaxis=xaxis, yaxis=yaxis, **look)
+    margin = {"l": 60, "r": 16, "t": 30, "b": 116}
+    return figure(data, x, LARGEST, 380, xaxis=xaxis, yaxis=yaxis, margin=margin, **AT_ONCE)
 
 
 # --- the causality check ----------------------------------------------------------------------------------------------
@@ -181,9 +183,15 @@ def future_gain(rows: Sequence[dict]) -> dict:
     details = {"error_x": bounds(rows, "mean", ("low", "high"), HERE), "showlegend": False}
     means = columns(rows, "mean")["mean"]
     data = [marks("literal minus causal", means, names, "%{y}<br>%{x:+.4f} nats per token", look, **details)]
-    place = {"margin": {"l": 130, "r": 16, "t": 28, "b": 60}, "shapes": [upright(0)]}
-    axes = {"yaxis": {"autorange": "reversed"}, "xaxis": {"tickformat": "+.3~f"}}
-    return figure(data, "literal minus causal, nats per token", "", **place, **axes)
+    return figure(
+        data,
+        "literal minus causal, nats per token",
+        "",
+        margin={"l": 130, "r": 16, "t": 28, "b": 60},
+        shapes=[upright(0)],
+        yaxis={"autorange": "reversed"},
+        xaxis={"tickformat": "+.3~f"},
+    )
 
 
 def agreement(groups: Sequence[float], predictions: float) -> dict:

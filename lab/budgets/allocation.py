@@ -1,10 +1,11 @@
 """Which head should get how many keys? By ranks, by what is lost without a head, or evenly, as many keys in all."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from analysis.methods import METHODS
+from analysis.methods.base import Dense
 from analysis.metrics.budgets import FLOOR, allocate_budget
 from analysis.studies.budgets.calibrate import MASS, sensitivity
 from analysis.studies.budgets.cap_rows import Progress, counted_reads, window_losses
@@ -57,8 +58,9 @@ class Allocation(Windows):
         for keys in KEYS:
             reads: dict[str, np.ndarray] = {}
             for arm in ARMS:
-                name, best = f"{keys} keys {arm}", {"by": MEASURES[arm][0], "evenly": 1.0}
-                trials = []
+                name = f"{keys} keys {arm}"
+                trials: list[Row] = []
+                best: dict[str, Any] = {"by": MEASURES[arm][0], "evenly": 1.0}
                 for by in MEASURES[arm]:
                     for evenly in EVENLY if arm != EVEN else ():
                         budgets = budgets_of(shared[by], keys, evenly)
@@ -133,10 +135,11 @@ def _read(run: Setting, windows: np.ndarray, budgets: np.ndarray | None, progres
     """`losses`, the mean of each window [n] in nats, under budgets [L, H] (None: dense), and what it `reads` in all."""
 
     def make() -> dict:
-        method = METHODS["dense"]() if budgets is None else static(budgets, int(budgets.max()))
+        if budgets is None:
+            return {"losses": window_losses(run.lm, windows, Dense(), progress, name).mean(1).tolist(), "reads": {}}
+        method = static(budgets, int(budgets.max()))
         losses = window_losses(run.lm, windows, method, progress, name).mean(1).tolist()
-        reads = {} if budgets is None else counted_reads([method], run.lm.num_kv_heads, *windows.shape)
-        return {"losses": losses, "reads": reads}
+        return {"losses": losses, "reads": counted_reads([method], run.lm.num_kv_heads, *windows.shape)}
 
     return run.part("allocation", [windows.tolist(), None if budgets is None else budgets.tolist()], make)
 

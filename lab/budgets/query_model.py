@@ -85,7 +85,8 @@ def sample_queries(
             f"{model.name} has layers that read a window or cap their scores, and a query router is studied on plain "
             "causal attention: choose another model."
         )
-    return Samples(*(torch.cat(column) for column in zip(*method.noted, strict=True)), length)
+    q, cell, place, log_k = (torch.cat(column) for column in zip(*method.noted, strict=True))
+    return Samples(q, cell, place, log_k, length)
 
 
 class QueryRouter(nn.Module):
@@ -138,7 +139,8 @@ def train(
     progress: Callable[[float], None] = lambda done: None,
 ) -> Trained:
     """Least squares on log k* with Adam, once per rate; the best checkpoint on `tune` is taken."""
-    lowest, curves, chosen = float("inf"), [], (0.0, {})
+    lowest, curves = float("inf"), []
+    chosen: tuple[float, dict[str, Tensor]] = 0.0, {}
     for at, rate in enumerate(rates):
         torch.manual_seed(seed)
         router, draw = QueryRouter.of(fit, cells), torch.Generator().manual_seed(seed)

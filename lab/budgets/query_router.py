@@ -14,6 +14,7 @@ from analysis.models import Model
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
+from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import compared, interval_caveat, scope_of_claim
 from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
@@ -68,14 +69,14 @@ class QueryStudy(Seeds, Windows):
             "held-out": self.cut(run, held_out, "held-out", self.windows),
         }
         for place, (name, (ids, _)) in enumerate(sides.items()):
-            progress = run.context.within(0.2 * place / 3, 0.2 / 3).progress
-            report = partial(progress, stage=f"queries of {name} texts")
+            context = run.context.within(0.2 * place / 3, 0.2 / 3)
+            report = partial(_report, context, f"queries of {name} texts")
             parts[name] = sample_queries(lm, ids, MASS, self.seed + place, report)
         trained: dict[bool, list[Trained]] = {True: [], False: []}
         turns, cells = [(ask, seed) for ask in trained for seed in self.every_seed], lm.num_layers * lm.num_heads
         for place, (ask, seed) in enumerate(turns):
-            progress = run.context.within(0.2 + 0.25 * place / len(turns), 0.25 / len(turns)).progress
-            report = partial(progress, stage=f"training {NAMES[ask]}, seed {seed}")
+            context = run.context.within(0.2 + 0.25 * place / len(turns), 0.25 / len(turns))
+            report = partial(_report, context, f"training {NAMES[ask]}, seed {seed}")
             data = parts["fitting"], parts["tuning"], cells
             trained[ask].append(train(*data, ask, RATES, self.steps, seed, report))
         scores = []
@@ -141,8 +142,9 @@ class QueryStudy(Seeds, Windows):
             if row["arm"] == "with the query":
                 ends = [row[f"against_{name}"] for name in ("static", "low", "high")]
                 logs = [None if value is None else math.log1p(value) for value in ends]
+                mean, low, high = logs
                 method = "crossed t" if protocol["seeds"] >= SEEDS else "t"
-                arms.append(row | compared("against", Interval(*logs, row["units"], method)))
+                arms.append(row | compared("against", Interval(mean, low, high, row["units"], method)))
         by_arm = {row["arm"]: row for row in numbers["correlations"]}
         for key, place in (("pooled", "over all heads"), ("within_head_and_position", "inside a head and a stretch")):
             values = [by_arm[NAMES[ask]][key] for ask in (False, True)]
@@ -157,11 +159,15 @@ class QueryStudy(Seeds, Windows):
         return {"sentence": sentence, "columns": columns("query-router"), "notes": notes}
 
 
+def _report(context: Context, stage: str, done: float) -> None:
+    context.progress(done, stage)
+
+
 def mean_of(several: list[dict[str, float | None]]) -> dict[str, float | None]:
     """The mean of each number over seeds; None where one of them has none."""
     means: dict[str, float | None] = {}
     for name in several[0]:
-        values = [one[name] for one in several if one[name] is not None]
+        values = [value for one in several if (value := one[name]) is not None]
         means[name] = float(np.mean(values)) if len(values) == len(several) else None
     return means
 

@@ -76,7 +76,7 @@ class States:
         if (method, clusters) not in self._fitted:
             chosen = {} if clusters is None else {"clusters": clusters, "seed": self.seed}
             fitted = METHODS[method](**chosen).fit(self.lm, torch.as_tensor(self.windows))
-            self._fitted[method, clusters] = fitted.fitted
+            self._fitted[method, clusters] = vars(fitted)["fitted"]
         return self._fitted[method, clusters]
 
     def policy(self, total: int, cap: int) -> dict:

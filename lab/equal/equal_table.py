@@ -191,7 +191,7 @@ class Cell:
     def chosen(self, entry: Entry, budget: Budget, began: dict[tuple, int]) -> tuple[dict, int]:
         """The free settings with the smallest loss on the selection windows, among those that meet the budget there,
         and the value of the field; of settings that all miss it, those that come nearest."""
-        tried = []
+        tried: list[tuple[float, float, int, dict, int]] = []
         for settings in entry.free(budget):
             start = began.get((entry.label, self.ids.shape[1], budget.share, str(settings)))
             value, reading = self.met(entry, settings, self.select, budget, start)

@@ -7,6 +7,7 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
+from analysis.methods.eviction import SnapKV
 from analysis.models import Model
 from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
@@ -65,7 +66,7 @@ class Eviction(Windows):
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         window = torch.as_tensor(sample_windows(run.lm, self.length)[0])
-        method = METHODS["snapkv"](ratio=0.5, window=8)
+        method = SnapKV(ratio=0.5, window=8)
         return {"snapkv": float(follow(run.lm, method, window, len(window) // 2, NOTHING).losses.mean())}
 
     def part(self, run: Setting, numbers: dict) -> dict:

@@ -11,6 +11,7 @@ from analysis.errors import BadSetting
 from analysis.kernels.blocks import BLOCK
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.block_sparse import XAttention
 from analysis.models import Model
 from analysis.probes.rotary import base_for, rotary_base
 from analysis.statistics.skipped import fit_scale, rises_of, skipped
@@ -92,7 +93,7 @@ class Prefill(Texts):
         def make() -> dict:
             rules = candidates(run.context, run.lm, [{"name": name} for name in names], ("prefill",))
             methods = {"dense": METHODS["dense"](), **{rule.name: rule.method for rule in rules}}
-            reads = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
+            reads: dict[str, dict[str, list]] = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
             # The first pass of a process is slower.
             self.follow(run, methods["dense"], windows[0], min(length, 256))
             for number, window in enumerate(windows):
@@ -130,7 +131,7 @@ class Prefill(Texts):
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         window = torch.as_tensor(sample_windows(run.lm, min(256, run.lm.max_positions))[0])
-        method = METHODS["xattention"](block=8, stride=4, threshold=0.3)
+        method = XAttention(block=8, stride=4, threshold=0.3)
         followed = follow(run.lm, method, window, len(window) // 2, NOTHING)
         return {"xattention": float(followed.losses.mean()), "read": followed.blocks}
 

@@ -132,7 +132,8 @@ def labels(writer: Writer) -> None:
     count, pool = int(rng.integers(2, 4 + min(9, writer.length // 128))), int(rng.integers(1, 5))
     names = [writer.fresh("word") for _ in range(count)]
     items = [[writer.fresh(style) for _ in range(pool)] for _ in names]
-    drawn_at_once, before = int(rng.integers(1, min(2, pool) + 1)), set()
+    drawn_at_once = int(rng.integers(1, min(2, pool) + 1))
+    before: set[str] = set()
     while not writer.full:
         label = rng.integers(count)
         drawn = [items[label][i] for i in rng.permutation(pool)[:drawn_at_once]]
@@ -144,7 +145,8 @@ def labels(writer: Writer) -> None:
 
 def marks(writer: Writer) -> None:
     """Passages of one text with a mark behind each; then the end of one and its mark."""
-    rng, passages = writer.rng, []
+    rng = writer.rng
+    passages: list[tuple[np.ndarray, str]] = []
     size, end = int(rng.integers(12, 41)), writer.length * rng.uniform(0.4, 0.7)
     lead = f" {writer.words.draw('word', rng).capitalize()}:"
     while not writer.full:
@@ -170,7 +172,8 @@ def code(writer: Writer) -> None:
 
 def register(writer: Writer) -> None:
     """A register of made-up people with three entries each, and questions about one of them in free order."""
-    rng, people = writer.rng, []
+    rng = writer.rng
+    people: list[tuple[str, list[str]]] = []
     columns = [writer.fresh("word") for _ in range(3)]
     styles = rng.choice(("word", "number", "name", "made"), 3)
     entry, question = RECORDS[rng.integers(len(RECORDS))]

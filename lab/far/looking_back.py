@@ -56,9 +56,18 @@ class Circuit:
 
     def model(self) -> PreTrainedModel:
         """The freshly initialised model."""
-        shape = {"layers": self.layers, "width": self.width, "heads": self.heads, "kv_heads": self.heads}
-        about = {"family": self.family, "intermediate": 3 * self.width, "seed": self.seed}
-        return build_model(Recipe(**shape, **about, context=self.length, tokens_per_step=self.length), self.vocabulary)
+        recipe = Recipe(
+            family=self.family,
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            kv_heads=self.heads,
+            intermediate=3 * self.width,
+            context=self.length,
+            tokens_per_step=self.length,
+            seed=self.seed,
+        )
+        return build_model(recipe, self.vocabulary)
 
 
 def repeated(

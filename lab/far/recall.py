@@ -166,7 +166,8 @@ def spread(rng: np.random.Generator, low: int, high: int) -> int:
 def lookups(writer: Writer, tell: str, asks: list[str], keys: str, values: str) -> None:
     """Tell values of keys and ask for them again until the document is full: first a list and then look-ups in another
     order, or told and asked in turn, old ones as likely as new ones by the logarithm of their age."""
-    rng, pairs = writer.rng, []
+    rng = writer.rng
+    pairs: list[tuple[str, str]] = []
     listed = rng.random() < 0.5
     end = writer.length * rng.uniform(0.25, 0.6)
     limit = spread(rng, 2, 12) if writer.thin else 10_000

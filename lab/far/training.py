@@ -187,7 +187,8 @@ def train_far(
     `evaluate(model, length)` gives what is logged every `evaluate_every` steps.
     """
     work.mkdir(parents=True, exist_ok=True)
-    model = build_model(recipe, about["vocabulary"]).to(device)
+    model = build_model(recipe, about["vocabulary"])
+    torch.nn.Module.to(model, device)
     if start is not None:
         model.load_state_dict(start.state_dict())
     parameters = trained(model, None)

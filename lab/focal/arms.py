@@ -17,9 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from analysis.corpus import text_hash, token_stream
 from analysis.files import clear, read_json, write_json, write_whole
-from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.methods.focal import FocalWeights
+from analysis.methods.focal import Focal, FocalLearned, FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
 from analysis.seam.attention import apply
@@ -67,9 +66,9 @@ class Arm:
 
     def __post_init__(self) -> None:
         if self.limits is None:
-            METHODS["focal"](t=self.t)
+            Focal(t=self.t)
         else:
-            METHODS["focal_learned"](tau_min=self.limits[0], tau_max=self.limits[1])
+            FocalLearned(tau_min=self.limits[0], tau_max=self.limits[1])
 
     @property
     def dense(self) -> "Arm":
@@ -89,24 +88,40 @@ class Arm:
     def method(self, recipe: Recipe, device: str) -> Method | None:
         """What a model of this arm is trained and read with; None for dense attention."""
         if self.limits is None:
-            return None if self.t == 1 else METHODS["focal"](t=self.t)
+            return None if self.t == 1 else Focal(t=self.t)
         weights = FocalWeights(recipe.layers, recipe.width).to(device)
         low, high = self.limits
-        return METHODS["focal_learned"](weights=weights, mean=self.mean, tau_min=low, tau_max=high)
+        return FocalLearned(weights=weights, mean=self.mean, tau_min=low, tau_max=high)
 
     def recipe(self, steps: int, tokens_per_step: int, context: int, seed: int) -> Fixed:
         """How a model of this arm is trained. Errors: BadSetting."""
         heads = self.width // HEAD
-        sizes = {"width": self.width, "heads": heads, "kv_heads": heads, "intermediate": 3 * self.width}
-        sizes |= {"layers": LAYERS, "context": self.context or context, "tokens_per_step": tokens_per_step}
-        family, dense = "llama" if self.norm else "llama_plain", self.limits is None and self.t == 1
-        named: dict[str, Any] = {"family": family, "attention": "dense" if dense else "focal", "seed": seed}
-        recipe = Fixed(**named, steps=steps, warm_up=min(50, steps // 4), **sizes)
+        recipe = Fixed(
+            family="llama" if self.norm else "llama_plain",
+            attention="dense" if self.limits is None and self.t == 1 else "focal",
+            seed=seed,
+            steps=steps,
+            warm_up=min(50, steps // 4),
+            width=self.width,
+            heads=heads,
+            kv_heads=heads,
+            intermediate=3 * self.width,
+            layers=LAYERS,
+            context=self.context or context,
+            tokens_per_step=tokens_per_step,
+        )
         if not self.further:
             return recipe
         steps = max(4, steps // FURTHER)
-        rates = {"matrix_rate": recipe.matrix_rate / 10, "other_rate": recipe.other_rate / 10, "floor": 1.0}
-        return replace(recipe, steps=steps, warm_up=min(10, steps // 4), seed=seed + OTHER_TEXTS, **rates)
+        return replace(
+            recipe,
+            steps=steps,
+            warm_up=min(10, steps // 4),
+            seed=seed + OTHER_TEXTS,
+            matrix_rate=recipe.matrix_rate / 10,
+            other_rate=recipe.other_rate / 10,
+            floor=1.0,
+        )
 
 
 def trained_to(
@@ -121,15 +136,25 @@ def trained_to(
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
     size = {"tokens": recipe.context, "bytes": recipe.context}
     about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
-    settings = {"evaluate_every": recipe.steps, "checkpoint_seconds": CHECKPOINT_SECONDS, "made_with": arm.method}
-    texts = {"text": ids}, {"text": ids[: recipe.context]}
-    return train(recipe, *texts, about, folder, str(lm.device), stop_at=stop, report=report, **settings)
+    return train(
+        recipe,
+        {"text": ids},
+        {"text": ids[: recipe.context]},
+        about,
+        folder,
+        str(lm.device),
+        evaluate_every=recipe.steps,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+        stop_at=stop,
+        report=report,
+        made_with=arm.method,
+    )
 
 
 def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
     """(nats per token of each window, mean temperature of each layer where it is learned) of a trained model."""
     own, length = load_model(model.eval(), tokenizer=lm.tokenizer), windows.shape[1]
-    if method is not None and method.addon() is not None:
+    if isinstance(method, FocalLearned):
         losses, temperature = watched(own, method, windows.reshape(-1), length)
     else:
         with apply(own, method, kernels=True) if method else contextlib.nullcontext():
@@ -234,7 +259,7 @@ class ArmTrainer(Trainer):
             means, temperature = read(self.lm, model, method, windows)
             seen = (stop + self.steps * arm.further) * recipe.tokens_per_step
             measured[f"{share:g}"] = {"tokens": seen, "means": means}
-            if arm.mean == "literal":
+            if isinstance(method, FocalLearned) and arm.mean == "literal":
                 measured[f"{share:g}"]["prefix"] = read(self.lm, model, replace(method, mean="prefix"), windows)[0]
             write_json(folder / "measured.json", measured)
         if arm.begins_others:

@@ -50,11 +50,11 @@ class LengthExtension(Seeds, Texts):
         ids, units = held_out_windows(lm, run.texts[1], length, self.windows)
         seeds = {name: self.every_seed if trained else [self.seed] for name, (_, trained) in WAYS.items()}
         expected = 1 + sum(map(len, seeds.values()))
-        about = {"documents": run.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
-        trainer = Trainer(lm=lm, work=run.work, context=run.context, **about)
+        trainer = Trainer.of(run, documents=run.texts[0], windows=ids, units=units, expected=expected, done=1)
         second = ids[:, lm.max_positions :]
         untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
-        found, alone, curves, plans = {}, {}, {}, {}
+        found, alone, curves = {}, {}, {}
+        plans: dict[str, Extension] = {}
         for name, (way, trained) in WAYS.items():
             base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
             for seed in seeds[name]:
@@ -75,14 +75,14 @@ class LengthExtension(Seeds, Texts):
         # What is left over at the end is dropped.
         width = (length - 1) // BINS
         parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
-        report = {"steps": self.steps, "rate": self.rate, "training_text": trainer.texts, "seeds": self.seeds}
-        report["plans"] = {name: asdict(plan) for name, plan in plans.items()}
+        about = {"steps": self.steps, "rate": self.rate, "training_text": trainer.texts, "seeds": self.seeds}
+        about["plans"] = {name: asdict(plan) for name, plan in plans.items()}
         return {
             "rows": _rows(found, alone, lm.max_positions, units),
             "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
             "curves": curves,
             "windows": len(ids),
-            "protocol": run.about(ids, units, **report),
+            "protocol": run.about(ids, units, **about),
         }
 
     def sample(self, run: Setting, numbers: dict) -> dict:

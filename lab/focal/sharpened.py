@@ -38,7 +38,7 @@ class Temperatures(Windows):
 
     def measure(self, run: Setting) -> dict:
         lm = run.lm
-        parts = _domains(run)
+        parts = self.domains(run)
         by_layer = _judged(parts)
         windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
         passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
@@ -60,16 +60,31 @@ class Temperatures(Windows):
         about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": self.length}
         return {"rows": rows, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
 
+    def domains(self, run: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+        """Name -> windows of token ids [n, length] of every domain, and which document each is of [n]: None of a
+        bundled sample, which is one text."""
+        parts: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+        if self.corpus:
+            for name, (_, held_out) in domains(self.corpus, self.rows, run.context).items():
+                parts[name] = held_out_windows(run.lm, held_out, self.length, self.windows)
+            return parts
+        samples = natural_samples()
+        for name in chosen(self.rows, list(samples), "domain"):
+            ids = tokenize(run.lm.tokenizer, samples[name], run.lm.max_positions).ids
+            size = min(self.length, len(ids))
+            parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: self.windows], None
+        return parts
+
     def sample(self, run: Setting, numbers: dict) -> dict:
         curve = Curve(run.lm, sample_windows(run.lm, min(256, run.lm.max_positions)), lambda name: None)
         return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
     def part(self, run: Setting, numbers: dict) -> dict:
-        domains = _domains(run)
-        (name, (ids, documents)), *_ = domains.items()
+        parts = self.domains(run)
+        (name, (ids, documents)), *_ = parts.items()
         row, _ = Curve(run.lm, ids, lambda _: None, documents).row(t=0.4)
         edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
-        tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
+        tokens = np.concatenate([one.ravel() for one, _ in parts.values()])
         return {
             "rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges],
             "protocol": {"text": ids_hash(tokens)},
@@ -89,23 +104,6 @@ class Temperatures(Windows):
             "panels": _panels(rows, numbers["bins"], names, alone),
             "notes": [UNTRAINED, *_best_layer(alone)],
         }
-
-
-def _domains(run: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """Name -> windows of token ids [n, length] of every domain, and which document each is of [n]: None of a bundled
-    sample, which is one text."""
-    lm, sizes = run.lm, run.sizes
-    if sizes.corpus:
-        corpora = domains(sizes.corpus, sizes.rows, run.context)
-        return {
-            name: held_out_windows(lm, held_out, sizes.length, sizes.windows) for name, (_, held_out) in corpora.items()
-        }
-    samples, parts = natural_samples(), {}
-    for name in chosen(sizes.rows, list(samples), "domain"):
-        ids = tokenize(lm.tokenizer, samples[name], lm.max_positions).ids
-        size = min(sizes.length, len(ids))
-        parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows], None
-    return parts
 
 
 def _judged(parts: dict[str, tuple[np.ndarray, np.ndarray | None]]) -> str:

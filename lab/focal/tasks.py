@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from analysis.errors import BadSetting
-from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.focal import Focal
 from analysis.models import Model
 from analysis.studies.stored.comparisons import holm_corrected, interval_caveat
 from analysis.studies.stored.panels import presented
@@ -44,7 +44,7 @@ class FocalTasks(CopyStudy):
 
     def check(self, lm: Model) -> None:
         super().check(lm)
-        METHODS["focal"](t=self.temperature)
+        Focal(t=self.temperature)
         if self.temperature == 1:
             raise BadSetting("A temperature of 1 is dense attention, which is trained beside it: choose another one.")
         for length in self.lengths or ():
@@ -58,7 +58,7 @@ class FocalTasks(CopyStudy):
     def measure(self, run: Setting) -> dict:
         longest = run.lm.max_positions
         lengths = sorted(set(self.lengths or (min(512, longest), longest)))
-        arms = {CONTROL: None, f"t {self.temperature:g}, further": METHODS["focal"](t=self.temperature)}
+        arms: dict[str, Method | None] = {CONTROL: None, f"t {self.temperature:g}, further": Focal(t=self.temperature)}
         about = {"name": "focal-tasks", "items": self.items, "seed": self.seed, "lengths": lengths}
         reader = Reader.of(run, expected=len(arms) * self.seeds + 1, **about)
         reader.add(AS_IT_IS, [], lambda _: reader.read(run.lm, None, AS_IT_IS))
@@ -88,7 +88,7 @@ class FocalTasks(CopyStudy):
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         ids = sample_windows(run.lm, min(256, run.lm.max_positions))
-        methods = {"dense": None, "sharpened": METHODS["focal"](t=self.temperature)}
+        methods: dict[str, Method | None] = {"dense": None, "sharpened": Focal(t=self.temperature)}
         return {name: float(means(run.lm, method, ids).mean()) for name, method in methods.items()}
 
     @staticmethod

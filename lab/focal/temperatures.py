@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.comparisons import interval_caveat
+from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Runnable
 from lab.focal import rows
@@ -94,14 +94,14 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
         steady.sort(key=lambda row: row["t"])
         learned = [row for row in remaining if row["arm"] == "learned"]
         x = [row["t"] for row in steady] + [round(row["temperature"], 2) for row in learned]
-        named = {"constant": [*steady, *[None] * len(learned)]}
+        named: dict[str, list[Row | None]] = {"constant": [*steady, *[None] * len(learned)]}
         if learned:
-            named["learned, at its mean"] = [None] * len(steady) + learned
+            named["learned, at its mean"] = [*[None] * len(steady), *learned]
         charts.append(rows.compared_panel("By temperature (figure 8a)", "t", "softmax temperature", x, named))
     if remaining:
         names = [row["arm"] for row in remaining]
         title = "Learned, adapted, without the norm"
-        charts.append(rows.compared_panel(title, "arm", "trained with", names, {"this arm": remaining}))
+        charts.append(rows.compared_panel(title, "arm", "trained with", names, {"this arm": [*remaining]}))
     by_layer = pd.DataFrame([row for row in layers if row["arm"] == "learned"])
     if len(by_layer):
         means = by_layer.groupby("layer")["temperature"].mean()

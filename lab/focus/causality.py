@@ -125,9 +125,11 @@ def far_gates(method: Focus, groups: torch.Tensor) -> torch.Tensor:
     affinity = group_affinity(groups.float(), groups.float())[far]
     if method.reading == "hard":
         return (affinity > 0.5).float()
-    if method.router.settings.gate == "log":
-        return method.router.gate(torch.zeros_like(affinity), affinity).exp()
-    return method.router.gate(torch.ones_like(affinity), affinity)
+    router = method.router
+    assert router is not None, "soft reading is through the gate of a router"
+    if router.settings.gate == "log":
+        return router.gate(torch.zeros_like(affinity), affinity).exp()
+    return router.gate(torch.ones_like(affinity), affinity)
 
 
 @torch.no_grad()

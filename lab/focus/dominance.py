@@ -61,7 +61,8 @@ class Dominance(Training):
     def measure(self, run: Setting) -> dict:
         lm, names = run.lm, chosen(self.rows, list(ROWS))
         trainer = Trainer.of(run, expected=len(names) * self.seeds)
-        rows, curves, plans = [], [], {}
+        rows, curves = [], []
+        plans: dict[str, RouterTraining] = {}
         for name in names:
             parts = []
             for seed in self.every_seed:
@@ -182,7 +183,7 @@ def escape_paths(
         labels = start.soft(layer, now, membership="causal").argmax(-1).cpu()
         paths["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
         paths["drift"].append(hidden_drift(before, now))
-        paths["start_share"].append(largest_share(labels, start.K))
+        paths["start_share"].append(largest_share(labels.numpy(), start.K))
         paths["rank"].append(effective_rank(router.project(layer, now)))
     return paths
 

@@ -87,7 +87,8 @@ class Lengths(Training):
             routers[seed] = trainer.router(self.named(f"at {self.length:,} tokens", one), one)
         for length in lengths:
             ids, documents = self.cut(run, length)
-            reads, wide = Reads(documents), {k: [] for k in KS}
+            reads = Reads(documents)
+            wide: dict[int, list[int]] = {k: [] for k in KS}
             for seed, router in routers.items():
                 arms: dict = {"dense": [DENSE]}
                 for k in KS:

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.corpus import token_stream
 from analysis.groups.fit import fit_without_training
+from analysis.methods.focus import Focus
 from analysis.models import Model, load_model
 from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
@@ -26,7 +27,7 @@ from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share
 from lab.harness.telling import concluded, distinct, lines_of, mean_curve
 
-SMALL = {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "intermediate": 384}
+SMALL = Recipe(layers=4, width=128, heads=4, kv_heads=2, intermediate=384)
 # Trained with -> its recipe's attention.
 ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}
 # Training windows on which balances are frozen.
@@ -67,8 +68,14 @@ class Pretraining(Seeds, Windows):
 
     def measure(self, run: Setting) -> dict:
         names, rows, curves = chosen(self.rows, list(ROWS)), [], []
-        sizes = {"steps": self.steps, "context": self.length, "tokens_per_step": self.tokens_per_step}
-        base = Recipe(**sizes, warm_up=min(100, self.steps // 4), seed=self.seed, **SMALL)
+        base = replace(
+            SMALL,
+            steps=self.steps,
+            context=self.length,
+            tokens_per_step=self.tokens_per_step,
+            warm_up=min(100, self.steps // 4),
+            seed=self.seed,
+        )
         trainer = Trainer.of(run, expected=len(names) * self.seeds)
         reads = Reads(trainer.units)
         for name in names:
@@ -139,8 +146,8 @@ class Pretraining(Seeds, Windows):
         drawn = [series(f"trained: {name}", line["y"]) for name, (_, line) in zip(names, curves, strict=True)]
         charts.append(panel("Training, as each model reads", "step", "steps", steps, "nats per token", drawn))
         line = series("7B, paper", [printed("section 3.4", row, "PPL") for row in PAPER], paper=True)
-        axes = ("trained", "trained with", ["dense", "focus"], "perplexity")
-        charts.append(panel("Section 3.4: 7B from scratch", *axes, [line]))
+        x = ["dense", "focus"]
+        charts.append(panel("Section 3.4: 7B from scratch", "trained", "trained with", x, "perplexity", [line]))
         return presented("pretraining", sentence, charts, interval_caveat(protocol))
 
 
@@ -159,6 +166,7 @@ def _pretrain(
 def _random_groups(recipe: Recipe, device: str) -> Control:
     """Random groups in the place of the router that Focus would train."""
     like = training_method(replace(recipe, attention="focus"), device)
+    assert isinstance(like, Focus)
     plan = RouterTraining(phase=2, reading="drawn", seed=recipe.seed)
     return Control.build(like.router, reading="hard", membership="literal", plan=plan)
 

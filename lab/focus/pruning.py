@@ -59,6 +59,7 @@ class Looked(Focus):
     sums: list[Tensor] = field(default_factory=list)
 
     def attend(self, call: Call) -> Attended:
+        assert call.of_tokens is not None, "the groups of all tokens"
         members = call.of_tokens[0]  # [T, K]
         ways = [(members, self.window), (shuffled(members, self.chance[call.layer]), self.window)]
         ways.append((torch.zeros_like(members), self.wide[call.layer]))

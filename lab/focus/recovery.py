@@ -70,7 +70,8 @@ def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, do
         rows[name] = arm.row(name) | {"recovery": back.mean, "low": back.low, "high": back.high}
     fair, comparisons = f"window {equal}", []
     for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense")):
-        comparisons.append({"control": name} | compare(trained, pooled[name].means, alone, dense, documents))
+        row: Row = {"control": name}
+        comparisons.append(row | compare(trained, pooled[name].means, alone, dense, documents))
     for row, corrected in zip(comparisons, judged(comparisons), strict=True):
         row["holm"] = corrected.get("difference_holm")
     headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from analysis.corpus import natural_samples, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
+from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
@@ -47,13 +48,14 @@ class StepCost(Study):
     def measure(self, run: Setting) -> dict:
         plan = {"window": self.window, "n_sink": self.n_sink, "length": self.length, "tokens_per_step": self.length}
         plan |= {"seed": self.seed, "calibration_windows": 1, "check_windows": 0}
-        copy, rows = copy_of(run.lm), []
+        copy = copy_of(run.lm)
+        rows: list[Row] = []
         steps = _steps(copy, plan, run.folder)
         times = clock(steps, self.repeats, run.context.progress)
         for name, step in steps.items():
             gate, _, phase = name.partition(", phase ")
             time, ratio, size = times[name], times[name].over(times["dense"]), peak_bytes(step, copy.device)
-            row = {"step": name, "gate": gate if phase else None, "phase": int(phase) if phase else None}
+            row: Row = {"step": name, "gate": gate if phase else None, "phase": int(phase) if phase else None}
             row |= {"seconds": time.median, "low": time.low, "high": time.high, "times": ratio.median}
             row |= {"times_low": ratio.low, "times_high": ratio.high, "bytes": size}
             dense = rows[0]["bytes"] if rows else size

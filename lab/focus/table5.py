@@ -139,7 +139,7 @@ class Finetuning(Training):
 def _row(arm: str, reads: Reads, length: int) -> Row:
     """An arm over the trainings of all seeds."""
     now, base, on = reads[arm, "tuned"], reads[arm, "base"], reads[arm, "tuned on"]
-    row = {"loss": now.loss, "perplexity": now.perplexity, "before": base.perplexity, "train": on.loss}
+    row: Row = {"loss": now.loss, "perplexity": now.perplexity, "before": base.perplexity, "train": on.loss}
     row |= {"gap": now.loss - on.loss, "gap_before": base.loss - reads[arm, "base on"].loss}
     row |= {"pairs_share": pairs_share(now.pairs, length), "largest_share": None, "perplexity_literal": None}
     if (arm, "literal") in reads.of_seeds:

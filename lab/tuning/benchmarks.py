@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,8 @@ class Benchmarks(Study):
             parts.append(run.part(f"benchmarks-{task}-{shots}", decides, make))
             rows += parts[-1]["rows"]
             notes += parts[-1]["notes"]
-        missing, items = [TASKS[name].title for name in TASKS if name not in tasks], [row["items"] for row in rows]
+        missing = [TASKS[name].title for name in TASKS if name not in tasks]
+        counts = [row["items"] for row in rows]
         notes += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
         return {
             "rows": rows,
@@ -100,7 +102,7 @@ class Benchmarks(Study):
                 "set_up": "A",
                 "kernel": "each method's own kernel where it has one",
                 "harness": parts[0]["harness"],
-                "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
+                "corpus": f"the first {min(counts)} to {max(counts)} questions of {len(tasks)} tasks",
                 "files": {part["task"]: part["files"] for part in parts},
             },
         }
@@ -180,8 +182,10 @@ def _within_and_beyond(items: dict) -> dict:
 def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     """A method over the items of all tasks."""
     tasks = [part["items"] for part in parts if part["prompts"] == prompts]
-    items = {name: sum((task[label][name] for task in tasks), []) for name in ("right", "moved", "fits")}
-    row = {"method": label, "prompts": prompts, "tasks": len(tasks), "items": len(items["right"])}
+    items: dict[str, list] = {}
+    for name in ("right", "moved", "fits"):
+        items[name] = [value for task in tasks for value in task[label][name]]
+    row: dict[str, Any] = {"method": label, "prompts": prompts, "tasks": len(tasks), "items": len(items["right"])}
     row |= _within_and_beyond(items)
     row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(items["right"]))}
     row |= edges("difference", share_difference(items["right"], sum((task[DENSE]["right"] for task in tasks), [])))

@@ -50,23 +50,56 @@ class Induction(Study):
         check_range("The number of random tokens", self.length, 2 * SETTLED, lm.max_positions // 2)
         check_way(self.by)
 
+    def tasks(self, lm: Model) -> dict[str, Callable[[Model, Heads], np.ndarray]]:
+        """Name -> losses of the tasks that fit into the model's context."""
+        size = len(tokenize(lm.tokenizer, sample_texts()["register"][1], 1 << 20, 1).ids)
+        return {RANDOM: self.random} | ({REGISTER: self.register} if size <= lm.max_positions else {})
+
+    def random(self, lm: Model, heads: Heads) -> np.ndarray:
+        """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
+        rng = np.random.default_rng([self.seed, self.length])
+        ids = repeated(self.sequences, 2 * self.length, lm.lm.config.vocab_size, rng, (self.length, self.length))
+        nats = np.concatenate([ablated(lm, one[None], heads, self.by, self.seed) for one in ids])
+        return np.stack([nats[:, : self.length - 1].mean(1), nats[:, self.length - 1 + SETTLED :].mean(1)])
+
+    def register(self, lm: Model, heads: Heads) -> np.ndarray:
+        """Loss of each answer where the pages above are left out, and after them [2, n], without `heads`."""
+        text = sample_texts()["register"][1]
+        return np.stack([self.answers(lm, part, heads) for part in (text[text.index(QUESTIONS) :], text)])
+
+    def answers(self, lm: Model, text: str, heads: Heads) -> np.ndarray:
+        """Mean loss of the tokens of each answer."""
+        tokens, means = tokenize(lm.tokenizer, text, lm.max_positions, 1), []
+        window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
+        # Of token p at p - 1.
+        nats = ablated(lm, window, heads, self.by, self.seed)[0]
+        for answer in ANSWER.finditer(text):
+            places = np.flatnonzero((tokens.starts >= answer.start(1)) & (tokens.ends <= answer.end(1)))
+            if len(places):
+                means.append(nats[places - 1].mean())
+        return np.array(means)
+
     def measure(self, run: Setting) -> dict:
         lm = run.lm
         run.context.progress(0.0, "naming heads")
         scores = circuit_scores(lm.lm, self.length, 8, self.seed + OTHERS)[1]
-        named = [tuple(map(int, cell)) for cell in np.argwhere(scores > self.above)]
-        unnamed = [cell for cell in np.ndindex(scores.shape) if cell not in named]
+        named = [(int(layer), int(head)) for layer, head in np.argwhere(scores > self.above)]
+        unnamed = [(layer, head) for layer, head in np.ndindex(scores.shape) if (layer, head) not in named]
         rng = np.random.default_rng(self.seed)
         few = min(len(named), len(unnamed))
         drawn = [[unnamed[i] for i in rng.permutation(len(unnamed))[:few]] for _ in range(self.draws)] if few else []
-        sets = {ALL: [[]], **({NAMED: [named]} if named else {}), **({DRAWN: drawn} if drawn else {})}
+        sets: dict[str, list[list[tuple[int, int]]]] = {
+            ALL: [[]],
+            **({NAMED: [named]} if named else {}),
+            **({DRAWN: drawn} if drawn else {}),
+        }
         rows = []
-        tasks = _tasks(lm)
+        tasks = self.tasks(lm)
         for place, (task, losses) in enumerate(tasks.items()):
             read = {}
             for step, (arm, several) in enumerate(sets.items()):
                 run.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
-                found = [losses(run, heads) for heads in several]
+                found = [losses(lm, heads) for heads in several]
                 read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
             rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
         return {
@@ -85,9 +118,8 @@ class Induction(Study):
         }
 
     def sample(self, run: Setting, numbers: dict) -> dict:
-        small = replace(run, sizes=replace(self, sequences=CHECKED))
-        heads = [(layer, head) for layer, head, _ in numbers["named"]]
-        return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(run.lm).items()}
+        few, heads = replace(self, sequences=CHECKED), [(layer, head) for layer, head, _ in numbers["named"]]
+        return {task: losses(run.lm, heads).ravel().tolist() for task, losses in few.tasks(run.lm).items()}
 
     def part(self, run: Setting, numbers: dict) -> dict:
         return {name: value for name, value in self.measure(run).items() if name != "protocol"}
@@ -133,39 +165,6 @@ def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
     kept = {f"kept_{name}": edge / full.mean() if judged else None for name, edge in edges.items()}
     about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": gain.mean}
     return about | edges | {"kept": gain.mean / full.mean()} | kept | {"units": gains.shape[1]}
-
-
-def _tasks(lm: Model) -> dict[str, Callable[[Setting, Heads], np.ndarray]]:
-    """Name -> losses of the tasks that fit into the model's context."""
-    size = len(tokenize(lm.tokenizer, sample_texts()["register"][1], 1 << 20, 1).ids)
-    return {RANDOM: _random} | ({REGISTER: _register} if size <= lm.max_positions else {})
-
-
-def _random(run: Setting, heads: Heads) -> np.ndarray:
-    """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
-    sizes, vocabulary = run.sizes, run.lm.lm.config.vocab_size
-    rng = np.random.default_rng([sizes.seed, sizes.length])
-    ids = repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length))
-    nats = np.concatenate([ablated(run.lm, one[None], heads, sizes.by, sizes.seed) for one in ids])
-    return np.stack([nats[:, : sizes.length - 1].mean(1), nats[:, sizes.length - 1 + SETTLED :].mean(1)])
-
-
-def _register(run: Setting, heads: Heads) -> np.ndarray:
-    """Loss of each answer where the pages above are left out, and after them [2, n], without `heads`."""
-    text = sample_texts()["register"][1]
-    return np.stack([_answers(run, part, heads) for part in (text[text.index(QUESTIONS) :], text)])
-
-
-def _answers(run: Setting, text: str, heads: Heads) -> np.ndarray:
-    """Mean loss of the tokens of each answer."""
-    tokens = tokenize(run.lm.tokenizer, text, run.lm.max_positions, 1)
-    window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
-    # Of token p at p - 1.
-    nats = ablated(run.lm, window, heads, run.sizes.by, run.sizes.seed)[0]
-    inside = [
-        np.flatnonzero((tokens.starts >= one.start(1)) & (tokens.ends <= one.end(1))) for one in ANSWER.finditer(text)
-    ]
-    return np.array([nats[places - 1].mean() for places in inside if len(places)])
 
 
 induction = Runnable(Induction)

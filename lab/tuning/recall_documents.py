@@ -67,10 +67,16 @@ class RecallDocuments(CopyStudy):
         stored = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
         if "heads_asked" not in stored:
             raise BadSetting(f"{lm.name} was not trained by `lab.far.run`, whose recipe is read on by.")
-        marks = (LAST._replace(length=self.length, recall=share),)
-        warm_up = min(WARM_UP, self.tokens // LAST.tokens // 4)
-        rates = {"tokens": self.tokens, "decay": self.tokens * 9 // 10, "warm_up": warm_up, "seed": seed + 1}
-        return replace(recipe_from(stored), marks=marks, last_share=share, kinds=tuple(MORE_OF.items()), **rates)
+        return replace(
+            recipe_from(stored),
+            marks=(LAST._replace(length=self.length, recall=share),),
+            last_share=share,
+            kinds=tuple(MORE_OF.items()),
+            tokens=self.tokens,
+            decay=self.tokens * 9 // 10,
+            warm_up=min(WARM_UP, self.tokens // LAST.tokens // 4),
+            seed=seed + 1,
+        )
 
     def measure(self, run: Setting) -> dict:
         lm, shares = run.lm, {AS_IT_IS: None} | {_named(share): share for share in self.every_share}

@@ -37,7 +37,7 @@ MODULE = '''
         place = "analysis.commands.arithmetic:total"
         page = "/runs"
 
-        first: int = field(1, "the first number", low=0, high=9, alias="first")
+        first: int = field(1, "the first number", low=0, high=9, control="first")
         second: int = field(2, "the second number")
 '''
 

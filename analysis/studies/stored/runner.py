@@ -167,7 +167,7 @@ class Setting:
         this type, and of all that `decides` it."""
         return self.context.part(self.work, name, [self.lm.revision, str(self.lm.dtype), *decides], lambda _: make())
 
-    def about(self, ids: np.ndarray, documents: np.ndarray | None = None, **more: Any) -> dict[str, Any]:
+    def about(self, ids: np.ndarray, documents: np.ndarray | None = None, /, **more: Any) -> dict[str, Any]:
         """What a protocol says of the windows [n, T] of the corpus that were read, and of the `documents` [n] that they
         are of (default: those of the setting); `more` adds to it and overrides."""
         train, held_out = (len(texts) for texts in self.texts)

@@ -134,9 +134,9 @@ class Trainer:
         self.context.progress(min(1.0, self.done / self.expected), "tokenising the training texts")
         return token_stream(self.lm.tokenizer, self.documents)
 
-    def part(self, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
+    def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
         """What `make(doing)` gives, stored and found again as `Context.part` does; one unit of work."""
-        result = self.context.part(self.work, name, decides, make)
+        result = self.context.part(self.work, name, decides, lambda doing: make(doing or self.work))
         self.done += 1
         return result
 
@@ -191,7 +191,7 @@ class PhaseTrainer(Trainer):
         texts = {where: ids_hash(ids) for where, ids in windows.items()}
         checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
 
-        def make(doing: Path | None) -> dict:
+        def make(doing: Path) -> dict:
             report = self.within(name, TRAINED).progress
             copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, report)
             result: dict[str, Any] = {"losses": [row["loss"] for row in log]}

@@ -113,7 +113,7 @@ def corpus_hash(documents: list[str]) -> str:
     return text_hash("".join(text_hash(text) for text in documents))
 
 
-def check_range(name: str, value: float | None, low: int, high: int) -> None:
+def check_range(name: str, value: float | None, low: float, high: float) -> None:
     """Refuse a number out of its range; None is always allowed. Errors: BadSetting."""
     if value is not None and not low <= value <= high:
         raise BadSetting(f"{name} is {value:,} and must lie between {low} and {high:,}.")

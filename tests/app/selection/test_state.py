@@ -163,12 +163,12 @@ def test_cells_show_numbers_as_a_reader_expects():
     assert [Column("a", "share", digits=4).show(0.00123), Column("a", "whole").show(12345.0)] == ["0.12%", "12,345"]
 
 
-ALIASES = [(command, one) for command in COMMANDS.values() for one in fields_of(command) if one.declared.alias]
+ALIASES = [(command, one) for command in COMMANDS.values() for one in fields_of(command) if one.declared.control]
 
 
 @pytest.mark.parametrize(("command", "one"), ALIASES, ids=lambda value: getattr(value, "verb", "") or value.name)
 def test_page_command_line_schema_and_declaration_agree(command, one):
-    control = state.CONTROLS[one.declared.alias]
+    control = state.CONTROLS[one.declared.control]
     schema = one.json_schema()
     option = fields(command.verb)[one.name]
     chosen_later = control.default is None  # such as the text in use
@@ -176,7 +176,7 @@ def test_page_command_line_schema_and_declaration_agree(command, one):
     assert schema.get("default") == (None if one.default is None else one.default)
     limits = (one.declared.low, one.declared.high)
     assert (schema.get("minimum"), schema.get("maximum")) == limits == (option.declared.low, option.declared.high)
-    if control.declared.alias:  # else the page offers a choice of its own of what the command takes
+    if control.declared.control:  # else the page offers a choice of its own of what the command takes
         assert (control.declared.low, control.declared.high) == limits
     offered = control.declared.options or (() if control.default is None else (control.default,))
     for value in offered:

@@ -1,7 +1,5 @@
 """The study of named heads: gains and what is left of them by hand, and the register's answers."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -38,8 +36,7 @@ def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkey
         return np.arange(1, window.shape[1], dtype=np.float32)[None]  # the loss of a token is its place
 
     monkeypatch.setattr(studied, "ablated", ablated)
-    at = SimpleNamespace(lm=load_model("demo"), sizes=studied.Induction())
-    new, again = studied._register(at, [])
+    new, again = studied.Induction().register(load_model("demo"), [])
     assert len(new) == len(again) == 28 and (np.diff(new) > 0).all() and (np.diff(again) > 0).all()
     shift = again - new
     assert shift == pytest.approx(shift[0], abs=2), "the same tokens, further down"
