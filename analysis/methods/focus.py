@@ -56,17 +56,13 @@ class Focus(Method):
         made_for = {name: getattr(router, name) for name in ("top", "window", "n_sink")} if router is not None else {}
         return cls(router=router, **{**made_for, **settings})
 
-    @property
-    def _router(self) -> FocusRouter:
+    def check(self, lm: Any) -> None:
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
-        return self.router
-
-    def check(self, lm: Any) -> None:
-        self._router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
-        if self.top > (groups := self._router.K):
+        self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
+        if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
-        self._router.to(lm.device)
+        self.router.to(lm.device)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
         """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
@@ -76,10 +72,11 @@ class Focus(Method):
                 f"{self.membership.capitalize()} membership balances groups over {over}, so it cannot decode token by "
                 "token: use causal membership, or generate without the KV cache."
             )
+        assert self.router is not None, "check refuses a method without one"
         with part("router"):
             if not_padding is None and hidden.shape[:2] == (1, 1) and self.reading == "hard":
-                return self._router.members_of_token(layer, hidden, self.top)
-            groups = self._router.soft(layer, hidden, not_padding, self.membership)
+                return self.router.members_of_token(layer, hidden, self.top)
+            groups = self.router.soft(layer, hidden, not_padding, self.membership)
             if self.reading == "straight_through":
                 return straight_through(groups, self.top)
             return groups if self.reading == "soft" else top_groups(groups, self.top)
@@ -87,15 +84,16 @@ class Focus(Method):
     def scores(self, block: Block) -> Tensor:
         if self.reading == "hard":
             return block.scores
-        affinity = group_affinity(*block.remembered())[:, None]  # [B, 1, n, Tk]
+        assert self.router is not None and block.of_queries is not None and block.of_keys is not None
+        affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
         always = block.near(self.window, self.n_sink)
-        return torch.where(always, block.scores, self._router.gate(block.scores, affinity).to(block.scores))
+        return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
 
     def mask(self, block: Block) -> Tensor | None:
         if self.reading != "hard":
             return None
-        of_queries, of_keys = block.remembered()
-        shared = group_affinity(of_queries.float(), of_keys.float()) > 0.5  # [B, n, Tk]
+        assert block.of_queries is not None and block.of_keys is not None, "token_features gave the groups"
+        shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
         return shared[:, None] | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
@@ -134,12 +132,13 @@ class Focus(Method):
         """[B, H, T, D]: a whole text through the gate, or with hard reading the mask; holds it, [B, T, T]."""
         places = torch.arange(call.query.shape[2], device=call.query.device)
         always = (places[:, None] - places < self.window) | (places < self.n_sink)
-        multiply = self.reading != "hard" and self._router.settings.gate != "log"
+        assert self.router is not None, "check refuses a method without one"
+        multiply = self.reading != "hard" and self.router.settings.gate != "log"
         with torch.autocast(call.query.device.type, enabled=False):
             affinity = group_affinity(members.float(), members.float())
         if self.reading == "hard":
             gate = torch.zeros_like(affinity).masked_fill(affinity < 0.5, float("-inf"))
         else:
-            gate = self._router.gate(affinity.new_tensor(float(multiply)), affinity)
+            gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
         gate = gate.masked_fill(always, float(multiply))
         return biased_attention(call.query, call.key, call.value, gate, call.scaling, multiply)

@@ -49,12 +49,11 @@ class Shortened(DynamicLayer):
     def __init__(self, layer: DynamicLayer, kept: Tensor) -> None:
         """Keep what `kept` says, bool [B, G, T], as many keys of each head."""
         super().__init__()
-        keys, values = layer.keys, layer.values
-        assert keys is not None and values is not None, "a layer of a cache holds a text when it is shortened"
+        assert layer.keys is not None and layer.values is not None, "a layer is shortened when it holds a text"
         places = kept.nonzero()[:, 2].view(*kept.shape[:2], -1, 1)  # [B, G, count, 1]
-        self.keys = keys.gather(2, places.expand(-1, -1, -1, keys.shape[-1]))
-        self.values = values.gather(2, places.expand(-1, -1, -1, values.shape[-1]))
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.keys = layer.keys.gather(2, places.expand(-1, -1, -1, layer.keys.shape[-1]))
+        self.values = layer.values.gather(2, places.expand(-1, -1, -1, layer.values.shape[-1]))
+        self.dtype, self.device, self.is_initialized = layer.keys.dtype, layer.keys.device, True
         self.tokens = kept.shape[2]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -80,8 +79,7 @@ class AttachedLayer(Reading):
 
 def before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Before an attention layer runs: note its KV cache, and show the method the hidden states [B, n, d]."""
-    entering, state = Entering.of(args, kwargs), module._focuscope
-    assert isinstance(state, AttachedLayer), "attach put it there"
+    entering, state = Entering.of(args, kwargs), vars(module)["_focuscope"]
     state.cache = entering.cache
     state.enter(entering)
 
@@ -107,18 +105,15 @@ def attention(
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
     dropout = dropout if module.training else 0.0
     if isinstance(cache_layer, Shortened):  # what is held is visible to every new token
-        dense = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
-        out = by_blocks(dense, query, key, value, Visible(sinks=visible.sinks), dropout, scoring)
-        return out.transpose(1, 2).contiguous(), None
+        state = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
+        visible = Visible(sinks=visible.sinks)
     out = by_blocks(state, query, key, value, visible, dropout, scoring)
     kept = getattr(state.method, "kept_", {}).get(state.layer)
-    whole = cache_layer is not None and not getattr(cache_layer, "is_sliding", False)
-    if state.past == 0 and whole and kept is not None:
+    if cache is not None and cache_layer is not None and state.past == 0 and kept is not None:
         if state.first is not None and bool((state.first > 0).any()):
             raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
         if not isinstance(cache_layer, DynamicLayer):
             raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
-        assert cache is not None, "a layer of it is there"
         cache.layers[state.cache_index] = Shortened(cache_layer, kept)
     return out.transpose(1, 2).contiguous(), None
 
@@ -134,13 +129,12 @@ def attach(model: PreTrainedModel, folder: str | Path | None = None) -> PreTrain
         raise ValueError(f"policy.json has format {policy.get('format')!r} and this file reads {FORMAT}.")
     if policy["method"] not in MADE:
         raise ValueError(f"policy.json is a setting of {policy['method']}, and this file reads {', '.join(MADE)}.")
-    config = model.config.get_text_config()
-    layers, heads = policy["layers"], policy["heads"]
-    modules = attention_modules(model)
-    if (layers, heads) != (len(modules), config.num_attention_heads):
-        shape = f"{len(modules)} of {config.num_attention_heads}"
-        raise ValueError(f"policy.json is for {layers} layers of {heads} heads and this model has {shape}.")
-    if len(policy.get("ratios", [0] * layers)) != layers:
+    modules, heads = attention_modules(model), model.config.get_text_config().num_attention_heads
+    layers = len(modules)
+    if (policy["layers"], policy["heads"]) != (layers, heads):
+        shape = f"{policy['layers']} layers of {policy['heads']} heads"
+        raise ValueError(f"policy.json is for {shape} and this model has {layers} of {heads}.")
+    if len(policy.get("ratios", modules)) != layers:
         raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {layers} layers: give one for each.")
     numbers = folder / "tensors.safetensors"
     kind, make = MADE[policy["method"]]
