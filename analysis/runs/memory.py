@@ -17,6 +17,8 @@ OF_TOKEN_AND_LAYER = 180
 # Tokens that fit a router, and of a window of them.
 FITTED_ON, FITTED_IN = 2048, 1024
 LOGITS = 2  # tensors [T, vocabulary] that are compared
+# End of the name of a type of numbers -> its bytes; float32 has 4.
+ITEM_BYTES = {"16": 2, "64": 8}
 OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 
 
@@ -25,7 +27,7 @@ def held(
 ) -> int:
     """Bytes at the peak of a request that reads so many tokens, beside the model's weights; `card`: the numbers of the
     verb `model`. `is_read`: the reading of an earlier page serves it, so that the model reads nothing."""
-    width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
+    width, layers, item = card["width"], card["layers"], ITEM_BYTES.get(card["dtype"][-2:], 4)
     window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if command.scores else tokens)
     if is_read:
         return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
@@ -48,11 +50,6 @@ def held(
 def of_token(item: int, width: int, inner: int | None) -> int:
     """Bytes of a token in a pass: the tensors of one layer that are held at once, of `item` bytes a number."""
     return item * (HIDDEN_COPIES * width + INNER_COPIES * (inner or 4 * width))
-
-
-def item_bytes(dtype: str) -> int:
-    """Bytes of a number of the type that a card names."""
-    return 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 4
 
 
 def free_memory() -> int:

@@ -213,29 +213,18 @@ def _sparq(**fixed: Any) -> Callable[[Budget], list[dict]]:
     return lambda budget: [{"local": part} | fixed for part in budget.parts]
 
 
-def _clusters(budget: Budget) -> list[dict]:
-    return _grid(clusters=[8, 16, 32, 64], rotary=["kept", "undone"], n_sink=[4])
-
-
-def _caps(budget: Budget) -> list[dict]:
-    return _grid(cap=[NO_CAP, 2 * round(budget.target), 4 * round(budget.target)])
-
-
-def _global(budget: Budget) -> list[dict]:
-    return _grid(n_global=budget.sinks, widths=["growing"])
-
-
+CLUSTERS = {"clusters": [8, 16, 32, 64], "rotary": ["kept", "undone"], "n_sink": [4]}
 ENTRIES = (
     Entry("streaming_llm", free=_sinks()),
     Entry("streaming_llm", "cache positions", _sinks(positions="cache"), rotary=True),
-    Entry("longformer", "growing windows", _global),
+    Entry("longformer", "growing windows", lambda budget: _grid(n_global=budget.sinks, widths=["growing"])),
     Entry("focus", "hard groups", _sinks()),
     Entry("focus", RANDOM, _sinks()),
     Entry("focus", SAME_SIZES, _sinks(), seeds=DRAWS),
-    Entry("routing_transformer", free=_clusters),
+    Entry("routing_transformer", free=lambda budget: _grid(**CLUSTERS)),
     Entry("bucket_routing", free=_buckets, by_window=True),
     Entry("oracle_topk"),
-    Entry("csa", free=_caps),
+    Entry("csa", free=lambda budget: _grid(cap=[NO_CAP, 2 * round(budget.target), 4 * round(budget.target)])),
     Entry("quest", free=_pages),
     Entry("sparq", "mean reallocated", _sparq()),
     Entry("sparq", "", _sparq(reallocate="none")),

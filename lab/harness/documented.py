@@ -79,7 +79,7 @@ def document(studies: dict[str, StoredStudy]) -> str:
     for title, study in studies.items():
         protocol = study.protocol
         parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
-        parts += [*main_table(study), f"```\n{protocol.command}\n```", check_of(study), made_how(study)]
+        parts += [*main_table(study), f"```\n{protocol.command}\n```", *made_how(study)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -95,19 +95,15 @@ def earlier(protocol: StudyProtocol) -> list[str]:
     return [f"*Measured {' and '.join(why)}: these numbers wait to be measured again.*"] if why else []
 
 
-def check_of(study: StoredStudy) -> str:
-    """Which command checks a part of it."""
-    command = commandline("study", asked(NAMED[study.protocol.study].sizes, study.numbers["protocol"]))
-    return f"`{command}` checks a part of it in under two minutes."
-
-
-def made_how(study: StoredStudy) -> str:
-    """One line of how a study was made."""
+def made_how(study: StoredStudy) -> list[str]:
+    """Which command checks a part of a study, and one line of how it was made."""
     protocol, stored = study.protocol, study.numbers["protocol"]
+    command = commandline("study", asked(NAMED[protocol.study].sizes, stored))
     facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", stored["machine"], protocol.dtype]
     facts += [f"seed {protocol.seed}", protocol.corpus]
     facts += [f"{stored['seconds']:,.0f} seconds"] if stored.get("seconds") else []
-    return f"*{'; '.join(fact for fact in facts if fact)}*"
+    made = "; ".join(fact for fact in facts if fact)
+    return [f"`{command}` checks a part of it in under two minutes.", f"*{made}*"]
 
 
 def main_table(study: StoredStudy) -> list[str]:

@@ -36,7 +36,9 @@ def settings_of(run: Run) -> list[Setting]:
         return [Setting(spec, _recall(numbers))]
     asked = [one for one in [*(request.get("methods") or []), request.get("method")] if isinstance(one, dict)]
     if run.verb == "equal-budget":
-        return [Setting(spec, _of_reads(row)) for spec, row in zip(numbers["methods"], numbers["rows"], strict=True)]
+        unmeasured = "its perplexity was not measured in this run."
+        shares = [f"reads {row['reads_causal']:.1%} of the causal pairs; {unmeasured}" for row in numbers["rows"]]
+        return [Setting(*both) for both in zip(numbers["methods"], shares, strict=True)]
     rows = [numbers.get("chosen")] if run.verb == "search" else numbers.get("rows") or []
     found: list[Setting] = []
     for row in rows:
@@ -89,7 +91,3 @@ def _recall(numbers: dict) -> str:
         f"visiting {numbers['l']:g} of {numbers['buckets']:,} buckets, GWR linear finds {recall:.1%} of the far "
         "attention; its perplexity was not measured in this run."
     )
-
-
-def _of_reads(row: dict) -> str:
-    return f"reads {row['reads_causal']:.1%} of the causal pairs; its perplexity was not measured in this run."
