@@ -160,8 +160,8 @@ class FocalLearned(Method):
     def build(cls, weights: FocalWeights | None = None, /, **settings: Any) -> Self:
         """The method with these weights, and the settings they were trained with unless others are given."""
         about: dict[str, Any] = weights.about if weights else {}
-        trained = {name: about[name] for name in ("mean", "tau_min", "tau_max") if name in about}
-        return cls(weights=weights, **{**trained, **settings})
+        trained = {name: value for name, value in about.items() if name in ("mean", "tau_min", "tau_max")}
+        return cls(weights=weights, **(trained | settings))
 
     def check(self, lm: Any) -> None:
         layers, width, w = shape_of(lm)[0], lm.config.get_text_config().hidden_size, self._weights.w
