@@ -68,7 +68,8 @@ def chosen_map(picked: list[Asked]) -> Probe:
 def tokens(request: Probe) -> int:
     """Tokens that a request reads, which is what it costs."""
     depths, examples, lengths = request.depths, request.examples, request.lengths
-    assert depths and examples and lengths and request.probes and request.methods, "the page names them all"
+    assert depths is not None and examples is not None and lengths is not None, "the page names them"
+    assert request.probes is not None and request.methods is not None, "the page names them"
     places = {"depth": len(depths), "examples": len(examples), None: 1}
     cells = sum(places[PROBE_TASKS[task][1]] for task in request.probes)
     saves = [cached.catalogue()[spec["name"]]["saves"] for spec in request.methods]

@@ -213,7 +213,7 @@ def _sparq(**fixed: Any) -> Callable[[Budget], list[dict]]:
     return lambda budget: [{"local": part} | fixed for part in budget.parts]
 
 
-CLUSTERS = {"clusters": [8, 16, 32, 64], "rotary": ["kept", "undone"], "n_sink": [4]}
+CLUSTERS: dict[str, list] = {"clusters": [8, 16, 32, 64], "rotary": ["kept", "undone"], "n_sink": [4]}
 ENTRIES = (
     Entry("streaming_llm", free=_sinks()),
     Entry("streaming_llm", "cache positions", _sinks(positions="cache"), rotary=True),
