@@ -20,10 +20,9 @@ def notes_of(shape: Shape, keys: Keys, known: bool) -> list[str]:
         )
     many = len(shape.stack)
     kinds = Counter(layer.kind for layer in shape.stack)
-    reading = sum(1 for layer in shape.stack if layer.entries)
     if states := [f"{kinds[kind]} {kind}" for kind in STATES if kinds[kind]]:
         notes.append(
-            f"{reading} of its {many} layers read keys; {' and '.join(states)} layers carry a state, which costs "
+            f"{shape.reading} of its {many} layers read keys; {' and '.join(states)} layers carry a state, which costs "
             "the same at any length."
         )
     if any(layer.state and layer.entries for layer in shape.stack):

@@ -53,6 +53,11 @@ class Shape:
         return len(self.stack)
 
     @property
+    def reading(self) -> int:
+        """Number of layers that read keys."""
+        return sum(1 for layer in self.stack if layer.entries)
+
+    @property
     def windows(self) -> tuple[int | None, ...]:
         """Tokens that each layer's attention sees at most; None: all, or no attention."""
         return tuple(layer.window for layer in self.stack)

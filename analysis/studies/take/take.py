@@ -88,9 +88,9 @@ def _of_config(request: Take, context: Context) -> Taken:
     title, text = config_text(request.model or "demo", request.config, context)
     shape = read_shape(read_config(text, title))
     made = method(**(request.method or {}).get("settings") or {})
-    of_method, tensors = carry(request.run, made, shape.layers)
+    of_method, tensors = carry(request.run, made, shape.reading)
     about: dict[str, Any] = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
-    about |= {"layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
+    about |= {"layers": shape.reading, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
     protocol = {"verb": "take", "model": title, "revision": text_hash(text), "text": None, "tokens": None}
     protocol |= {"dtype": shape.dtype, "kernel": "none: nothing is computed"}
     told = asdict(request) | ({"config": "CONFIG.json", "model": None} if request.config else {})
