@@ -39,6 +39,10 @@ def ask(layer: int, part: int, size: int) -> Run:
 
 def show(tokens: dict, layer: int, head: int, key: str) -> None:
     """The picture for one head; what is released stands in the address."""
+    now = st.session_state["layer"], st.session_state["head"]
+    if None not in now and now != (layer, head):
+        # Another head was chosen in the picture: the page around it follows.
+        st.rerun()
     part, query = scope.place(tokens)
     if query is None:
         query = scope.ask(layer, head, part, None).numbers["query"]

@@ -98,3 +98,4 @@ def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(ap
     page.keyboard.press("ArrowDown")
     redrawn(page, lambda: page.keyboard.press("Enter"))
     expect(page).to_have_url(re.compile("layer=4&head=4"), timeout=PATIENCE)
+    expect(page.locator(".sharpen .heads .chosen")).to_have_attribute("data-cell", "4.4", timeout=PATIENCE)
