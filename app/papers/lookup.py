@@ -63,6 +63,7 @@ class Lookup:
         card = cached.card(model)
         files = cached.files_of_studies(model, card.numbers["revision"]) if card else []
         self._files = {file.stem: file for file in files}
+        self._studies: dict[str, Extract | None] = {}
         # Of a job, as it is written.
         self._runs: dict[str, dict[str, Any] | None] = {}
 
@@ -75,8 +76,10 @@ class Lookup:
 
     def study(self, name: str) -> Extract | None:
         """What stands here of a stored study; None where it is not stored."""
-        file = self._files.get(name)
-        return None if file is None else _extract(file, file.stat().st_mtime)
+        if name not in self._studies:
+            file = self._files.get(name)
+            self._studies[name] = None if file is None else _extract(file, file.stat().st_mtime)
+        return self._studies[name]
 
     def run(self, job: Job) -> dict[str, Any] | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
