@@ -184,7 +184,9 @@ def _loaded(open: bool) -> None:
     readers."""
     card = cached.card(st.session_state["model"])
     if card is not None:
-        widgets.prose(" ".join([reading.sizes(card.numbers), card.numbers.get("why", "")]), "quiet")
+        numbers = card.numbers
+        said = [reading.sizes(numbers), numbers.get("why", ""), *(numbers.get("own_reading") or [])]
+        widgets.prose(" ".join(said), "quiet")
     (st.fragment(_worker, run_every=2) if open else _worker)()
 
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ..errors import BadModel, BadSetting, TooLarge
 from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from ..seam.layers import attention_modules, causal_class, shape_of, stock_attention
+from ..seam.layers import attention_modules, causal_class, kinds, shape_of, stock_attention
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
@@ -70,6 +71,17 @@ class Model:
     def stock_attention(self) -> str:
         """The implementation of attention that the model runs by itself, such as `sdpa`."""
         return stock_attention(self.lm)
+
+    @cached_property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The model's own numbers of its layers of softmax attention, which a hybrid counts through its other layers
+        too: what `layer` means wherever a head is named."""
+        return tuple(int(module.layer_idx) for module in attention_modules(self.lm))
+
+    @cached_property
+    def other_layers(self) -> dict[int, str]:
+        """The other layers by their number, and what they are in words."""
+        return {number: kind for number, kind in enumerate(kinds(self.lm)) if number not in self.layer_numbers}
 
     @property
     def width(self) -> int:

@@ -52,7 +52,7 @@ def replaced(out: torch.Tensor, by: str, seed: int = 0) -> torch.Tensor:
 
 
 class Without(Dense):
-    """Dense attention whose `heads` (layer, head) give something else `by` one of WAYS."""
+    """Dense attention whose `heads` (layer, head) give something else `by` one of WAYS; a layer is its place."""
 
     def __init__(self, heads: Heads, by: str = "zero", seed: int = 0, resumed: bool = False) -> None:
         """`resumed`: the layers before the first of the heads are not computed (`Passes`)."""
@@ -115,8 +115,9 @@ def estimated(model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0
 
 @torch.no_grad()
 def ablated(model: "Model", ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0) -> np.ndarray:
-    """Nats of each token [B, T - 1] of windows [B, T] without these heads, float32."""
-    with apply(model.lm, Without(heads, by, seed)):
+    """Nats of each token [B, T - 1] of windows [B, T] without these heads, whose layers are the model's own numbers;
+    float32."""
+    with apply(model.lm, Without(_placed(model, heads), by, seed)):
         return _nats(logits_of(model, ids), ids).cpu().numpy()
 
 
@@ -148,8 +149,9 @@ class Passes:
 
     @torch.no_grad()
     def without(self, heads: Heads) -> tuple[np.ndarray, np.ndarray | None]:
-        """(nats of each token [B, T - 1] without these heads, KL divergence from all heads likewise or None)."""
-        method = Without(heads, self.by, self.seed, resumed=bool(self.layers))
+        """(nats of each token [B, T - 1] without these heads, KL divergence from all heads likewise or None). Layers
+        are the model's own numbers."""
+        method = Without(_placed(self.model, heads), self.by, self.seed, resumed=bool(self.layers))
         skipped = self.layers[: method.first_layer]
         try:
             for layer, out in zip(skipped, self.outs, strict=False):
@@ -164,6 +166,11 @@ class Passes:
 
     def _keep(self, layer: nn.Module, args: tuple, out: Any) -> None:
         self.outs.append(_copied(out))
+
+
+def _placed(model: "Model", heads: Heads) -> Heads:
+    """Heads with the places of their layers among those of softmax attention."""
+    return [(model.layer_numbers.index(layer), head) for layer, head in heads]
 
 
 def _given(out: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,17 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ..errors import BadModel
 
+# Where a configuration names the kinds of its layers, and its names for those that are no softmax attention.
+NAMING = ("layer_types", "layers_block_type", "block_types")
+KINDS = {
+    "linear_attention": "linear attention",
+    "conv": "convolution",
+    "recurrent": "recurrence",
+    "mamba": "state space",
+    "moe": "experts alone",
+    "mlp": "feed-forward alone",
+}
+
 
 def attention_modules(lm: PreTrainedModel) -> list[Any]:
     """The softmax attention modules of a model, in order of its layers: those that call transformers' attention
@@ -59,6 +70,15 @@ def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
         if all(module in list(layer.modules()) for layer, module in zip(candidates, attention, strict=True)):
             return list(candidates)
     return None
+
+
+def kinds(lm: PreTrainedModel) -> list[str]:
+    """What each layer of the model is, in words, by its own number: as its configuration names it."""
+    config = lm.config.get_text_config()
+    named = next((value for name in NAMING if isinstance(value := getattr(config, name, None), list)), [])
+    layers = max(config.num_hidden_layers, 1 + max(module.layer_idx for module in attention_modules(lm)))
+    words = [KINDS.get(str(kind), str(kind).replace("_", " ")) for kind in named]
+    return words if len(words) == layers else ["no softmax attention"] * layers
 
 
 def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:

@@ -1,5 +1,6 @@
 """Exact statistics of every head of dense attention, streamed: entropy, rank, sink, window, distance and more."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..kernels.pool import accelerated
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
 from .by_torch import BINS, About, by_torch
+from .gates import gates_watched
 from .inputs import batch, check_room, earlier
 from .numerics import Numerics
 from .reader import Reader
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
 MORE = ("previous_token", "induction", "far_peaks")
 ALL = (*CORE, *MORE)
+# What a model itself does beside reading, of heads where it does.
+OWN = ("sink_mass", "gate", "selected_mass")
 
 
 class HeadReading:
@@ -38,8 +42,16 @@ class HeadReading:
       reading; a little below 0: nothing is read far away. Mean over the queries that see a far key. A head of even,
       far attention has the largest mean distance there is and no peaks.
 
-    `head` (layer, head) keeps its numbers for every query. `numerics` collects
-    how exact the scores are, of texts without padding.
+    Beside them stand OWN, means over all queries, where the model has a thing of this kind in a layer:
+
+    - `sink_mass`: the share of the softmax that a head's learned sink takes; all other numbers are among tokens;
+    - `gate`: the share of a head's output that its output gate lets through, mean over its sizes. 0: what it reads is
+      thrown away;
+    - `selected_mass`: of dense attention of the same weights, the mass on the keys that the model's own indexer
+      selected. 1: the selection costs this head nothing.
+
+    `head` (layer, head) keeps its numbers for every query. `numerics` collects how exact the scores are, of texts
+    without padding. `numbers`: what the layers are called in tables, 0 to L - 1 unless given.
     """
 
     def __init__(
@@ -53,8 +65,10 @@ class HeadReading:
         head: tuple[int, int] | None = None,
         query_block: int | None = None,
         numerics: Numerics | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self.numerics = numerics
+        self.numbers = np.arange(layers) if numbers is None else np.asarray(numbers)
         check_mass(mass)
         for name, value in (("window", window), ("query_block", 1 if query_block is None else query_block)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -64,8 +78,8 @@ class HeadReading:
         # The last head reads all visible keys alike: what chance gives.
         self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
         self.distance = np.zeros((layers, heads + 1, BINS))
-        # Of models with learned sinks: sums over queries, and how many they were.
-        self.sinks, self.sink_queries = np.zeros((layers, heads)), np.zeros(layers)
+        # Sums of OWN over queries, and how many they were.
+        self.own, self.own_queries = np.zeros((len(OWN), layers, heads)), np.zeros((len(OWN), layers))
         self.columns: list[np.ndarray] = []
         self._on_device: dict[torch.device | str, About] = {}
 
@@ -83,7 +97,8 @@ class HeadReading:
         if not bool(real.all()):
             mask = real.long()
             inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-        with apply(model, reader or Reader(self), kernels=True):
+        reader = reader or Reader(self)
+        with apply(model, reader, kernels=True), gates_watched(model.lm, reader):
             model.lm.base_model(**{name: x.to(model.device) for name, x in inputs.items()}, use_cache=False)
 
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
@@ -108,11 +123,11 @@ class HeadReading:
         self._sum(layer, text, head, measured, start)
         return totals
 
-    def add_sinks(self, layer: int, share: torch.Tensor, start: int) -> None:
-        """The share [B, H, n] of each query's softmax that goes to its head's learned sink and to no token."""
-        real = self._real[:, start : start + share.shape[-1]].to(share.device)
-        self.sinks[layer] += (share.double() * real[:, None]).sum((0, 2)).cpu().numpy()
-        self.sink_queries[layer] += int(real.sum())
+    def add_own(self, name: str, layer: int, share: torch.Tensor, start: int) -> None:
+        """One of OWN for the queries of a block, from `start` on: shares [B, H, n]."""
+        real, which = self._real[:, start : start + share.shape[-1]].to(share.device), OWN.index(name)
+        self.own[which, layer] += torch.where(real[:, None], share.double(), 0.0).sum((0, 2)).cpu().numpy()
+        self.own_queries[which, layer] += int(real.sum())
 
     def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
         """Rows [n, m] of the only head of a reading of one head, and zeros where they are visible; both are used up."""
@@ -160,17 +175,19 @@ class HeadReading:
         return means if self.more else means[..., : len(CORE)]
 
     def table(self) -> pd.DataFrame:
-        """One row per (layer, head): `layer head`, CORE and, with `more`, MORE, all of them among tokens. `sink_mass`,
-        where a model has learned sinks: the share of the softmax that went to the head's sink instead."""
-        table = _frame(self.means()[:, : self.heads])
-        if self.sink_queries.any():
-            shares = self.sinks / np.maximum(self.sink_queries, 1)[:, None]
-            table["sink_mass"] = shares.ravel()
+        """One row per (layer, head): `layer head`, CORE, with `more` MORE, and those of OWN that a layer has; NaN for
+        the others."""
+        table = self._frame(self.means()[:, : self.heads])
+        with np.errstate(invalid="ignore"):
+            shares = self.own / self.own_queries[..., None]
+        for name, share, queries in zip(OWN, shares, self.own_queries, strict=True):
+            if queries.any():
+                table[name] = share.ravel()
         return table
 
     def chance(self) -> pd.DataFrame:
         """The same numbers for a head that reads all visible keys alike: one row per layer, without `head`."""
-        return _frame(self.means()[:, self.heads :]).drop(columns="head")
+        return self._frame(self.means()[:, self.heads :]).drop(columns="head")
 
     def distances(self) -> pd.DataFrame:
         """`layer head low high mass uniform`: mass by distance in tokens (`high` exclusive), mean over queries;
@@ -180,7 +197,7 @@ class HeadReading:
         used = np.flatnonzero(share[:, self.heads].any(0))
         layer, head, bin_index = np.indices((self.layers, self.heads, len(used))).reshape(3, -1)
         low = np.where(used == 0, 0, 2 ** np.maximum(used - 1, 0))
-        columns = {"layer": layer, "head": head, "low": low[bin_index], "high": (2**used)[bin_index]}
+        columns = {"layer": self.numbers[layer], "head": head, "low": low[bin_index], "high": (2**used)[bin_index]}
         mass = {"mass": share[layer, head, used[bin_index]], "uniform": share[layer, self.heads, used[bin_index]]}
         return pd.DataFrame(columns | mass)
 
@@ -188,6 +205,11 @@ class HeadReading:
         """One row per token read, for the head that was asked for: `position`, CORE and MORE; NaN where not defined."""
         rows = np.concatenate([part.reshape(-1, len(ALL)) for part in self.columns])
         return pd.DataFrame({"position": range(len(rows)), **dict(zip(ALL, rows.T, strict=True))})
+
+    def _frame(self, means: np.ndarray) -> pd.DataFrame:
+        layer, head = np.indices(means.shape[:2]).reshape(2, -1)
+        values = zip(ALL, means.reshape(-1, means.shape[-1]).T, strict=False)
+        return pd.DataFrame({"layer": self.numbers[layer], "head": head, **dict(values)})
 
 
 def attention_statistics(
@@ -203,15 +225,11 @@ def attention_statistics(
     `model` a `Model`; `token_ids` [T], or [B, T] with `attention_mask` [B, T] where texts are padded. One row per
     (layer, head): `layer head entropy max_prob top_p_rank first_token_mass window_mass mean_distance` (nats,
     probability, keys that hold `mass`, mass on the text's first token, mass less than `window` tokens back, tokens),
-    means over query positions. `query_block` queries are computed at once; their number changes no result.
+    means over query positions; `layer` is the model's own number, and OWN as in `HeadReading`. `query_block` queries
+    are computed at once; their number changes no result.
     Errors: BadSetting, BadText, TooLarge.
     """
-    reading = HeadReading(model.num_layers, model.num_heads, mass, window, more=False, query_block=query_block)
+    about: dict[str, Any] = {"query_block": query_block, "numbers": model.layer_numbers}
+    reading = HeadReading(model.num_layers, model.num_heads, mass, window, more=False, **about)
     reading.read(model, token_ids, attention_mask)
     return reading.table()
-
-
-def _frame(means: np.ndarray) -> pd.DataFrame:
-    layer, head = np.indices(means.shape[:2]).reshape(2, -1)
-    values = zip(ALL, means.reshape(-1, means.shape[-1]).T, strict=False)
-    return pd.DataFrame({"layer": layer, "head": head, **dict(values)})

@@ -2,7 +2,8 @@
 each attention layer, and one pass through the layers."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,17 +32,19 @@ def attention_inputs(
     """
     states_of: list[list[torch.Tensor]] = [[] for _ in range(model.num_layers)]
 
-    def keep(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    def keep(layer: int, module: nn.Module, args: tuple, kwargs: dict) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
         states = hidden[0].float().cpu()
-        layer = cast(int, module.layer_idx)
         states_of[layer].append(states if make is None else make(layer, states))
 
     for index, ids in enumerate(windows):
         if progress:
             # Others may use the model meanwhile, so no hook is on it now.
             progress(index / len(windows))
-        handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in attention_modules(model.lm)]
+        handles = [
+            module.register_forward_pre_hook(partial(keep, layer), with_kwargs=True)
+            for layer, module in enumerate(attention_modules(model.lm))
+        ]
         try:
             forward(model, ids)
         finally:

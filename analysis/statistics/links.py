@@ -1,6 +1,6 @@
 """The strongest far links of every token, both ways, streamed block by block: what it reads, and who reads it later."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ class FarLinks:
     A link is as strong as the head that gives most makes it. As in `FarReading`, far is at least `min_distance` tokens
     back, and a window's first token is no key. `place` [2, tokens, MOST]: the other token in the text, -1 for none;
     first what a token reads, then who reads it, the strongest in front. `head`: counted over all layers; `share`: of
-    that head's attention.
+    that head's attention. `numbers`: what the layers are called, 0 to L - 1 unless given.
     """
 
-    def __init__(self, tokens: int, heads: int, min_distance: int) -> None:
-        self.heads, self.min_distance = heads, min_distance
+    def __init__(self, tokens: int, heads: int, min_distance: int, numbers: Sequence[int] | None = None) -> None:
+        self.heads, self.min_distance, self.numbers = heads, min_distance, numbers
         self.place = torch.full((2, tokens, MOST), -1, dtype=torch.int32)
         self.head = torch.zeros(2, tokens, MOST, dtype=torch.int16)
         self.share = torch.zeros(2, tokens, MOST)
@@ -39,7 +39,8 @@ class FarLinks:
             # [n, keys], of the head that gives most.
             share, head = probabilities[0, ..., :reach].max(0)
             share = torch.where(far, share.float(), 0.0)
-            head = head + block.layer * self.heads
+            layer = block.layer if self.numbers is None else self.numbers[block.layer]
+            head = head + layer * self.heads
             queries, keys = start + block.rows, start + block.columns[:reach]
             self._add(0, queries, keys, share, head)
             self._add(1, keys, queries, share.T.contiguous(), head.T)

@@ -1,5 +1,7 @@
 """How exact the scores of a model are, layer by layer: on a sample of queries, held against float64."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import torch
@@ -19,8 +21,9 @@ class Numerics:
     in which large scores that lie close together become equal. Both are the largest difference of a weight (0 to 1).
     """
 
-    def __init__(self, layers: int) -> None:
-        self.found = np.zeros((layers, len(COLUMNS)))
+    def __init__(self, layers: int, numbers: Sequence[int] | None = None) -> None:
+        """`numbers`: what the layers are called, 0 to L - 1 unless given."""
+        self.found, self.numbers = np.zeros((layers, len(COLUMNS))), numbers or range(layers)
 
     @torch.no_grad()
     def look(self, layer: int, query: torch.Tensor, key: torch.Tensor, module: nn.Module) -> None:
@@ -44,4 +47,4 @@ class Numerics:
 
     def table(self) -> pd.DataFrame:
         """One row per layer: `layer largest_score difference own_difference`."""
-        return pd.DataFrame({"layer": range(len(self.found)), **dict(zip(COLUMNS, self.found.T, strict=True))})
+        return pd.DataFrame({"layer": self.numbers, **dict(zip(COLUMNS, self.found.T, strict=True))})

@@ -41,6 +41,8 @@ class Reader(Hooks):
         self, reading: Any, watchers: Sequence[Watch] = (), enter: Enter | None = None, keep: bool = False
     ) -> None:
         self.reading, self.watchers, self.enter, self.keep = reading, watchers, enter, keep
+        # What left the heads of a layer with an output gate, until the gate has acted.
+        self.outputs: dict[int, Tensor | None] = {}
         self.states: dict[int, States] = {}
         # What one unmasked layer's even head added: equal in all of them.
         self._even: list[np.ndarray] | None = None
@@ -61,13 +63,11 @@ class Reader(Hooks):
     def scores(self, block: Block) -> Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible
-        if block.sinks is not None:
-            among_tokens = torch.logsumexp(block.scores.float().masked_fill(hidden, float("-inf")), -1)  # [B, H, n]
-            share = torch.sigmoid(block.sinks.float()[:, None] - among_tokens)
-            self.reading.add_sinks(block.layer, share, int(block.rows[0]))
-        measured = block.scores.float().masked_fill(hidden, float("-inf"))  # [B, H, n, m]
-        even = torch.zeros_like(measured[:, :1]).masked_fill(hidden, float("-inf"))
-        measured, start = torch.cat([measured, even], 1), int(block.rows[0])
+        measured, start = block.scores.float().masked_fill(hidden, float("-inf")), int(block.rows[0])  # [B, H, n, m]
+        if block.sinks is not None or block.chosen:
+            self._add_own(block, torch.logsumexp(measured, -1), start)
+        even = torch.zeros_like(measured[:, :1]).masked_fill(hidden[:, :1], float("-inf"))
+        measured = torch.cat([measured, even], 1)
         if accelerated(measured):
             self._by_torch(block.layer, measured, start)
             return block.scores
@@ -80,10 +80,37 @@ class Reader(Hooks):
         each(one, range(self.reading.heads + self.reading.more))
         return block.scores
 
+    def _add_own(self, block: Block, among_visible: Tensor, start: int) -> None:
+        """What a learned sink takes, and of dense attention what the model's own indexer selected; `among_visible`
+        [B, H, n] the logarithm of the softmax's sum over visible keys."""
+        if block.sinks is not None:
+            share = torch.sigmoid(block.sinks.float()[:, None] - among_visible)
+            self.reading.add_own("sink_mass", block.layer, share, start)
+        if block.chosen:
+            real = (block.columns >= block.first[:, None])[:, None, None]
+            readable = real & (block.distances() >= 0)
+            among_all = torch.logsumexp(block.scores.float().masked_fill(~readable, float("-inf")), -1)
+            self.reading.add_own("selected_mass", block.layer, (among_visible - among_all).exp(), start)
+
     def reweight(self, block: Block, probabilities: Tensor) -> Tensor:
         """On the seam's own path: show the softmax as it is."""
         self._show(block, probabilities)
         return probabilities
+
+    def finish_output(self, layer: int, out: Tensor) -> Tensor:
+        """Keep what leaves the heads of a layer, where a gate follows."""
+        if layer in self.outputs:
+            self.outputs[layer] = out
+        return out
+
+    def gated(self, layer: int, gated: Tensor) -> None:
+        """Measure what a gate let through of a layer's outputs: `gated` [B, T, H * D] enters the projection."""
+        out = self.outputs[layer]
+        assert out is not None, "the layer attended before"
+        # where a head gave exactly nothing, nothing tells
+        passed = (gated.view_as(out).float() / out.float()).masked_fill(out == 0, float("nan")).nanmean(-1)  # [B, T, H]
+        self.reading.add_own("gate", layer, passed.transpose(1, 2), 0)
+        self.outputs[layer] = None
 
     def attend(self, call: Call) -> Attended:
         """A whole text without a mask: dense attention and its statistics in one pass over each block."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import BadModel
@@ -27,13 +28,15 @@ CLOSE = 1e-2
 @dataclass
 class States:
     """One layer of one text: `query` [H, T, D] and `key` [G, T, D] as they meet, float32; `scaling` of their product,
-    `softcap` of the scaled score or None, `window` of a sliding layer (the token itself included) or None."""
+    `softcap` of the scaled score or None, `window` of a sliding layer (the token itself included) or None. `visible`
+    bool [1 or H, T, T] where the model lets its queries read other keys, such as those that its own indexer chose."""
 
     query: Tensor
     key: Tensor
     scaling: float
     softcap: float | None
     window: int | None = None
+    visible: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -44,6 +47,9 @@ class States:
         """Scores of the queries start..stop of a head over the first `stop` keys, [n, stop], at temperature `t`, which
         acts before the soft cap; -inf where a key is not visible."""
         scores = self._raw(head, start, stop, t)
+        if self.visible is not None:
+            visible = self.visible[min(head, len(self.visible) - 1), start:stop, :stop]
+            return scores.masked_fill_(~visible.to(scores.device), float("-inf"))
         back = torch.arange(start, stop, device=scores.device)[:, None] - torch.arange(stop, device=scores.device)
         hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
         return scores.masked_fill_(hidden, float("-inf"))
@@ -63,7 +69,7 @@ class States:
 
         heads, length = self.query.shape[:2]
         # A compiled row ends with its query.
-        scored = self.scores if self.window is not None else self._raw
+        scored = self._raw if self.window is None and self.visible is None else self.scores
         entropy, largest = np.empty((2, heads, length))
         size = max(1, BLOCK_BYTES // 4 // length)
 
@@ -87,6 +93,8 @@ class _Keeper(Hooks):
 
     def __init__(self, layers: list[int]) -> None:
         self.kept: dict[int, States | None] = dict.fromkeys(layers)
+        # What the queries of a layer may read, block by block, in the order of the queries.
+        self.visible: list[Tensor] = []
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: tuple[Tensor, Tensor] | None
@@ -107,9 +115,10 @@ class _Keeper(Hooks):
         if states is None:
             return block.scores
         start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
-        visible = block.visible[0, 0].expand(stop - start, -1)[:, :stop]
-        if stop == states.length and (window := int(visible[-1].sum())) < stop:
-            states.window = window
+        self.visible.append(block.visible[0].expand(-1, stop - start, -1)[..., :stop])
+        if stop == states.length:
+            _see(states, self.visible)
+            self.visible = []
         last = block.scores[0, :, -1, :stop].float()
         recomputed = torch.cat([states._raw(head, stop - 1, stop) for head in range(len(last))])  # [H, stop]
         if not torch.allclose(recomputed, last, rtol=CLOSE, atol=CLOSE):
@@ -118,6 +127,20 @@ class _Keeper(Hooks):
                 "be computed at another temperature: choose another model."
             )
         return block.scores
+
+
+def _see(states: States, blocks: list[Tensor]) -> None:
+    """Note what the queries of a layer may read, from bool [1 or H, n, keys so far] of each block of them."""
+    length = states.length
+    back = torch.arange(length)[:, None] - torch.arange(length)
+    window = int(blocks[-1][0, -1].sum())
+    alike = (back >= 0) & (back < window)  # [T, T]
+    parts = [F.pad(block.cpu(), (0, length - block.shape[-1])) for block in blocks]
+    visible = torch.cat(parts, 1)
+    if not bool((visible == alike).all()):
+        states.visible = visible
+    elif window < length:
+        states.window = window
 
 
 @torch.no_grad()

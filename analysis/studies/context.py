@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,11 +74,13 @@ class Context:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
         from ..seam.layers import attention_modules
 
-        def hook(module: "Module", args: tuple) -> None:
-            layer, depth = cast(int, module.layer_idx), model.num_layers
-            self.at(began + share * layer / depth, f"{stage}, layer {layer + 1} of {depth}")
+        def hook(place: int, module: "Module", args: tuple) -> None:
+            self.at(began + share * place / model.num_layers, f"{stage}, layer {place + 1} of {model.num_layers}")
 
-        handles = [module.register_forward_pre_hook(hook) for module in attention_modules(model.lm)]
+        handles = [
+            module.register_forward_pre_hook(partial(hook, place))
+            for place, module in enumerate(attention_modules(model.lm))
+        ]
         try:
             yield
         finally:

@@ -10,22 +10,22 @@ from app import cached
 from app.budgets import edits as by_word, live, policy
 from app.selection import state
 from app.selection.sparsify import BUDGET_WAYS, EDIT_HOW, EDIT_WHERE
-from app.ui import fields, widgets
+from app.ui import asking, fields, widgets
 
 
 def show(run: Run, cells: Sequence[int]) -> None:
     """The form; the heads are chosen on the map."""
-    heads = len(run.numbers["budgets"][0])
+    heads, layers = len(run.numbers["budgets"][0]), asking.layers(st.session_state["model"])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _how_many(run)
-    chosen = by_word.words({"cells": list(cells), "pin": True}, heads).removesuffix(" pinned")
+    chosen = by_word.words({"cells": list(cells), "pin": True}, heads, layers).removesuffix(" pinned")
     st.caption(f"Chosen on the map: {chosen}. Shift adds a head.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _change(cells, heads)
     widgets.trouble("budget_trouble")
     changes = policy.edits()
     if changes:
-        sentence = "; ".join(by_word.words(edit, heads) for edit in changes)
+        sentence = "; ".join(by_word.words(edit, heads, layers) for edit in changes)
         widgets.prose(f"Your changes, in this order: {sentence}.", "quiet")
 
 

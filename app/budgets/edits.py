@@ -46,14 +46,14 @@ def _spelled(edit: dict) -> str:
     return where + (f"s{edit['set']}" if "set" in edit else f"x{edit['scale']:g}" if "scale" in edit else "p")
 
 
-def words(edit: dict, heads: int) -> str:
-    """A change as a reader says it; `heads` in a layer."""
+def words(edit: dict, heads: int, layers: Sequence[int]) -> str:
+    """A change as a reader says it; `heads` in a layer, `layers` the numbers of those that have heads."""
     if "layer" in edit:
-        where = f"all heads of layer {edit['layer']}"
+        where = f"all heads of layer {layers[edit['layer']]}"
     elif "head" in edit:
         where = f"head {edit['head']} of every layer"
     elif "cells" in edit:
-        named = [f"{cell // heads}.{cell % heads}" for cell in edit["cells"]]
+        named = [f"{layers[cell // heads]}.{cell % heads}" for cell in edit["cells"]]
         where = f"head{'s' * (len(named) > 1)} {', '.join(named[:6])}{' …' * (len(named) > 6)}"
     else:
         where = "every head"

@@ -47,6 +47,7 @@ def show(run: Run, about: dict, curve: Run | None, found: dict | None, cells: Se
         "id": f"{run.id}{run.created}{curve.id if curve else ''}{now}{cells}",
         "heads": max(table["head"]) + 1,
         "kv_heads": asking.card(chosen["model"])["kv_heads"],
+        "layers": asking.layers(chosen["model"]),
         "ranks": table["rank"],
         "budgets": table["budget"],
         "fixed": table["fixed"],
@@ -103,18 +104,22 @@ def _cells() -> None:
     word = _released("cells")
     if isinstance(word, str) and word:
         cells, heads = [int(cell) for cell in word.split(".")], asking.card(st.session_state["model"])["heads"]
-        layer, head = divmod(cells[-1], heads)
+        place, head = divmod(cells[-1], heads)
+        layer = asking.layers(st.session_state["model"])[place]
         state.choose(st.session_state, layer=layer, head=head, budget_cells=word if len(cells) > 1 else None)
 
 
 def chosen_cells(count: int, heads: int) -> list[int]:
-    """The chosen heads, layer * heads + head: those of the link, else the shared layer and head, else the first."""
+    """The chosen heads, place of the layer * heads + head: those of the link, else the shared layer and head, else the
+    first."""
     raw = st.session_state["budget_cells"]
     cells = [int(cell) for cell in raw.split(".")] if raw else []
     if not cells or max(cells) >= count:
-        widgets.settled("layer", [None, *range(count // heads)], None)
+        layers = asking.layers(st.session_state["model"])
+        widgets.settled("layer", [None, *layers], None)
         widgets.settled("head", [None, *range(heads)], None)
-        cells = [(st.session_state["layer"] or 0) * heads + (st.session_state["head"] or 0)]
+        layer = st.session_state["layer"]
+        cells = [(0 if layer is None else layers.index(layer)) * heads + (st.session_state["head"] or 0)]
     return cells
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, painted, tables, widgets
+from app.ui import asking, fields, painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM
 from app.ui.reading import rows_of
 
@@ -43,7 +43,7 @@ GONE = {"memory": EVICTS, "reads": SKIPS, "prefill": SKIPS}
 
 @dataclass(frozen=True)
 class Place:
-    """Where one looks: a layer and a query head, or None for all of them."""
+    """Where one looks: the place of a layer among those with heads and a query head, or None for all of them."""
 
     layer: int | None
     head: int | None
@@ -87,8 +87,7 @@ def shown(run: Run, prompt: dict) -> None:
 def reads(run: Run, prompt: dict) -> None:
     """What the marked new token read, and what it could not."""
     chosen = st.session_state
-    side, layer = chosen["generate_side"], chosen["generate_layer"]
-    place = Place(layer, None if layer is None else chosen["generate_head"])
+    side, place = chosen["generate_side"], _place(chosen["generate_layer"], chosen["generate_head"])
     look, row = _look(run, prompt, side, place), run.numbers["rows"][side]
     if look.reads is None:
         widgets.prose("The prompt is too long here to keep what each token read.", "note")
@@ -136,15 +135,20 @@ def _controls(run: Run) -> tuple[int, Place]:
             state.choose(st.session_state, generate_side=max(labels))
         now, look = st.session_state["generate_side"], {"format_func": labels.get, "required": True}
         side = fields.pick(st.segmented_control, "Painted answer", list(labels), "generate_side", now, **look)
-        layer = _one_of("layer", run.numbers["layers"])
-        head = None if layer is None else _one_of("head", run.numbers["heads"])
-    return side, Place(layer, head)
+        layer = _one_of("layer", asking.layers(st.session_state["model"]))
+        head = None if layer is None else _one_of("head", range(run.numbers["heads"]))
+    return side, _place(layer, head)
 
 
-def _one_of(axis: str, count: int) -> int | None:
+def _place(layer: int | None, head: int | None) -> Place:
+    """The place of a layer, by the model's own number of it, and one of its heads."""
+    return Place(None, None) if layer is None else Place(asking.layers(st.session_state["model"]).index(layer), head)
+
+
+def _one_of(axis: str, offered: Sequence[int]) -> int | None:
     """A layer or head to look at, None for all of them."""
     name, chosen = f"generate_{axis}", st.session_state
-    widgets.settled(name, [None, *range(count)], None)
+    widgets.settled(name, [None, *offered], None)
     now = chosen[name]
     # A select box takes None for nothing chosen.
     chosen[f"{name}_pick"] = -1 if now is None else now
@@ -157,7 +161,7 @@ def _one_of(axis: str, count: int) -> int | None:
         "format_func": lambda place: f"all {axis}s" if place < 0 else f"{axis} {place}",
         "on_change": picked,
     }
-    st.selectbox(axis.capitalize(), range(-1, count), key=f"{name}_pick", width=140, **look)
+    st.selectbox(axis.capitalize(), [-1, *offered], key=f"{name}_pick", width=140, **look)
     return now
 
 
@@ -218,7 +222,8 @@ def _legend(place: Place, group: int) -> str:
     if not place.single:
         return "key-value heads that hold the token; unpainted: gone from all of them, or not written yet"
     shared = f", which shares its keys with {group - 1} more" if group > 1 else ""
-    return f"head {place.head} of layer {place.layer}{shared}; unpainted: not written yet"
+    name = f"{st.session_state['generate_layer']}.{place.head}"
+    return f"head {name}{shared}; unpainted: not written yet"
 
 
 def _joined(prompt: dict, answer: dict) -> dict:

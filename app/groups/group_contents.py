@@ -58,8 +58,9 @@ def vectors(
 ) -> None:
     """Routing vectors of one layer as a map (PCA, or UMAP when its run is given); a lasso lists the tokens in it."""
     if umap is None:
-        xy, positions = cached.array(run, "pca")[layer], list(range(len(group)))
-        variance = cached.array(run, "pca_variance")[layer]
+        place = cached.columns(run, "layers")["layer"].index(layer)
+        xy, positions = cached.array(run, "pca")[place], list(range(len(group)))
+        variance = cached.array(run, "pca_variance")[place]
         x, y = (f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(variance))
     else:
         xy, positions = cached.array(umap, "umap"), cached.array(umap, "positions").tolist()

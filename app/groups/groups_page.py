@@ -29,14 +29,16 @@ def show() -> None:
     )
     count, layers = run.numbers["K"], cached.columns(run, "layers")
     widgets.settled("group", [None, *range(count)], None)
-    depth = len(layers["layer"])
-    widgets.settled("layer", [None, *range(depth)], None)
-    layer = depth // 2 if st.session_state["layer"] is None else st.session_state["layer"]
+    numbers = layers["layer"]
+    middle = numbers[len(numbers) // 2]
+    widgets.settled("layer", [None, *numbers], None)
+    layer = middle if st.session_state["layer"] is None else st.session_state["layer"]
     answer(*_answer(run, layer))
     with screen.read_line(first, tokens):
         widgets.prose("layer", "quiet")
-        widgets.layer_pills(depth, depth // 2, help=None, label_visibility="collapsed")
-    group, sure = cached.array(run, "group")[layer], cached.array(run, "confidence")[layer]
+        widgets.layer_pills(numbers, middle, help=None, label_visibility="collapsed")
+    place = numbers.index(layer)
+    group, sure = cached.array(run, "group")[place], cached.array(run, "confidence")[place]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
     labels, chosen = here["label"], st.session_state["group"]
     tips = [("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])]
@@ -82,7 +84,8 @@ def _answer(run: Run, layer: int) -> tuple[str, str]:
 
 def _map(run: Run, layer: int) -> dict:
     """The routing vectors of a layer in two principal components, as the browser draws them."""
-    xy, variance = cached.array(run, "pca")[layer], cached.array(run, "pca_variance")[layer]
+    place = cached.columns(run, "layers")["layer"].index(layer)
+    xy, variance = cached.array(run, "pca")[place], cached.array(run, "pca_variance")[place]
     ranges = [[float(xy[:, axis].min()), float(xy[:, axis].max())] for axis in (0, 1)]
     axes = " · ".join(f"component {n + 1}: {share:.0%} of the variance" for n, share in enumerate(variance))
     return {"xy": painted.sent(xy.astype(np.float32)), "ranges": ranges, "axes": axes}

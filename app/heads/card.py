@@ -9,7 +9,7 @@ from analysis.limits import limits
 from analysis.runs import Run
 from analysis.runs.head_notes import LONGEST, Notes, note_head, notes_of
 from app import cached
-from app.heads import live, many_texts, numbers, one_head, scope, without
+from app.heads import live, many_texts, numbers, one_head, own, scope, without
 from app.heads.head_statistics import Names, cells_of, spelled
 from app.selection import state
 from app.selection.look import HEAD_TABS
@@ -43,6 +43,7 @@ def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], name
     with first:
         run = scope.ask(*cell, *scope.place(tokens))
         _head(table, cell, names)
+        own.show(table, cell)
         without.prove(tokens, *cell, heads=max(table["head"]) + 1)
     sides = {spelled(*cell): run}
     if second:
@@ -143,9 +144,11 @@ def _beside(run: Run, name: str) -> None:
 def _of_model(model: str, tokens: dict, first: Run) -> tuple[str, Run]:
     """A head of another model on the same text, from the token at the same place."""
     card = asking.card(model)
-    cells = [(layer, head) for layer in range(card["layers"]) for head in range(card["heads"])]
-    near = min(first.request["layer"], card["layers"] - 1), min(first.request["head"], card["heads"] - 1)
-    cell = _other_head(cells, near)
+    layers = asking.layers(model)
+    cells = [(layer, head) for layer in layers for head in range(card["heads"])]
+    near = min(layers, key=lambda layer: abs(layer - first.request["layer"]))
+    cell_near = near, min(first.request["head"], card["heads"] - 1)
+    cell = _other_head(cells, cell_near)
     theirs = cached.columns(scope.ask(*cell, 0, None, model=model), "tokens")
     position = other.aligned(tokens, first.numbers["offset"] + first.numbers["query"], theirs)
     part = theirs["window"][position]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.heads.head_statistics import STATISTICS, Names, Statistic, cells_of, letters
+from app.heads.head_statistics import ALL, Names, Statistic, cells_of, letters
 from app.ui.charts import HERE, distance, figure
 from app.ui.head_map import CHOSEN, SCALE, head_map
 from app.ui.plots import Look, curve
@@ -57,7 +57,7 @@ def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, i
     in use ringed; heads without one of the numbers are left out. A point's customdata is [layer, head]."""
     rows = zip(cells_of(table), table[across], table[up], table[colour], strict=True)
     drawn = [row for row in rows if None not in row]
-    axes, about = [STATISTICS[name] for name in (across, up)], STATISTICS.get(colour)
+    axes, about = [ALL[name] for name in (across, up)], ALL.get(colour)
     labels = []
     for cell, x, y, shade in drawn:
         lines = [f"{axis.title}: {axis.show(value)}" for axis, value in zip(axes, (x, y), strict=True)]

@@ -53,6 +53,13 @@ STATISTICS = {
     "induction": Statistic("Induction score", "share", 2, "induction score"),
 }
 
+OWN = {  # what a model itself does beside reading, where it does
+    "sink_mass": Statistic("Sink mass", "share", 1, "sink mass"),
+    "gate": Statistic("Mean gate", "share", 1, "mean gate"),
+    "selected_mass": Statistic("Selected mass", "share", 1, "selected mass", "lowest"),
+}
+ALL = STATISTICS | OWN
+
 TASKS = {  # statistic -> what its first head does
     "far_peaks": "Reads farthest",
     "induction": "Copies what came next",
@@ -74,6 +81,11 @@ LETTERS = {  # of a name of a head, on the map
 def cells_of(table: Mapping[str, Sequence]) -> list[tuple[int, int]]:
     """The (layer, head) of each row of a table."""
     return list(zip(table["layer"], table["head"], strict=True))
+
+
+def offered(table: Mapping[str, Sequence]) -> dict[str, Statistic]:
+    """The statistics that a table has, by name."""
+    return {name: about for name, about in ALL.items() if name in table}
 
 
 def ranked(values: list[float | None], order: str) -> list[int]:

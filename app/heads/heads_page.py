@@ -8,7 +8,7 @@ from analysis.commands.heads import Statistics
 from analysis.runs import Run
 from app import cached
 from app.heads import card, one_head, overview, study
-from app.heads.head_statistics import STATISTICS, cells_of, ranked, spelled
+from app.heads.head_statistics import ALL, cells_of, offered, ranked, spelled
 from app.selection import state
 from app.ui import asking, foot, screen, widgets
 from app.ui.reading import LONG
@@ -21,6 +21,7 @@ ANSWERS = {
     "induction": "Head {cell} copies what came next with {value} of its attention.",
     "entropy": "Head {cell} is the sharpest: entropy {value} nats.",
 }
+USUAL = {"statistic": "far_peaks", "heads_across": "entropy", "heads_colour": "layer"}
 HOLDS = ["named", "heads_shown", "heads_across", "heads_colour", "order", "finder"]
 
 
@@ -31,6 +32,8 @@ def show() -> None:
     request = Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
     run = asking.ask(request, "Reading the text with every head", inspected["tokens"], _so_far)
     tokens, table = cached.columns(run, "tokens"), cached.columns(run, "heads")
+    for control in ("statistic", "heads_across", "heads_colour"):
+        widgets.settled(control, [*offered(table), *["layer"] * (control == "heads_colour")], USUAL[control])
     names, name = study.known_names(), st.session_state["statistic"]
     cell = _cell(table, name)
     _answer(run, table, name, len(tokens["piece"]))
@@ -39,8 +42,10 @@ def show() -> None:
     with picture:
         pinned = st.session_state["other_head"] if beside == "head" else None
         overview.show(table, cell, names, card.own_notes(), pinned, "heads_map")
-        _more(inspected)
-    foot.found(layer=cell[0], head=cell[1], budget_cells=str(cell[0] * (max(table["head"]) + 1) + cell[1]))
+        _more(inspected, table)
+        widgets.prose(asking.card(st.session_state["model"]).get("own_reading") or [], "quiet")
+    place = asking.layers(st.session_state["model"]).index(cell[0])
+    foot.found(layer=cell[0], head=cell[1], budget_cells=str(place * (max(table["head"]) + 1) + cell[1]))
     shown = None
     with right, widgets.guarded():
         shown = card.show(run, table, tokens, cell, names)
@@ -71,7 +76,7 @@ def _cell(table: dict, name: str) -> tuple[int, int]:
     for control in ("layer", "head"):
         widgets.settled(control, [None, *sorted(set(table[control]))], None)
     layer, head = st.session_state["layer"], st.session_state["head"]
-    ranking = ranked(table[name], st.session_state["order"] or STATISTICS[name].first) or [0]
+    ranking = ranked(table[name], st.session_state["order"] or ALL[name].first) or [0]
     cells = [(table["layer"][row], table["head"][row]) for row in ranking]
     fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
     first = (fitting or cells)[0]
@@ -80,7 +85,7 @@ def _cell(table: dict, name: str) -> tuple[int, int]:
 
 def _answer(run: Run, table: dict, name: str, tokens: int) -> None:
     """Who is first by the task that the map shows."""
-    about, best = STATISTICS[name], overview.first(table, name)
+    about, best = ALL[name], overview.first(table, name)
     scope = f"{tokens:,} tokens, every head and token" + ", the first token left out" * run.numbers["without_first"]
     if best is None:
         screen.answer(f"No head has a {about.short.lower()} in this text.", cached.glossary(about.term), scope)
@@ -88,15 +93,15 @@ def _answer(run: Run, table: dict, name: str, tokens: int) -> None:
     value = table[name][cells_of(table).index(best)]
     sentence = ANSWERS.get(name, f"Head {{cell}} has the {about.first} {about.short.lower()}: {{value}}.")
     chance = cached.columns(run, "chance")
-    even = about.show(chance[name][chance["layer"].index(best[0])])
-    hint = f"Uniform attention: {even}. {cached.glossary(about.term)}"
+    even = f"Uniform attention: {about.show(chance[name][chance['layer'].index(best[0])])}. " if name in chance else ""
+    hint = even + cached.glossary(about.term)
     screen.answer(sentence.format(cell=spelled(*best), value=about.show(value)), hint, scope)
 
 
-def _more(inspected: dict) -> None:
+def _more(inspected: dict, table: dict) -> None:
     """What of a text is read, and other statistics."""
     with st.popover("More", icon=":material/tune:"):
-        titles = {name: about.title for name, about in STATISTICS.items()}
+        titles = {name: about.title for name, about in offered(table).items()}
         st.selectbox("Statistic", list(titles), format_func=titles.__getitem__, key="statistic")
         st.toggle("Leave out the first token", key="without_first", help=cached.glossary("without the first token"))
         if inspected["windows"] > 1 or st.session_state["long_text"] == "first":

@@ -34,9 +34,10 @@ def show(tokens: dict, layer: int, head: int) -> None:
     request = cached.request(HeadTexts, model=st.session_state["model"], corpus=corpus)
     run = asking.ask(request, "Reading the texts with every head", _tokens_of(corpus))
     widgets.prose(run.numbers["sentence"], "more")
-    cell = {"layer": layer, "head": head}
-    _spread(run, scope.ask(layer, head, *scope.place(tokens)), cell)
-    _examples(run, cell)
+    cell, name = {"layer": layer, "head": head}, st.session_state["statistic"]
+    if name in STATISTICS:
+        _spread(run, scope.ask(layer, head, *scope.place(tokens)), cell, name)
+        _examples(run, cell, name)
     st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
     found = dict(rows_of(cached.columns(run, "tokens"), **cell))
     found["kind"] = [KINDS[kind] for kind in found["kind"]]
@@ -53,9 +54,8 @@ def _tokens_of(corpus: str) -> int:
     return min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)
 
 
-def _spread(run: Run, text_run: Run, cell: dict) -> None:
+def _spread(run: Run, text_run: Run, cell: dict, name: str) -> None:
     """The tenths of the statistic in the corpus and in this window."""
-    name = st.session_state["statistic"]
     quantiles = rows_of(cached.columns(run, "spread"), **cell, statistic=name)
     here = sorted(value for value in cached.columns(text_run, "queries")[name] if value is not None)
     values = {"share": list(STEPS), "corpus": [quantiles[f"q{step}"][0] for step in STEPS]}
@@ -68,10 +68,10 @@ def _spread(run: Run, text_run: Run, cell: dict) -> None:
     plots.draw(head_charts.spread(values, about), values, title, "heads_corpus_spread", TERM)
 
 
-def _examples(run: Run, cell: dict) -> None:
+def _examples(run: Run, cell: dict, name: str) -> None:
     """Queries of the corpus, the highest first, with what stands before them."""
     st.subheader("Queries of every tenth", anchor=False, help=cached.glossary(TERM))
-    name, texts = st.session_state["statistic"], cached.columns(run, "texts")["begins"]
+    texts = cached.columns(run, "texts")["begins"]
     examples = dict(rows_of(cached.columns(run, "examples"), **cell, statistic=name))
     examples["tenth"] = [TENTHS[decile] for decile in examples["decile"]]
     examples["text"] = [f"{texts[text]} …" for text in examples["text"]]

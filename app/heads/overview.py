@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.heads.head_statistics import STATISTICS, TASKS, Names, Statistic, cells_of, letters, ranked
+from app.heads.head_statistics import ALL, OWN, TASKS, Names, Statistic, cells_of, letters, ranked
 from app.selection import state
-from app.ui import painted
+from app.ui import asking, painted
 
 # A statistic whose values are this many times apart is coloured by their logarithm.
 DECADE = 10.0
@@ -23,7 +23,7 @@ _HEADS = painted.part(
 
 def first(table: dict, name: str) -> tuple[int, int] | None:
     """The (layer, head) that is first by a statistic, None where no head has a value."""
-    rows = ranked(table[name], STATISTICS[name].first)
+    rows = ranked(table[name], ALL[name].first)
     return cells_of(table)[rows[0]] if rows else None
 
 
@@ -42,7 +42,10 @@ def strengths(values: Sequence[float | None], about: Statistic) -> list[float | 
 def show(table: dict, chosen: tuple[int, int], names: Names, own: dict, pinned: str | None, key: str) -> None:
     """The map; a chip or a cell chooses. `names`: those known of heads; `own`: the reader's, by layer.head."""
     now = st.session_state["statistic"]
-    measures = [_measure(table, name) for name in (*TASKS, *({now} - TASKS.keys()))]
+    # While the first layers are read, what the model itself does may not be known yet.
+    now = now if now in table else next(iter(TASKS))
+    offered = dict.fromkeys([*TASKS, *(name for name in OWN if name in table), now])
+    measures = [_measure(table, name) for name in offered]
     cells = {cell: f"{cell[0]}.{cell[1]}" for cell in cells_of(table)}
     about = {}
     for (cell, spelled), label in zip(cells.items(), table.get("label") or [""] * len(cells), strict=True):
@@ -50,13 +53,15 @@ def show(table: dict, chosen: tuple[int, int], names: Names, own: dict, pinned: 
         called = names.get(cell) or [label]
         about[spelled] = " · ".join(filter(None, [*called, mine.get("name"), mine.get("note")]))
     data = {"measures": measures, "measure": now, "chosen": list(chosen), "pinned": pinned, "about": about}
-    data |= {"layers": max(table["layer"]) + 1, "heads": max(table["head"]) + 1}
+    others = asking.other_layers(st.session_state["model"])
+    rows = sorted({*table["layer"], *others}, reverse=True)
+    data |= {"rows": [[layer, others.get(layer)] for layer in rows], "heads": max(table["head"]) + 1}
     data["letters"] = {spelled: letters(names.get(cell, ())) for cell, spelled in cells.items()}
     _HEADS(key=key, data=data, on_head_change=lambda: _chosen(key), on_measure_change=lambda: _measured(key))
 
 
 def _measure(table: dict, name: str) -> dict:
-    about, values = STATISTICS[name], table[name]
+    about, values = ALL[name], table[name]
     ends = [value for value in values if value is not None]
     low, high = (min(ends), max(ends)) if about.first == "highest" else (max(ends), min(ends)) if ends else (None, None)
     best = first(table, name)
@@ -85,6 +90,6 @@ def _chosen(key: str) -> None:
 def _measured(key: str) -> None:
     """Another task opens its first head."""
     name = st.session_state[key].get("measure")
-    if name in STATISTICS:
+    if name in ALL:
         state.choose(st.session_state, statistic=name, order=None)
         choose(None, None)

@@ -10,7 +10,7 @@ from analysis.commands.heads import Names as NamesOfHeads
 from analysis.runs import Run
 from app import cached
 from app.heads import head_charts, without
-from app.heads.head_statistics import LETTERS, STATISTICS, Names, cells_of, ranked, spelled
+from app.heads.head_statistics import ALL, LETTERS, Names, cells_of, offered, ranked, spelled
 from app.heads.numbers import head_table
 from app.heads.overview import choose
 from app.selection.look import FINDERS
@@ -66,7 +66,7 @@ def show(run: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Name
 def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> None:
     """The heads by the statistic in use: a table from either end, or every head against another statistic."""
     name = st.session_state["statistic"]
-    about, order = STATISTICS[name], st.session_state["order"] or STATISTICS[name].first
+    about, order = ALL[name], st.session_state["order"] or ALL[name].first
     st.subheader(f"Heads by {about.short.lower()}", anchor=False, help=cached.glossary(about.term))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look: dict[str, Any] = {"label_visibility": "collapsed", "required": True}
@@ -78,16 +78,18 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
         return
     listed = ranked(table[name], order)[: st.session_state["finder"]]
     chance = cached.columns(run, "chance")
-    even = dict(zip(chance["layer"], chance[name], strict=True))
     values = {column: [table[column][row] for row in listed] for column in ("layer", "head", "label", name)}
-    values["chance"] = [even[layer] for layer in values["layer"]]
     values["cell"] = [spelled(*cell) for cell in cells_of(values)]
     columns = {
         "cell": tables.Column("head"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
         name: about.column,
-        "chance": tables.Column("uniform attention", about.kind, about.digits, help=cached.glossary(CHANCE)),
     }
+    if name in chance:
+        even = dict(zip(chance["layer"], chance[name], strict=True))
+        values["chance"] = [even[layer] for layer in values["layer"]]
+        help = cached.glossary(CHANCE)
+        columns["chance"] = tables.Column("uniform attention", about.kind, about.digits, help=help)
     if names:
         values["name"] = [", ".join(names.get(cell, ())) for cell in cells_of(values)]
         columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
@@ -97,14 +99,15 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
 
 def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
     """The statistic in use against any other, a third one or the layer in colour."""
-    titles = {"layer": "Layer"} | {key: about.title for key, about in STATISTICS.items()}
+    statistics = offered(table)
+    titles = {"layer": "Layer"} | {key: about.title for key, about in statistics.items()}
     with st.container(horizontal=True, gap="small"):
-        st.selectbox("Across", list(STATISTICS), format_func=titles.__getitem__, key="heads_across", width=205)
+        st.selectbox("Across", list(statistics), format_func=titles.__getitem__, key="heads_across", width=205)
         st.selectbox("Colour", list(titles), format_func=titles.__getitem__, key="heads_colour", width=205)
     across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
-    title = f"{STATISTICS[name].short} against {STATISTICS[across].short.lower()}"
+    title = f"{ALL[name].short} against {ALL[across].short.lower()}"
     figure = head_charts.scatter(table, across, name, colour, now, names)
-    points = plots.draw(figure, table, title, "heads_scatter", STATISTICS[across].term, select="points")
+    points = plots.draw(figure, table, title, "heads_scatter", ALL[across].term, select="points")
     if cell := widgets.new_cell(points, "heads_scatter"):
         choose(*cell)
         st.rerun()

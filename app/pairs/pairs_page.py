@@ -46,15 +46,25 @@ def show() -> None:
 
 
 def _pairs(first: Run, tokens: int) -> Run:
-    card = asking.card(st.session_state["model"])
-    far_apart = [distance for distance in PAIR_DISTANCES if distance < card["max_positions"]]
+    far_apart = _distances()
     widgets.settled("distance", far_apart, 128 if 128 in far_apart else far_apart[-1])
-    for name in ("layer", "head"):
-        widgets.settled(name, [None, *range(card[f"{name}s"])], None)
+    for name, options in _cells().items():
+        widgets.settled(name, [None, *options], None)
     chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
     filters = {"min_distance": st.session_state["distance"]} | chosen | screen.same_windows(first)
     request = cached.request(Pairs, **state.study_args(st.session_state, "router", **filters))
     return asking.in_parts(request, {"shuffled": False}, "Looking for far pairs", SHUFFLED, tokens)
+
+
+def _distances() -> list[int]:
+    most = asking.card(st.session_state["model"])["max_positions"]
+    return [distance for distance in PAIR_DISTANCES if distance < most]
+
+
+def _cells() -> dict[str, list[int]]:
+    """The layers and heads that pairs may be narrowed to."""
+    model = st.session_state["model"]
+    return {"layer": asking.layers(model), "head": list(range(asking.card(model)["heads"]))}
 
 
 def _answer(run: Run) -> tuple[str, str]:
@@ -77,14 +87,12 @@ def _answer(run: Run) -> tuple[str, str]:
 
 
 def _filters() -> None:
-    card = asking.card(st.session_state["model"])
     everything: dict[str, Any] = {"index": None, "placeholder": "all"}
     kind, about = cached.glossary("kind of a pair"), cached.glossary("distance")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        far_apart = [distance for distance in PAIR_DISTANCES if distance < card["max_positions"]]
-        st.select_slider("Smallest distance, tokens", far_apart, key="distance", width=210, help=about)
-        for name in ("layer", "head"):
-            st.selectbox(name.capitalize(), list(range(card[f"{name}s"])), key=name, width=96, **everything)
+        st.select_slider("Smallest distance, tokens", _distances(), key="distance", width=210, help=about)
+        for name, options in _cells().items():
+            st.selectbox(name.capitalize(), options, key=name, width=96, **everything)
         st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
         st.selectbox("Links", list(PAIR_TOPS), key="top", width=90)
         st.selectbox("Kind", PAIR_KINDS, key="kind", width=150, help=kind, **everything)

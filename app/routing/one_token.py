@@ -43,7 +43,7 @@ def _choices(layer: int, head: int) -> None:
     card, chosen = asking.card(st.session_state["model"]), st.session_state
     chosen["route_head_pick"] = head
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        widgets.layer_pills(card["layers"], layer)
+        widgets.layer_pills(asking.layers(chosen["model"]), layer)
         look: dict[str, Any] = {"required": True, "help": cached.glossary("attention head")}
         look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
         st.pills("Head", list(range(card["heads"])), key="route_head_pick", **look)

@@ -18,6 +18,7 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
     "previous_token",
     "induction",
 )
+OWN_STATISTICS = ("sink_mass", "gate", "selected_mass")  # of models that have a thing of this kind
 # What takes a head's place.
 ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}
 HEAD_TABS = {  # of the card of a head
@@ -65,10 +66,10 @@ class HeadsPage:
     without_by: str | None = field(None, options=tuple(ABLATION_WAYS))
     without_all: bool = field(False, label="choice of windows")
     without_first: bool = field(False, label="first-token choice")
-    statistic: str = field(STATISTICS[0], options=tuple(STATISTICS))
+    statistic: str = field(STATISTICS[0], options=(*STATISTICS, *OWN_STATISTICS))
     heads_shown: str = field("map", options=("map", "scatter"), label="map or scatter")
-    heads_across: str = field("entropy", options=tuple(STATISTICS), label="statistic across")
-    heads_colour: str = field("layer", options=("layer", *STATISTICS), label="statistic in colour")
+    heads_across: str = field("entropy", options=(*STATISTICS, *OWN_STATISTICS), label="statistic across")
+    heads_colour: str = field("layer", options=("layer", *STATISTICS, *OWN_STATISTICS), label="statistic in colour")
     order: str | None = field(None, options=("highest", "lowest"))
     finder: int = field(10, options=tuple(FINDERS))
     tile: str | None = field(None, pattern=r"[0-9]{1,7}\.[0-9]{1,7}", label="exact tile")

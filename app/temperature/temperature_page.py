@@ -12,13 +12,21 @@ from app.ui.tabs import drawer
 TERM = "softmax temperature"
 # The best constant temperature of the paper on Focal Attention.
 PAPER = "0.4"
+# Controls of the study.
+HOLDS = ["trained_with", "sharpness", "by_layer", "temperature_tab"]
 
 
 def show() -> None:
     """The screen."""
     inspected, card = asking.inspected(), asking.card(st.session_state["model"])
-    layer, head = _chosen("layer", card["layers"], card["layers"] // 2), _chosen("head", card["heads"], 0)
-    run = live.ask(layer, 0, min(inspected["tokens"], inspected["max_positions"]))
+    layers, heads = asking.layers(st.session_state["model"]), list(range(card["heads"]))
+    layer, head = _chosen("layer", layers, layers[len(layers) // 2]), _chosen("head", heads, 0)
+    run = None
+    with widgets.guarded():
+        run = live.ask(layer, 0, min(inspected["tokens"], inspected["max_positions"]))
+    if run is None:
+        drawer("temperature_evidence", lambda: _study(layer, head, len(layers), inspected["tokens"]), HOLDS, "Study")
+        return
     tokens, support = cached.columns(run, "tokens"), run.numbers["support"]
     screen.answer(
         f"At temperature {PAPER} a head reads {support[PAPER]:,.0f} tokens instead of {support['1']:,.0f}.",
@@ -29,18 +37,17 @@ def show() -> None:
         fields.alone(live.show, tokens, layer, head, "temperature_live")
     with beside:
         with st.container(horizontal=True, gap="small"):
-            for name, count, value in (("layer", card["layers"], layer), ("head", card["heads"], head)):
-                fields.pick(st.selectbox, name.capitalize(), range(count), name, value, width=110)
+            for name, options, value in (("layer", layers, layer), ("head", heads, head)):
+                fields.pick(st.selectbox, name.capitalize(), options, name, value, width=110)
         with widgets.guarded():
             sharpened.this_text(len(tokens["piece"]))
-    holds = ["trained_with", "sharpness", "by_layer", "temperature_tab"]
-    drawer("temperature_evidence", lambda: _study(layer, head, card["layers"], len(tokens["piece"])), holds, "Study")
+    drawer("temperature_evidence", lambda: _study(layer, head, len(layers), len(tokens["piece"])), HOLDS, "Study")
     widgets.notes(run)
 
 
-def _chosen(name: str, count: int, usual: int) -> int:
+def _chosen(name: str, options: list[int], usual: int) -> int:
     """The shared layer or head, or what the page opens with."""
-    widgets.settled(name, [None, *range(count)], None)
+    widgets.settled(name, [None, *options], None)
     value = st.session_state[name]
     return usual if value is None else value
 

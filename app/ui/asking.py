@@ -249,6 +249,17 @@ def card(model: str) -> dict:
     return (cached.card(model) or compute(cached.card_request(model), doing)).numbers
 
 
+def layers(model: str) -> list[int]:
+    """The model's own numbers of its layers of softmax attention."""
+    numbers = card(model)
+    return numbers.get("layer_numbers") or list(range(numbers["layers"]))
+
+
+def other_layers(model: str) -> dict[int, str]:
+    """The other layers of a hybrid by their number, and what they are."""
+    return {int(number): kind for number, kind in (card(model).get("other_layers") or {}).items()}
+
+
 def inspected() -> dict:
     """The numbers of `inspect` for the chosen text: its tokens, windows, and what the model reads at once."""
     return ask(cached.request(Inspect, **state.study_args(st.session_state)), "Counting the tokens").numbers

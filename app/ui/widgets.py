@@ -132,9 +132,9 @@ def redraw() -> None:
     st.rerun()
 
 
-def layer_pills(depth: int, default: int, **look: Any) -> int:
+def layer_pills(layers: list[int], default: int, **look: Any) -> int:
     """The layer to look at: the shared selection, or a default that is shown without becoming the selection."""
-    settled("layer", [None, *range(depth)], None)
+    settled("layer", [None, *layers], None)
     chosen = st.session_state["layer"]
     st.session_state["layer_pick"] = default if chosen is None else chosen
 
@@ -142,10 +142,10 @@ def layer_pills(depth: int, default: int, **look: Any) -> int:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
     options: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
-    if depth > MOST_PILLS:
-        st.selectbox("Layer", list(range(depth)), width=110, **options)
+    if len(layers) > MOST_PILLS:
+        st.selectbox("Layer", layers, width=110, **options)
     else:
-        st.pills("Layer", list(range(depth)), required=True, **options)
+        st.pills("Layer", layers, required=True, **options)
     return st.session_state["layer_pick"]
 
 

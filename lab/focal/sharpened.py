@@ -49,7 +49,7 @@ class Temperatures(Windows):
             table, its_bins = curve_of(curve, list(ALL_LAYERS))
             of_domain = [{"domain": name, "layer": None, **row} for row in table]
             if name == by_layer:
-                one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
+                one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in lm.layer_numbers]
                 of_domain += [{"domain": name, **row} for row in one_by_one]
             for row in of_domain:
                 edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}

@@ -3,12 +3,14 @@ configuration as the check on loading makes them."""
 
 import functools
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DogeModel
 
 from analysis.seam.parity import small_config
+from tests.made.tiny_tokenizer import byte_level
 
 SPARSE = ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]
 LATENT = dict(n_group=1, topk_group=1, num_experts_per_tok=2)
@@ -96,3 +98,42 @@ def small(family: str):
 def token_ids(lm, batch: int = 1, length: int = 48, seed: int = 0) -> torch.Tensor:
     """Random tokens [batch, length] of which many come again, without the special ones."""
     return torch.randint(3, 24, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+# One of each kind that people run, as pages are walked with.
+WALKED = {
+    "gpt_oss": {},
+    "qwen3_next": dict(num_hidden_layers=4, layer_types=HYBRID),
+    "deepseek_v32": {},
+    "gemma4_text": {},
+}
+# Tokens that a saved model reads at once, and those that its indexer keeps of them.
+READS, KEEPS = 256, 24
+COMMIT = "0" * 40
+
+
+def saved(family: str, hub: Path) -> str:
+    """A small random model of a family with a tokenizer, put where the Hugging Face cache `hub` holds models; its
+    name."""
+    torch.manual_seed(0)
+    tokenizer, config = byte_level(), small_config(configured(family))
+    for name, value in WALKED[family].items():
+        setattr(config, name, value)
+    config.vocab_size, config.max_position_embeddings = len(tokenizer), READS
+    config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
+    config.pad_token_id = None
+    if hasattr(config, "index_topk"):
+        config.index_topk = KEEPS
+    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if "sinks" in name:
+                parameter.normal_()
+            elif not family.startswith(LOUD) and any(part in name for part in SHARPENED):
+                parameter.mul_(4)
+    place = hub / f"models--tiny--{family}"
+    for files in (lm, tokenizer):
+        files.save_pretrained(place / "snapshots" / COMMIT)
+    (place / "refs").mkdir(exist_ok=True)
+    (place / "refs" / "main").write_text(COMMIT)
+    return f"tiny/{family}"

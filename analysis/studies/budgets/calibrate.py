@@ -153,7 +153,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
         split=split.words,
         notes=[*notes, *(few_tokens(rows) if rows else []), *forgotten],
         path=str(request.output or path),
-        cells=cells_table(rank=ranks, late=late, budget=budgets),
+        cells=cells_table(lm, rank=ranks, late=late, budget=budgets),
         by_position=pd.DataFrame(about["positions"]),
         protocol=recorded,
     )

@@ -86,7 +86,9 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         policy=facts(base),
         policies=stored_policies(context, lm),
         notes=[CAN_NOT],
-        cells=cells_table(rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=fixed, capped=capped),
+        cells=cells_table(
+            lm, rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=fixed, capped=capped
+        ),
         protocol=protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
     )
 
@@ -121,7 +123,7 @@ def calibrations(request: Calibrations, *, context: Context) -> Agreement:
             f"changes by {mean_change:.0%} on average, and {moved:.1%} of {total:,} keys change heads."
         ),
         cells=cells_table(
-            rank=first.ranks, other=second.ranks, change=change, budget=shared, other_budget=other_shared
+            lm, rank=first.ranks, other=second.ranks, change=change, budget=shared, other_budget=other_shared
         ),
         protocol=protocol("calibrations", lm, None, 0, kernel="none: computed from stored ranks"),
     )

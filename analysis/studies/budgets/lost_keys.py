@@ -95,7 +95,8 @@ def lost_at(
         key = keys.head(1).to_dict("records")[0]
         of_key = dropped[:, :, key["position"] - start]
         layer, head = (int(n) for n in np.unravel_index(of_key.argmax(), of_key.shape))
-        key |= {"layer": layer, "head": head, "attention": float(of_key.max()), "budget": method.counts(layer)[head]}
+        key |= {"layer": lm.layer_numbers[layer], "head": head, "attention": float(of_key.max())}
+        key["budget"] = method.counts(layer)[head]
     words = word_of_tokens(reading.text, reading.tokens.starts, reading.tokens.ends)
     rise = float(loss - loss_dense)
     token = LostToken(
@@ -146,7 +147,7 @@ def _dropped(lm: Model, ids: np.ndarray, query: int, method: CSA, start: int) ->
             row[row >= threshold] = 0.0
             worst = int(row.argmax())
             position = start + worst if row[worst] > 0 else -1
-            table.append((layer, head, count, query + 1, row.sum(), position, row[worst]))
+            table.append((lm.layer_numbers[layer], head, count, query + 1, row.sum(), position, row[worst]))
     columns = ["layer", "head", "budget", "visible", "lost", "position", "attention"]
     return lost, pd.DataFrame(table, columns=columns)
 

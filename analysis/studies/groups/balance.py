@@ -8,6 +8,7 @@ from ...commands.groups import Balance
 from ...groups.dominance import balanced_largest_share, rebalance
 from ...statistics import attention_inputs
 from ..context import Context, protocol, read
+from ..text.text import numbered
 from .routers import router_for
 
 CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
@@ -91,7 +92,7 @@ def balance(request: Balance, *, context: Context) -> Balanced:
             f"In {tokens:,} tokens even perfectly balanced chance puts {chance:.1%} into the largest of {router.K} "
             f"groups, where 1/{router.K} is {even:.1%}."
         ],
-        layers=layers.reset_index(names="layer"),
+        layers=numbered(lm, layers.reset_index(names="layer")),
         iterations=frame(CurvePoint, points),
         protocol=protocol("balance", lm, request.text, tokens, **settings),
     )

@@ -17,7 +17,7 @@ from ...groups.words import categories
 from ...models import Model
 from ..context import Context, check_seed, protocol, read
 from ..text.states import check_head
-from ..text.text import token_table
+from ..text.text import numbered, token_table
 from .far import CENTROIDS, ROUTER, routing_vectors
 from .routers import memberships, router_facts, router_for
 
@@ -162,7 +162,8 @@ def groups(request: Groups, *, context: Context) -> TextGroups:
         contents_of_layers.append(contents.assign(layer=layer))
         words_of_layers.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced})
-    layer_table, group_table = DataFrame(layers), concat(contents_of_layers)
+    layer_table = numbered(lm, DataFrame(layers))
+    group_table, word_table = (numbered(lm, concat(part)) for part in (contents_of_layers, words_of_layers))
     # PCA of all layers is quick; UMAP of one is a command of its own.
     flat = [pca(of_layer.numpy()) for of_layer in text.vectors]
     return TextGroups(
@@ -176,7 +177,7 @@ def groups(request: Groups, *, context: Context) -> TextGroups:
         tokens=text.words,
         layers=layer_table,
         groups=group_table,
-        words=concat(words_of_layers),
+        words=word_table,
         group=soft.argmax(-1).astype(np.int16),
         confidence=soft.max(-1).astype(np.float32),
         pca=np.stack([coordinates for coordinates, _ in flat]),
@@ -189,12 +190,12 @@ def umap(request: Umap, *, context: Context) -> VectorMap:
     """UMAP of one layer's routing vectors."""
     check_seed(request.seed)
     lm = context.model(request.model)
-    check_head(lm, request.layer, 0)
+    place = check_head(lm, request.layer, 0)
     router, _ = router_for(context, lm, request.router)
     reading = read(context, lm, request.text, request.long_text)
     vectors = routing_vectors(context, lm, reading, router)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
-    coordinates, positions = umap2d(vectors[request.layer].numpy(), request.seed)
+    coordinates, positions = umap2d(vectors[place].numpy(), request.seed)
     about = {"seed": request.seed, "router": request.router, "layer": request.layer}
     made_with = protocol("umap", lm, request.text, len(reading.tokens), **about)
     return VectorMap(umap=coordinates, positions=positions, protocol=made_with)
@@ -205,16 +206,17 @@ def group_controls(request: GroupControls, *, context: Context) -> ControlledGro
 
     k-means (spherical) sorts the routing vectors of this very text, those that the router scores, into as many groups.
     """
-    text = RoutedText(context, context.model(request.model), request)
+    lm = context.model(request.model)
+    text = RoutedText(context, lm, request)
     K, tokens = text.router.K, len(text.words)
     if tokens < K:
         raise BadSetting(f"The text has {tokens} tokens and {K} groups are compared: use a longer text.")
     rows = []
-    for layer, vectors in enumerate(text.vectors):
-        context.progress(0.4 + 0.6 * layer / len(text.vectors), f"groups of layer {layer}")
+    for place, (layer, vectors) in enumerate(zip(lm.layer_numbers, text.vectors, strict=True)):
+        context.progress(0.4 + 0.6 * place / len(text.vectors), f"groups of layer {layer}")
         # The table of the paper: one line a layer and arm.
         for arm, soft in text.soft.items():
-            of_layer = soft[layer]
+            of_layer = soft[place]
             rows.append(_arm_row(text, layer, arm, of_layer.argmax(-1), of_layer.max(-1)))
         rows.append(_arm_row(text, layer, KMEANS, spherical_kmeans(vectors, K, request.seed)[1].numpy(), None))
     table = frame(ArmRow, rows)

@@ -90,7 +90,8 @@ def far(
     too. Where they were kept of the first windows, only the others are read: equal to a pass over all of them.
     `content` bool [T]: tokens of content words."""
     tokens, readings, fresh = len(reading.tokens), Readings(context, model, reading.windows), 0
-    read, links = FarReading(tokens, min_distance), FarLinks(tokens, model.num_heads, min_distance)
+    read = FarReading(tokens, min_distance)
+    links = FarLinks(tokens, model.num_heads, min_distance, model.layer_numbers)
     # What decides over the numbers, so that another router or distance is read anew.
     about = [min_distance, seed, router.top, *_state(router), *_state(control)]
 

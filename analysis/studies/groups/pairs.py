@@ -12,7 +12,7 @@ from ...groups.pairs import ArmShares, DistanceShares, Pair, PairCollector
 from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head
-from ..text.text import named, quoted, token_table
+from ..text.text import named, numbered, quoted, token_table
 from .contents import router_notes
 from .far import ARMS, CENTROIDS, LISTED, ROUTER, TOKENS, chance_members, collect, far, far_shuffled, routing_vectors
 from .routers import memberships, router_facts, router_for
@@ -54,12 +54,14 @@ def pairs(request: Pairs, *, context: Context) -> FarPairs:
     lm, min_distance = context.model(request.model), request.min_distance
     check_range("The smallest distance", min_distance, 1, lm.max_positions - 1)
     check_range("The number of pairs", request.top, 1, 5000)
-    check_head(lm, request.layer or 0, request.head or 0)
+    first = lm.layer_numbers[0] if request.layer is None else request.layer
+    place = check_head(lm, first, request.head or 0)
+    layer = None if request.layer is None else place
     reading = read(context, lm, request.text, request.long_text)
     router, control = router_for(context, lm, request.router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
-    narrowed: dict[str, Any] = {"layer": request.layer, "group": request.group, "head": request.head}
+    narrowed: dict[str, Any] = {"layer": layer, "group": request.group, "head": request.head}
     if request.content and not any(chosen is not None for chosen in narrowed.values()) and request.top <= LISTED:
         # The usual list was collected when the text was first read.
         from_afar = far(context, lm, reading, of_content, router, control, min_distance, request.seed)
@@ -81,8 +83,8 @@ def pairs(request: Pairs, *, context: Context) -> FarPairs:
     all_shares = [shares]
     if request.shuffled:
         all_shares.append(far_shuffled(context, lm, reading, router, min_distance, request.seed, request.head))
-    listed = described(listed, words, reading.tokens.ids)
-    controls = concat([arm.controls() for arm in all_shares], ignore_index=True)
+    listed = described(numbered(lm, listed), words, reading.tokens.ids)
+    controls = numbered(lm, concat([arm.controls() for arm in all_shares], ignore_index=True))
     notes = [*reading.notes, *router_notes(router, request.text)]
     longest = max(stop - start for start, stop in reading.tokens.spans)
     if longest <= min_distance + 1:

@@ -1,12 +1,14 @@
 """Which head matters for a text: what its loss is without a head, for all heads by estimate and for some exactly."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import torch
 
 from ...answer import Worded, doc, record
 from ...claims import Comparison, signed
-from ...commands.heads import Ablate
+from ...commands.heads import EXACT, Ablate
 from ...errors import BadSetting
 from ...metrics.intervals import BLOCKS, interval
 from ...models import Model
@@ -66,7 +68,8 @@ def ablate(request: Ablate, *, context: Context) -> Ablation:
     """
     lm, by, seed = context.model(request.model), request.by, request.seed
     listed = _listed(lm, request.heads)
-    if request.exact > lm.num_layers * lm.num_heads:
+    # the usual number is for models that have so many
+    if request.exact > max(EXACT, lm.num_layers * lm.num_heads):
         raise BadSetting(f"The model has {lm.num_layers * lm.num_heads} heads: ask for no more exact passes.")
     reading = read(context, lm, request.text, request.long_text)
     windows = windows_of(reading, request.part, 2)
@@ -79,7 +82,8 @@ def ablate(request: Ablate, *, context: Context) -> Ablation:
         estimates.append(estimated(lm, ids, by, seed))
     predicted = [ids.shape[1] - 1 for ids in texts]
     estimate = np.average(estimates, axis=0, weights=predicted).astype(np.float32)
-    ranked = sorted(np.ndindex(estimate.shape), key=lambda cell: -estimate[cell])
+    of_cell = dict(zip(product(lm.layer_numbers, range(lm.num_heads)), estimate.ravel().tolist(), strict=True))
+    ranked = sorted(of_cell, key=lambda cell: -of_cell[cell])
     cells = listed or (ranked if request.heads == "all" else ranked[: request.exact])
     vocabulary = lm.lm.config.get_text_config().vocab_size
     diverging = 4 * max(ids.numel() for ids in texts) * vocabulary <= DIVERGENCE_BYTES
@@ -99,12 +103,12 @@ def ablate(request: Ablate, *, context: Context) -> Ablation:
                 divergences[layer, head].append(divergence[0])
     tokens = token_table(reading)
     change = {cell: np.concatenate(parts) for cell, parts in changes.items()}
-    rows = [_row(cell, estimate, change[cell], divergences[cell], tokens["word"], offset) for cell in cells]
+    rows = [_row(cell, of_cell[cell], change[cell], divergences[cell], tokens["word"], offset) for cell in cells]
     exact = pd.DataFrame([vars(row) for row in rows])
     exact["kl"] = exact["kl"].astype(float)
     agreement = float(exact["estimate"].corr(exact["loss_change"], method="spearman")) if len(rows) > 2 else None
     measured = exact[["layer", "head", "loss_change", "low", "high", "kl", "worst"]]
-    table = cells_table(estimate=estimate.astype(float)).merge(measured, "left", ["layer", "head"])
+    table = cells_table(lm, estimate=estimate.astype(float)).merge(measured, "left", ["layer", "head"])
     order = {"ascending": False, "na_position": "last", "ignore_index": True}
     where = scope(reading, request.part)
     about = {"seed": seed, "by": by, "part": request.part, "heads": request.heads}
@@ -138,7 +142,7 @@ def _listed(lm: Model, heads: str) -> list[Cell]:
 
 
 def _row(
-    cell: Cell, estimate: np.ndarray, change: np.ndarray, divergences: list[np.ndarray], words: pd.Series, offset: int
+    cell: Cell, estimate: float, change: np.ndarray, divergences: list[np.ndarray], words: pd.Series, offset: int
 ) -> Removal:
     """One pass: the mean change with its interval over blocks of the text, and the token that gets worst."""
     predicted = change[~np.isnan(change)].astype(np.float64)
@@ -148,7 +152,7 @@ def _row(
         without=f"{cell[0]}.{cell[1]}",
         layer=cell[0],
         head=cell[1],
-        estimate=float(estimate[cell]),
+        estimate=estimate,
         offset=offset,
         loss_change=float(predicted.mean()),
         low=spread.low,

@@ -58,13 +58,13 @@ def alike(request: Alike, *, context: Context) -> AlikeHeads:
         stretches = spread(first, len(ids))
         scores = _scores(states_of(context, lm, ids, layer)[layer], head, stretches, request.without_first)
         attention = [block.softmax(-1) for block in scores]
-        for place in range(lm.num_layers):
-            context.progress((index + place / lm.num_layers) / len(windows), f"layer {place}")
-            states = states_of(context, lm, ids, place)[place]
+        for place, other in enumerate(lm.layer_numbers):
+            context.progress((index + place / lm.num_layers) / len(windows), f"layer {other}")
+            states = states_of(context, lm, ids, other)[other]
             for rival in range(lm.num_heads):
-                if (place, rival) != (layer, head):
+                if (other, rival) != (layer, head):
                     rival_scores = _scores(states, rival, stretches, request.without_first)
-                    rows += [(place, rival, value) for value in _likenesses(attention, rival_scores)]
+                    rows += [(other, rival, value) for value in _likenesses(attention, rival_scores)]
         even += _likenesses(attention, [torch.where(block.isinf(), block, 0.0) for block in scores])
         queries += sum(map(len, attention))
     by_head = pd.DataFrame(rows, columns=["layer", "head", "likeness"]).groupby(["layer", "head"])["likeness"]

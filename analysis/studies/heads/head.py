@@ -11,6 +11,7 @@ import torch
 from ...answer import Worded, doc, record
 from ...commands.heads import Head, Statistics
 from ...errors import BadSetting
+from ...models.own import own_reading
 from ...statistics import CORE, SINK, HeadReading, head_labels
 from ...statistics.numerics import SAMPLE
 from ...statistics.states import States
@@ -57,7 +58,7 @@ def head(request: Head, *, context: Context) -> OneHead:
     BadSetting.
     """
     window, layer, head = head_window(request, context), request.layer, request.head
-    length, offset, words, states = len(window.ids), window.offset, window.words, window.states[layer]
+    length, offset, words, states = len(window.ids), window.offset, window.words, window.states
     tile = _tile(request.rows, request.columns, length)
     query = request.query
     if query is None:
@@ -97,7 +98,7 @@ def head(request: Head, *, context: Context) -> OneHead:
         pooling=pooling,
         sentence=_sentence(listed, words["word"][offset + query], layer, head),
         without_first=request.without_first,
-        notes=[*window.reading.notes, *sink_notes(request.without_first)],
+        notes=[*own_reading(window.lm), *window.reading.notes, *sink_notes(request.without_first)],
         keys=listed,
         queries=queries,
         distance=measured.distances().drop(columns=["layer", "head"]),
@@ -179,7 +180,9 @@ class HeadStatistics(Worded):
     rows: list[dict] = doc("layer, head and the six statistics of `attention_statistics` of every head")
     numerics: dict = doc("largest_score difference own_difference of the worst layer, see `statistics.Numerics`")
     without_first: bool = doc("each window's first token is left out and the others renormalised")
-    heads: pd.DataFrame = doc("rows, with previous_token induction far_peaks of `HeadReading` and a label")
+    heads: pd.DataFrame = doc(
+        "rows, with previous_token induction far_peaks, a label; sink_mass gate selected_mass where a model has them"
+    )
     chance: pd.DataFrame = doc("per layer the same of a head that reads all visible keys alike")
     distance: pd.DataFrame = doc("attention by distance: layer head low high mass uniform")
     tokens: pd.DataFrame = doc("tokens of the text")
@@ -205,7 +208,7 @@ def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
         sentence=_of_all(heads, chance, request),
         numerics=exact.drop(columns="layer").max().to_dict() | {"dtype": str(lm.dtype)[6:], "queries": SAMPLE},
         without_first=request.without_first,
-        notes=[*reading.notes, *sink_notes(request.without_first)],
+        notes=[*own_reading(lm), *reading.notes, *sink_notes(request.without_first)],
         heads=heads,
         chance=chance,
         distance=measured.distances(),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from ...probes.named import DRAWS, LENGTH, SETTLED, Made, needles, repeats
 from ...seam.attention import apply
 from ...statistics.names import NAMES, PatternReading, copied, steady
 from ..context import Context, protocol
+from ..text.text import numbered
 
 # Made texts of each kind.
 TEXTS = Names.sequences
@@ -77,7 +79,7 @@ def names(request: Names, *, context: Context) -> HeadNames:
     for place, (kind, texts) in enumerate(texts_of.items()):
         context.progress(0.4 * place / len(texts_of), f"reading texts, {kind}")
         scores += _scores(lm, texts, np.random.default_rng([seed, 1]))
-    table = pd.concat(scores, ignore_index=True)
+    table = numbered(lm, pd.concat(scores, ignore_index=True))
     order = {name: place for place, name in enumerate(NAMES)}
     rows = records(table[table["named"]].drop(columns="named"))
     rows.sort(key=lambda row: (order[row["name"]], -row["score"]))
@@ -167,7 +169,7 @@ def trials(context: Context, lm: Model, texts: Made, kind: str, rows: list[dict]
     if not request.confirm or not groups:
         return Trials({}, {}, [])
     named = {cell for cells in groups.values() for cell in cells}
-    free = [cell for cell in np.ndindex(lm.num_layers, lm.num_heads) if cell not in named]
+    free = [cell for cell in product(lm.layer_numbers, range(lm.num_heads)) if cell not in named]
     free = [free[place] for place in np.random.default_rng(request.seed).permutation(len(free))]
     # A group of one was tried alone; a group without as many unnamed heads has nothing to be compared with.
     beside = {name: free[: len(cells)] for name, cells in groups.items() if 1 < len(cells) <= len(free)}

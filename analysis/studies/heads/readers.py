@@ -41,8 +41,8 @@ def readers(request: Readers, *, context: Context) -> TokenReaders:
     key, first = token - offset, token - offset + request.min_distance
     later = max(0, len(ids) - first)
     rows = []
-    for layer in range(lm.num_layers if later else 0):
-        context.progress(layer / lm.num_layers, f"layer {layer}")
+    for place, layer in enumerate(lm.layer_numbers if later else ()):
+        context.progress(place / lm.num_layers, f"layer {layer}")
         states = states_of(context, lm, ids, layer)[layer]
         for head in range(lm.num_heads):
             shares = received(states, head, key, first)
@@ -109,7 +109,7 @@ def head_tokens(request: HeadTokens, *, context: Context) -> HeadBothWays:
     """The `top` keys that every token of window `part` reads most through one head, and its `top` strongest later
     readers. `without_first` leaves the window's first token out and renormalises. Errors: BadSetting."""
     window = head_window(request, context)
-    length, states = len(window.ids), window.states[request.layer]
+    length, states = len(window.ids), window.states
     context.progress(0.5, f"layer {request.layer}, head {request.head}")
     both_ways = BothWays(length, request.top)
     for start, stop in query_blocks(length):

@@ -20,6 +20,7 @@ from ...statistics.reader import Reader
 from ...statistics.sampled import QueryReading
 from ..context import STREAMED, Context, protocol
 from ..text.kept import Readings, Tensors
+from ..text.text import numbered
 
 TENTHS = 10
 # Queries shown of every tenth.
@@ -88,7 +89,7 @@ def head_texts(request: HeadTexts, *, context: Context) -> HeadsOverTexts:
     read = [_read(context.within(index * share, share), lm, document) for index, document in enumerate(documents)]
     drawn = {name: np.concatenate([tensors[name].numpy() for tensors in read]) for name in ("values", "best", "weight")}
     text_of = np.repeat(np.arange(len(documents)), [len(document.queries) for document in documents])
-    spread = _spread(drawn["values"], read)
+    spread = numbered(lm, _spread(drawn["values"], read))
     sizes = [len(document.tokens) for document in documents]
     begins = ["".join(document.tokens.pieces[:AROUND]).strip() for document in documents]
     key = text_hash(" ".join(text_hash(text) for text in texts))
@@ -100,8 +101,8 @@ def head_texts(request: HeadTexts, *, context: Context) -> HeadsOverTexts:
         sentence=_sentence(spread, len(documents), sum(sizes), len(text_of)),
         notes=["The first token of each window, often a sink, is no key of a pair and no query that is drawn."],
         spread=spread,
-        examples=_examples(documents, read, drawn["values"], text_of),
-        tokens=_tokens(lm, documents, drawn, text_of),
+        examples=numbered(lm, _examples(documents, read, drawn["values"], text_of)),
+        tokens=numbered(lm, _tokens(lm, documents, drawn, text_of)),
         begins=pd.DataFrame({"text": range(len(documents)), "begins": begins, "tokens": sizes}),
         protocol=protocol("head-texts", lm, key, sum(sizes), **about),
     )

@@ -117,7 +117,7 @@ def head_split(request: HeadSplit, *, context: Context) -> SplitOfHeads:
     rise = estimated(lm, ids, request.by).reshape(lm.num_layers, lm.num_kv_heads, -1).sum(2)
     far = _scores(method)["far"].expand(-1, lm.num_kv_heads)
     whole, missed = (~method.streaming(torch.as_tensor(scores)).numpy() for scores in (far, rise))
-    table = cells_table(far=far.double().numpy(), rise=rise.astype(float), whole=whole, missed=missed)
+    table = cells_table(lm, far=far.double().numpy(), rise=rise.astype(float), whole=whole, missed=missed)
     agreement = table[["far", "rise"]].rank().corr().iloc[0, 1]
     table = table.sort_values("rise", ascending=False, kind="stable", ignore_index=True)
     kept, both = int(whole.sum()), int((whole & missed).sum())

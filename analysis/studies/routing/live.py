@@ -130,8 +130,8 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
     """The buckets that one query of a text visits, with the attention it really has, to paint on the text. The query is
     by default a whole word of the first window with the head's strongest far read. Errors: BadSetting, BadText."""
     lm = context.model(request.model)
-    cell, layer, head = _cell(request.min_distance, request.sinks), request.layer, request.head
-    check_head(lm, layer, head)
+    cell, head = _cell(request.min_distance, request.sinks), request.head
+    layer = check_head(lm, request.layer, head)
     state = state_near(context, lm, cell)
     fitted = from_state(lm, state, cell)
     buckets = fitted.partitions[RAW].centroids[layer].shape[1]
@@ -143,7 +143,7 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
     words = token_table(reading)
     position = request.position
     if position is None:
-        states = states_of(context, lm, reading.windows[0], layer)[layer]
+        states = states_of(context, lm, reading.windows[0], request.layer)[request.layer]
         position = telling_query(states, head, words, 0, cell.tokens_needed)
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)
@@ -183,7 +183,7 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
         best=best,
         far_mass=float(attention[far].sum()),
         selectivity=float(query.share[visited].sum()),
-        query=VisitedQuery(position, word, layer, head, request.router),
+        query=VisitedQuery(position, word, request.layer, head, request.router),
         sentence=f"{NAMES[request.router]} sends {word!r} to {request.visited} of {buckets} buckets and finds "
         f"{recall:.0%} of what this head reads at least {request.min_distance} tokens back; the best "
         f"{request.visited} hold {best:.0%}.",

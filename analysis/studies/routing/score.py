@@ -120,11 +120,13 @@ def score_routers(
             for cell, kinds in of_cells.items():
                 for kind, values in kinds.items():
                     kinds[kind] = (values / queries[cell][:, :, None]).astype(np.float32)
-    curves = Curves(heads, points, buckets, sums["recall"], sums["selectivity"], queries)
+    numbers = model.layer_numbers
+    named = [(numbers[layer], head) for layer, head in heads]
+    curves = Curves(named, points, buckets, sums["recall"], sums["selectivity"], queries)
     balance = []
     for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
         for layer, parts in counts_by_layer.items():
-            balance += [BucketBalance(layer, part, side, **evenness(keys)) for part, keys in enumerate(parts)]
+            balance += [BucketBalance(numbers[layer], part, side, **evenness(keys)) for part, keys in enumerate(parts)]
     return curves, _timed(fitted, cells[0], *timed[0]), balance
 
 

@@ -83,6 +83,5 @@ def heads_of(model: Model, heads: str = "all") -> dict[int, list[int]]:
         layer, _, head = word.strip().partition(":")
         if not (layer.isdecimal() and head.isdecimal()):
             raise BadSetting(f"{word[:20]!r} names no head: write all, or layer:head as in 2:0,7:3.")
-        check_head(model, int(layer), int(head))
-        pairs.add((int(layer), int(head)))
+        pairs.add((check_head(model, int(layer), int(head)), int(head)))
     return {layer: sorted(h for other, h in pairs if other == layer) for layer in sorted({layer for layer, _ in pairs})}

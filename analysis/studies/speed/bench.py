@@ -25,6 +25,7 @@ from ...statistics import attention_inputs
 from ...timing.inference import InferenceTime, time_decode, time_inference
 from ..context import Context, made_on, protocol, read
 from ..groups.routers import memberships, router_for
+from ..text.states import check_head
 from .bench_model import bench_model
 from .benched import Benchmark, ends
 from .launch import retained
@@ -144,13 +145,12 @@ def _memberships(request: Bench, context: Context) -> tuple[Members, dict]:
         about = {"groups": request.groups, "top": request.top, "memberships": f"random, {how}"}
         return lambda length, seed: draw(length, request.groups, request.top, seed), about
     lm = context.model(request.model)
-    layer = lm.num_layers // 2 if request.layer is None else request.layer
-    if not 0 <= layer < lm.num_layers:
-        raise BadSetting(f"Layers run from 0 to {lm.num_layers - 1}, and {layer} was asked for.")
+    layer = lm.layer_numbers[lm.num_layers // 2] if request.layer is None else request.layer
+    place = check_head(lm, layer, 0)
     key = request.text or context.add_text(*sample_texts()["story"])
     reading, router = read(context, lm, key), router_for(context, lm, request.router)[0]
     projected = attention_inputs(lm, reading.windows, make=router.project)
-    real = memberships(router, projected)[1][layer]  # [T, K]
+    real = memberships(router, projected)[1][place]  # [T, K]
     where = f"router {request.router}, layer {layer}, on {reading.name}"
     about = {"memberships": f"{where}: {len(real):,} tokens, repeated to the length", "router": request.router}
     about |= {"groups": router.K, "top": router.top, "layer": layer, "tokens": len(real)}

@@ -19,6 +19,7 @@ from ...timing import check_model_memory, processor
 from ...timing.inference import InferenceTime, SideTimes, time_inference
 from ..context import Context, Reading, protocol, read
 from ..groups.routers import router_facts, router_for
+from ..text.text import numbered
 from .longer import Longer, longer
 
 # Tokens on which the kernels are held against the masked reference.
@@ -88,7 +89,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
     return Launched(
         rows=timed.sides,
         speedup=speedup | {"attention": alone.speedup.spread() if alone else None},
-        attention_layer=further.layer,
+        attention_layer=None if further.layer is None else lm.layer_numbers[further.layer],
         retained=share,
         bound=share and 1 / share,
         parts={name: seconds * 1e3 for name, seconds in timed.parts.items()},
@@ -108,7 +109,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
         sentence=_sentence(timed, speedup, request.repeats, further, share, lm.max_positions),
         notes=_notes(reading, len(ids), timed.ran),
         rounds=timed.rounds,
-        kernels=kernels_table(timed.ran),
+        kernels=numbered(lm, kernels_table(timed.ran)),
         protocol=protocol("launch", lm, request.text, len(ids), **about),
     )
 

@@ -11,6 +11,7 @@ from ...corpus import sample_texts, tokenize
 from ...kernels.parts import now
 from ...methods import METHODS
 from ...models import Model
+from ...models.own import own_reading
 from ...seam.attention import apply
 from ...seam.parity import COMPARED, check, longest_span, parity as compare
 from ..context import Context, protocol
@@ -52,7 +53,7 @@ class ModelCard(Answer):
     weight_bytes: int = doc("bytes of its weights")
     caution: str = doc("what to bear in mind about all its numbers")
     why: str = doc("why its weights have this type")
-    layers: int = doc("layers")
+    layers: int = doc("layers of softmax attention")
     heads: int = doc("query heads of a layer")
     kv_heads: int = doc("key-value heads of a layer")
     dtype: str = doc("type of its weights")
@@ -62,6 +63,9 @@ class ModelCard(Answer):
     parity: Parity = doc("on a bundled text")
     small: dict | None = doc("the differences of a small copy of its kind, in one pass and decoded", default=None)
     full: dict | None = doc("those of its own weights beyond every window of it, where asked for", default=None)
+    layer_numbers: list[int] | None = doc("of a hybrid, the numbers of its layers of softmax attention", default=None)
+    other_layers: dict[str, str] | None = doc("of a hybrid, number of each other layer -> what it is", default=None)
+    own_reading: list[str] | None = doc("what it does by itself to what its heads read", default=None)
 
 
 def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
@@ -84,6 +88,9 @@ def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
         parity=compared,
         small=asdict(check(lm.lm.config)),
         full=full_parity(lm) if request.full else None,
+        layer_numbers=list(lm.layer_numbers) if lm.other_layers else None,
+        other_layers={str(number): kind for number, kind in lm.other_layers.items()} or None,
+        own_reading=own_reading(lm) or None,
         protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
     )
 

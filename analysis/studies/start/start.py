@@ -11,7 +11,7 @@ from ..groups.contents import router_notes
 from ..groups.far import ROUTER, far
 from ..groups.pairs import SAID, described
 from ..groups.routers import router_facts, router_for
-from ..text.text import quoted, token_table
+from ..text.text import numbered, quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 40, 4
 # A word must be read from afar by at least this many tokens' worth of chance to be named.
@@ -50,7 +50,7 @@ def start(request: Start, *, context: Context) -> FirstLook:
     content = torch.tensor(words["content"].to_numpy())
     far_reading = far(context, lm, reading, content, focus_router, control, min_distance)
     words["received"] = far_reading.reading.tokens()
-    listed = described(far_reading.listed.head(TOP_PAIRS), words, reading.tokens.ids)
+    listed = described(numbered(lm, far_reading.listed.head(TOP_PAIRS)), words, reading.tokens.ids)
     shares, controls = far_reading.reading.shares(), far_reading.shares.controls()
     controls = controls[controls["arm"] == ROUTER]
     about = {"router": request.router, "min_distance": min_distance, "kernel": STREAMED}

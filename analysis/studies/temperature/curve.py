@@ -51,8 +51,8 @@ class Curve:
         return row | {"p": change.p, "state": change.state}, losses
 
     def one_layer(self, layer: int, t: float) -> dict:
-        """The row of a model of which only `layer` has the temperature `t`."""
-        by_layer = tuple(t if place == layer else 1.0 for place in range(self.lm.num_layers))
+        """The row of a model of which only `layer`, by the model's own number, has the temperature `t`."""
+        by_layer = tuple(t if number == layer else 1.0 for number in self.lm.layer_numbers)
         return {"layer": layer, "t": t} | self.row(by_layer=by_layer)[0]
 
     def bins(self, losses: np.ndarray, t: float) -> list[dict]:
@@ -88,7 +88,7 @@ def temperature_curve(request: TemperatureCurve, *, context: Context) -> CurveOf
     curve = Curve(lm, ids, Progress(context, (0.0, 1.0), passes))
     rows, bins = curve_of(curve, temperatures)
     layered = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
-    one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
+    one_by_one = [curve.one_layer(layer, value) for value in alone for layer in lm.layer_numbers]
     about = {"window": ids.shape[1], "seed": request.seed, "kernel": KERNEL, "unit": rows[0]["unit"]}
     names = ["layer", "t", *[name for name in rows[0] if name != "t"]]
     return CurveOfText(

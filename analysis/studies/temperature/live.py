@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 
 from ...answer import Worded, doc, record
 from ...commands.temperature import QueriesKeys
-from ...errors import BadSetting
+from ...errors import BadModel, BadSetting
 from ...statistics.states import States
 from ..context import Context, protocol, read
 from ..text.states import check_head, fits, states_of, window_of
@@ -48,15 +49,21 @@ def queries_keys(request: QueriesKeys, *, context: Context) -> Live:
     Of a text whose queries and keys pass 256 MB one layer is to be named. Errors: BadSetting.
     """
     lm = context.model(request.model)
-    check_head(lm, request.layer or 0, 0)
+    first = lm.layer_numbers[0] if request.layer is None else request.layer
+    check_head(lm, first, 0)
     reading = read(context, lm, request.text, request.long_text)
     offset, ids = window_of(reading, request.part)
     if request.layer is None and not fits(lm, len(ids)):
         raise BadSetting(
             f"Queries and keys of {lm.num_layers} layers and {len(ids):,} tokens are too many: name a layer."
         )
-    states = states_of(context, lm, ids, request.layer or 0)
-    layers = list(range(lm.num_layers)) if request.layer is None else [request.layer]
+    states = states_of(context, lm, ids, first)
+    layers = list(lm.layer_numbers) if request.layer is None else [request.layer]
+    if any(states[layer].visible is not None for layer in layers):
+        raise BadModel(
+            "Which keys a query of this model reads is chosen by its own indexer, or by a mask of its own, so no "
+            "browser can redo its attention while a slider moves: open Every head under Study, or choose another model."
+        )
     places = np.unique(np.linspace(0, len(ids) - 1, min(request.queries, len(ids))).round().astype(int)).tolist()
     held = [rounded(states[layer]) for layer in layers]
     rounding, support = {}, {}
@@ -80,10 +87,18 @@ def queries_keys(request: QueriesKeys, *, context: Context) -> Live:
         f"and {support['1']:,.0f} in dense attention.",
         notes=reading.notes,
         tokens=token_table(reading),
-        query=np.stack([layer.query.numpy().astype(np.float16) for layer in held]),
-        key=np.stack([layer.key.numpy().astype(np.float16) for layer in held]),
+        query=_stacked([layer.query for layer in held]),
+        key=_stacked([layer.key for layer in held]),
         protocol=protocol("queries-keys", lm, request.text, len(ids), **about),
     )
+
+
+def _stacked(layers: list[torch.Tensor]) -> np.ndarray:
+    """float16 [layers, heads, tokens, numbers] of [heads, tokens, numbers] each. Where a layer has fewer numbers, zeros
+    follow, which change no product; where it has fewer heads, each comes more often."""
+    heads, size = max(map(len, layers)), max(layer.shape[-1] for layer in layers)
+    even = [layer.repeat_interleave(heads // len(layer), 0) for layer in layers]
+    return torch.stack([F.pad(layer, (0, size - layer.shape[-1])) for layer in even]).numpy().astype(np.float16)
 
 
 def rounded(states: States) -> States:

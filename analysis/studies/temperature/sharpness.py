@@ -55,10 +55,10 @@ def temperature(request: Temperature, *, context: Context) -> Sharpness:
     """
     temperatures = sorted({1.0, *check_temperatures(request.t, (PAPER,))})
     window, layer, head = head_window(request, context), request.layer, request.head
-    length, states = len(window.ids), window.states
+    length, states = len(window.ids), window.by_layer
     query = request.query
     if query is None:
-        query = telling_query(states[layer], head, window.words, window.offset)
+        query = telling_query(window.states, head, window.words, window.offset)
     if not 0 <= query < length:
         raise BadSetting(f"Tokens of this window run from 0 to {length - 1:,}, and {query:,} was asked for.")
     notes = [*window.reading.notes, FIXED]
@@ -66,7 +66,7 @@ def temperature(request: Temperature, *, context: Context) -> Sharpness:
         states = {layer: states[layer]}
         notes.append(f"Layer {layer} alone: the text is long.")
     heads = measured(context, states, temperatures)
-    rows = [window.states[layer].scores(head, query, query + 1, t)[0].double().softmax(-1) for t in temperatures]
+    rows = [window.states.scores(head, query, query + 1, t)[0].double().softmax(-1) for t in temperatures]
     weights = torch.stack(rows).cpu()  # [t, query + 1]
     entropy = torch.special.entr(weights).sum(-1)
     reads = pd.DataFrame({"entropy": entropy, "effective_support": entropy.exp(), "max_prob": weights.amax(-1)})

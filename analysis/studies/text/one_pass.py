@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from .states import fits, keep_states
 
 KIND = "statistics of all heads"
 # Of a HeadReading.
-SUMS = ("sums", "counts", "distance")
+SUMS = ("sums", "counts", "distance", "own", "own_queries")
 # Mass, window, without the first token: what Attention heads opens with.
 USUAL = (0.9, 128, False)
 
@@ -24,7 +25,8 @@ def head_statistics(
 ) -> tuple[HeadReading, Numerics]:
     """The statistics of all heads of a text and how exact their scores are: one pass, the first time."""
     options = (mass, window, without_first)
-    statistics, numerics = HeadReading(model.num_layers, model.num_heads, *options), Numerics(model.num_layers)
+    numerics = Numerics(model.num_layers, model.layer_numbers)
+    statistics = HeadReading(model.num_layers, model.num_heads, *options, numbers=model.layer_numbers)
     readings = Readings(context, model, reading.windows)
     tensors = readings.find(KIND, [options])
     if tensors is None:
@@ -56,8 +58,9 @@ def one_pass(
     `enter(start, layer, hidden [T, d])` sees what enters a layer. Queries and keys of the first window stay in memory
     where they fit.
     """
-    numerics = Numerics(model.num_layers)
-    statistics = HeadReading(model.num_layers, model.num_heads, *options, numerics=numerics)
+    numerics = Numerics(model.num_layers, model.layer_numbers)
+    about: dict[str, Any] = {"numerics": numerics, "numbers": model.layer_numbers}
+    statistics = HeadReading(model.num_layers, model.num_heads, *options, **about)
     windows, skipped = reading.windows, 0
     if earlier is not None:
         skipped, kept = earlier

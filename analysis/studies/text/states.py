@@ -26,12 +26,14 @@ class HeadWindow:
 
     lm: Model
     reading: Reading
+    # Queries and keys of its layer.
+    states: States
     # First token of the window in the text.
     offset: int
     # Its token ids.
     ids: np.ndarray
-    # Layer -> queries and keys; of all layers where they fit.
-    states: dict[int, States]
+    # Those of all layers by their number where they fit, else of its own alone.
+    by_layer: dict[int, States]
     # `token_table` of the text.
     words: pd.DataFrame
 
@@ -42,7 +44,8 @@ def head_window(request: Head | HeadTokens | Temperature, context: Context) -> H
     check_head(lm, request.layer, request.head)
     reading = read(context, lm, request.text, request.long_text)
     offset, ids = window_of(reading, request.part)
-    return HeadWindow(lm, reading, offset, ids, states_of(context, lm, ids, request.layer), token_table(reading))
+    states = states_of(context, lm, ids, request.layer)
+    return HeadWindow(lm, reading, states[request.layer], offset, ids, states, token_table(reading))
 
 
 def query_blocks(length: int, values: int = BLOCK_BYTES // 4) -> Iterator[tuple[int, int]]:
@@ -76,27 +79,38 @@ def scope(reading: Reading, part: int | None) -> str:
     return f"this text ({f'all {count} windows' if part is None else f'window {part + 1} of {count}'})"
 
 
-def check_head(lm: Model, layer: int, head: int) -> None:
-    """Refuse a layer or head that the model does not have."""
-    for name, value, count in (("Layers", layer, lm.num_layers), ("Heads", head, lm.num_heads)):
+def check_head(lm: Model, layer: int, head: int) -> int:
+    """The place of a layer among those of softmax attention, from the model's own number of it. Errors: BadSetting for
+    a layer or head that the model does not have."""
+    if layer in lm.other_layers:
+        listed = ", ".join(map(str, lm.layer_numbers))
+        raise BadSetting(
+            f"Layer {layer} of this model is {lm.other_layers[layer]} and has no heads that can be looked at: choose "
+            f"one of layers {listed}."
+        )
+    for name, value, count in (("Layers", layer, 1 + lm.layer_numbers[-1]), ("Heads", head, lm.num_heads)):
         if not 0 <= value < count:
             raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
+    return lm.layer_numbers.index(layer)
 
 
 def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:
-    """Queries and keys of a window of a text: of all layers where they fit STATES_BYTES, else of one."""
+    """Queries and keys of a window of a text by the number of the layer: of all where they fit STATES_BYTES, else of
+    one."""
     owner, states = context.kept.get("states", (None, {}))
     if owner == _owner(lm, ids) and layer in states:
         return states
     context.progress(0.0, "queries and keys of the text")
-    states = attention_states(lm, ids, None if fits(lm, len(ids)) else [layer])
-    keep_states(context, lm, ids, states)
-    return states
+    places = None if fits(lm, len(ids)) else [check_head(lm, layer, 0)]
+    return keep_states(context, lm, ids, attention_states(lm, ids, places))
 
 
-def keep_states(context: Context, lm: Model, ids: np.ndarray, states: dict[int, States]) -> None:
-    """Keep queries and keys of layers for the next call about the same window; those of another one go."""
-    context.kept["states"] = _owner(lm, ids), states
+def keep_states(context: Context, lm: Model, ids: np.ndarray, states: dict[int, States]) -> dict[int, States]:
+    """Keep queries and keys of layers, by their place, for the next call about the same window; those of another one
+    go. Returns them by the number of the layer."""
+    numbered = {lm.layer_numbers[place]: of_layer for place, of_layer in states.items()}
+    context.kept["states"] = _owner(lm, ids), numbered
+    return numbered
 
 
 def _owner(lm: Model, ids: np.ndarray) -> tuple:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ...groups.words import content_tokens, word_of_tokens
+from ...models import Model
 from ..context import Reading
 
 
@@ -46,8 +47,14 @@ def quoted(name: str) -> str:
     return f"{piece!r} in {word!r}" if inside else repr(name)
 
 
-def cells_table(**columns: np.ndarray) -> pd.DataFrame:
-    """Tables [L, H] as columns `layer head` and their names, one row per head."""
+def cells_table(model: Model, **columns: np.ndarray) -> pd.DataFrame:
+    """Tables [L, H] as columns `layer head` and their names, one row per head, layers by the model's own numbers."""
     layers, heads = next(iter(columns.values())).shape
     layer, head = np.divmod(np.arange(layers * heads), heads)
-    return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})
+    values = {name: value.ravel() for name, value in columns.items()}
+    return numbered(model, pd.DataFrame({"layer": layer, "head": head, **values}))
+
+
+def numbered(model: Model, table: pd.DataFrame) -> pd.DataFrame:
+    """A table with the model's own numbers of its layers where it has their places among those of softmax attention."""
+    return table.assign(layer=np.asarray(model.layer_numbers)[table["layer"].to_numpy(int)])

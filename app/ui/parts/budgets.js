@@ -164,7 +164,7 @@ function map(root, own) {
   own.drawn = data.ranks.map((_, cell) => {
     const layer = Math.floor(cell / data.heads), head = cell % data.heads
     const x = EDGE + head * wide, y = (layers - 1 - layer) * high
-    if (head === 0 && layer % rows === 0) node("text", { x: EDGE - 8, y: y + high / 2, class: "axis end" }, box, layer)
+    if (head === 0 && layer % rows === 0) node("text", { x: EDGE - 8, y: y + high / 2, class: "axis end" }, box, data.layers[layer])
     if (layer === 0 && head % every === 0) node("text", { x: x + wide / 2, y: high * layers + 14, class: "axis" }, box, head)
     const group = node("g", { "data-cell": cell, class: "cell" }, box)
     const area = node("rect", { x: x + 1, y: y + 1, width: wide - 2, height: high - 2, rx: 3 }, group)

@@ -36,22 +36,23 @@ function chips(own) {
 
 function cells(own) {
   const { root, data } = own, map = root.querySelector(".map")
-  const { layers, heads } = data
-  const id = `${layers}x${heads}`
+  const { rows, heads } = data
+  const id = JSON.stringify([rows, heads])
   if (own.id !== id) {
     own.id = id
     own.cells = new Map()
     map.style.setProperty("--heads", heads)
-    map.style.setProperty("--rows", layers)
+    map.style.setProperty("--rows", rows.filter(([, other]) => !other).length)
     map.replaceChildren()
-    for (let layer = layers - 1; layer >= 0; layer--) {
+    for (const [layer, other] of rows) {
       const row = document.createElement("div")
       row.setAttribute("role", "row")
       const label = document.createElement("span")
       label.textContent = layer
       label.setAttribute("role", "rowheader")
       row.append(label)
-      for (let head = 0; head < heads; head++) {
+      if (other) row.append(kind(other, heads))
+      for (let head = 0; !other && head < heads; head++) {
         const cell = document.createElement("button")
         cell.setAttribute("role", "gridcell")
         Object.assign(cell.dataset, { layer, head })
@@ -74,6 +75,16 @@ function cells(own) {
   })
 }
 
+// A layer without heads of softmax attention, as what it is.
+function kind(other, heads) {
+  const cell = document.createElement("span")
+  cell.setAttribute("role", "gridcell")
+  cell.setAttribute("aria-colspan", heads)
+  cell.className = "other"
+  cell.textContent = other
+  return cell
+}
+
 function choose(own, at) {
   own.data.chosen = at
   cells(own)
@@ -85,7 +96,14 @@ function move(own, event, at) {
   const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key]
   if (!at || !step) return
   event.preventDefault()
-  const next = [at[0] + step[0], at[1] + step[1]], cell = own.cells.get(named(next))
+  const next = [...at]
+  let cell
+  // over the layers that have no heads
+  for (let steps = own.data.rows.length + own.data.heads; steps > 0 && !cell; steps--) {
+    next[0] += step[0]
+    next[1] += step[1]
+    cell = own.cells.get(named(next))
+  }
   if (!cell) return
   cell.focus()
   say(own, next)

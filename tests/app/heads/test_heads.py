@@ -39,7 +39,7 @@ def test_the_page_opens_with_its_answer_and_the_first_head_of_the_task(client):
     app = page()
     assert app.title[0].value == "Head 2.1 reads farthest: 60.0% of its attention, above chance." and not app.error
     sent = part(app, "heads")
-    assert head(app) == "2.1" and sent["chosen"] == [2, 1] and (sent["layers"], sent["heads"]) == (LAYERS, HEADS)
+    assert head(app) == "2.1" and sent["chosen"] == [2, 1] and (len(sent["rows"]), sent["heads"]) == (LAYERS, HEADS)
     assert {one["chip"]: one["best"] for one in sent["measures"]} == {
         "Reads farthest": "2.1",
         "Copies what came next": "0.1",

@@ -1,0 +1,42 @@
+"""What a model does by itself to what its heads read, before any method: in sentences."""
+
+from ..statistics.gates import gate_projections
+from .loading import Model
+
+
+def own_reading(model: Model) -> list[str]:
+    """Sentences about an indexer of the model's own, learned sinks, output gates and layers without softmax attention;
+    none for a model that has nothing of this kind."""
+    weights = [name.split(".") for name, _ in model.lm.named_parameters()]
+    sentences = []
+    if any("indexer" in parts for parts in weights):
+        sentences.append(
+            f"This model reads {_selected(model)} by its own indexer: statistics are of those keys and methods choose "
+            "among them. Selected mass: how much of dense attention of the same weights falls on them."
+        )
+    if any(parts[-1] == "sinks" for parts in weights):
+        sentences.append(
+            "Each head has a learned sink, which takes a part of every softmax (sink mass) and is no token: all other "
+            "shares are among tokens."
+        )
+    if gate_projections(model.lm):
+        sentences.append(
+            "Each head has an output gate: what it reads counts only as far as its mean gate is open, and is thrown "
+            "away where it is closed."
+        )
+    if model.other_layers:
+        kinds = sorted(set(model.other_layers.values()))
+        sentences.append(
+            f"{len(model.other_layers)} of {len(model.other_layers) + model.num_layers} layers are {', '.join(kinds)} "
+            "and have no heads to look at; the others keep their numbers."
+        )
+    return sentences
+
+
+def _selected(model: Model) -> str:
+    config = model.lm.config.get_text_config()
+    blocks, size = (getattr(config, name, None) for name in ("index_topk_blocks", "index_block_size"))
+    if blocks and size:
+        return f"{blocks:,} blocks of {size:,} keys of each query"
+    keys = getattr(config, "index_topk", None)
+    return f"{keys:,} keys of each query" if keys else "some keys of each query"

@@ -1,0 +1,80 @@
+"""Every page with a model of each kind that people run: learned sinks, a hybrid with output gates, an indexer on MLA,
+sizes of heads that differ by layer. What cannot be done with one ends in a sentence.
+"""
+
+import huggingface_hub
+import pytest
+import streamlit as st
+
+from analysis.jobs import Jobs
+from analysis.runs import RunStore
+from app import cached
+from app.selection.look import HEAD_TABS
+from app.selection.menu import PAGES
+from app.selection.sparsify import BUDGET_TABS, ROUTE_TABS, TEMPERATURE_TABS
+from tests.made.evaluating import TEXT
+from tests.made.families import WALKED, saved
+from tests.made.in_process import at
+
+pytestmark = pytest.mark.slow
+# What a page shows only when it is asked for.
+MORE = {
+    "text": [{"start_more": "yes"}],
+    "links": [{"pairs_more": "yes"}],
+    "groups": [{"groups_more": "yes"}],
+    "map": [*({"head_tab": tab} for tab in HEAD_TABS), {"heads_evidence": "yes"}, {"without": "yes"}],
+    "temperature": [{"temperature_tab": tab} for tab in TEMPERATURE_TABS],
+    "budgets": [{"budgets": tab} for tab in BUDGET_TABS],
+    "routers": [{"route_tab": tab} for tab in ROUTE_TABS],
+}
+FAILED = ("internal error", "This part of the page failed")
+MOST = 4  # Run buttons on one page, one after the other
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A store and a worker that read the models of a Hugging Face cache of our own."""
+    folder = tmp_path_factory.mktemp("families")
+    store = RunStore(folder / "state")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HF_HUB_CACHE", str(folder / "hub"))
+        patched.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
+        jobs = Jobs(store)
+        st.cache_data.clear()
+        st.cache_resource.clear()
+        patched.setattr(cached, "store", lambda: store)
+        patched.setattr(cached, "jobs", lambda: jobs)
+        yield folder
+        jobs.close()
+    st.cache_data.clear()
+
+
+def run(app):
+    """The page drawn, with all that waits for a button computed; sentences of what cannot be done."""
+    app.run()
+    for _ in range(MOST):
+        waiting = [button for button in app.button if button.key and button.key.startswith("run_")]
+        if not waiting:
+            break
+        waiting[0].click().run()
+    assert not app.exception, app.exception[0].message
+    return [error.value for error in app.error]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", WALKED)
+def test_every_page_opens_with_every_kind_of_model(hub, family):
+    model = saved(family, hub / "hub")
+    text = cached.store().put_text(TEXT, "cats")
+    failed, sentences = {}, {}
+    for page in PAGES:
+        for more in [{}, *MORE.get(page, [])]:
+            place = " ".join([page, *map("=".join, more.items())])
+            told = run(at(page, model=model, text=text, **more))
+            sentences |= {place: told} if told else {}
+            if any(words in one for one in told for words in FAILED) or any(one[-1] not in ".!" for one in told):
+                failed[place] = told
+    print(family, *(f"\n  {place}: {told}" for place, told in sentences.items()))
+    log = hub / "state" / "worker.log"
+    assert failed == {}
+    assert "Traceback" not in log.read_text(), log.read_text()[-2000:]
