@@ -1,6 +1,7 @@
 """What a model does by itself to what its heads read, before any method: in sentences."""
 
-from ..statistics.gates import gate_projections
+from ..seam.gates import gate_projection
+from ..seam.layers import attention_modules
 from .loading import Model
 
 
@@ -19,7 +20,7 @@ def own_reading(model: Model) -> list[str]:
             "Each head has a learned sink, which takes a part of every softmax (sink mass) and is no token: all other "
             "shares are among tokens."
         )
-    if gate_projections(model.lm):
+    if any(map(gate_projection, attention_modules(model.lm))):
         sentences.append(
             "Each head has an output gate: what it reads counts only as far as its mean gate is open, and is thrown "
             "away where it is closed."

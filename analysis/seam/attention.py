@@ -9,6 +9,7 @@ method that has a kernel of its own computes with it wherever that is exact, and
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ from ..kernels.scoring import Scoring
 from .arguments import Entering
 from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, holds_heads, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
+from .gates import gate_projection
 from .hooks import Hooks
 from .layers import attention_modules, stock_attention
 from .reference import Reading, Watch, by_blocks
@@ -43,6 +45,9 @@ class LayerState(Reading):
     cache_layer: CacheLayerMixin | None = None
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
+    # Whether an output gate follows, and what it is about to act on.
+    gated: bool = False
+    out: Tensor | None = None
 
     @property
     def stored(self) -> GroupedLayer | CompactLayer | None:
@@ -81,6 +86,9 @@ def apply(model: Any, method: Hooks, watch: Watch | None = None, kernels: bool =
             place = module.layer_idx
             module._focuscope = LayerState(method, layer, memory, watch, cache_index=place, kernels=kernels)
             handles.append(module.register_forward_pre_hook(_before_layer, with_kwargs=True))
+            if projection := gate_projection(module):
+                module._focuscope.gated = True
+                handles.append(projection.register_forward_pre_hook(partial(_after_gate, module._focuscope)))
         lm.set_attn_implementation(NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
         yield model
@@ -145,7 +153,21 @@ def _attention(
             if isinstance(state.stored, GroupedLayer) and state.stored.is_sorted:
                 key, value = state.stored.restore()
             out = by_blocks(state, query, key, value, visible, dropout if module.training else 0.0, scoring)
-    return state.method.finish_output(state.layer, out.transpose(1, 2).contiguous()), None
+    out = out.transpose(1, 2).contiguous()
+    if state.gated:
+        state.out = out
+        return out, None
+    return state.method.finish_output(state.layer, out), None
+
+
+def _after_gate(state: LayerState, projection: Any, args: tuple) -> tuple[Tensor]:
+    """What enters the output projection of a layer with an output gate, [B, Tq, H * Dv]: the method sees it."""
+    (gated,), out = args, state.out
+    assert out is not None, "the layer attended before"
+    state.out = None
+    by_head = gated.view(out.shape)
+    state.method.see_gate(state.layer, out, by_head)
+    return (state.method.finish_output(state.layer, by_head).reshape(gated.shape),)
 
 
 def _dense_kernel(

@@ -93,8 +93,12 @@ class Hooks:
         """
         return probabilities
 
+    def see_gate(self, layer: int, out: Tensor, gated: Tensor) -> None:
+        """See what a layer's output gate makes of what its heads read, [B, n, H, D] both: of layers that have one."""
+
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
-        """What leaves the heads of a layer, [B, n, H, D], before the output projection: where a head is ablated."""
+        """What leaves the heads of a layer, [B, n, H, D], after an output gate and before the output projection: where
+        a head is ablated."""
         return out
 
     @property

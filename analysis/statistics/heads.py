@@ -12,7 +12,6 @@ from ..kernels.pool import accelerated
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
 from .by_torch import BINS, About, by_torch
-from .gates import gates_watched
 from .inputs import batch, check_room, earlier
 from .numerics import Numerics
 from .reader import Reader
@@ -97,8 +96,7 @@ class HeadReading:
         if not bool(real.all()):
             mask = real.long()
             inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-        reader = reader or Reader(self)
-        with apply(model, reader, kernels=True), gates_watched(model.lm, reader):
+        with apply(model, reader or Reader(self), kernels=True):
             model.lm.base_model(**{name: x.to(model.device) for name, x in inputs.items()}, use_cache=False)
 
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:

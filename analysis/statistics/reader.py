@@ -41,8 +41,6 @@ class Reader(Hooks):
         self, reading: Any, watchers: Sequence[Watch] = (), enter: Enter | None = None, keep: bool = False
     ) -> None:
         self.reading, self.watchers, self.enter, self.keep = reading, watchers, enter, keep
-        # What left the heads of a layer with an output gate, until the gate has acted.
-        self.outputs: dict[int, Tensor | None] = {}
         self.states: dict[int, States] = {}
         # What one unmasked layer's even head added: equal in all of them.
         self._even: list[np.ndarray] | None = None
@@ -97,20 +95,11 @@ class Reader(Hooks):
         self._show(block, probabilities)
         return probabilities
 
-    def finish_output(self, layer: int, out: Tensor) -> Tensor:
-        """Keep what leaves the heads of a layer, where a gate follows."""
-        if layer in self.outputs:
-            self.outputs[layer] = out
-        return out
-
-    def gated(self, layer: int, gated: Tensor) -> None:
-        """Measure what a gate let through of a layer's outputs: `gated` [B, T, H * D] enters the projection."""
-        out = self.outputs[layer]
-        assert out is not None, "the layer attended before"
+    def see_gate(self, layer: int, out: Tensor, gated: Tensor) -> None:
+        """Measure the share of a layer's outputs that its gate lets through."""
         # where a head gave exactly nothing, nothing tells
-        passed = (gated.view_as(out).float() / out.float()).masked_fill(out == 0, float("nan")).nanmean(-1)  # [B, T, H]
+        passed = (gated.float() / out.float()).masked_fill(out == 0, float("nan")).nanmean(-1)  # [B, T, H]
         self.reading.add_own("gate", layer, passed.transpose(1, 2), 0)
-        self.outputs[layer] = None
 
     def attend(self, call: Call) -> Attended:
         """A whole text without a mask: dense attention and its statistics in one pass over each block."""

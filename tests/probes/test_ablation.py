@@ -8,8 +8,11 @@ from analysis.models import load_model
 from analysis.probes import ablation
 from analysis.probes.ablation import Passes, Without, ablated, estimated, replaced
 from analysis.seam.attention import apply
+from analysis.seam.layers import attention_modules
 from tests.contract.test_contract import copy_of
+from tests.made import families
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
+from tests.made.tiny_tokenizer import byte_level
 
 OUTPUTS = ("o_proj", "out_proj", "c_proj", "dense")  # what families call the projection of the heads' outputs
 
@@ -95,3 +98,23 @@ def test_what_does_not_fit_is_not_kept(monkeypatch):
     losses, apart = passes.without([(LAYERS - 1, 1)])
     assert passes.outs == [] and apart is None
     assert np.abs(losses - ablated(model, ids, [(LAYERS - 1, 1)])).max() < 1e-6
+
+
+def test_a_head_with_an_output_gate_is_replaced_after_its_gate():
+    model = load_model(families.small("qwen3_next"), tokenizer=byte_level())
+    ids, layer, head = families.token_ids(model.lm, length=24), model.layer_numbers[-1], 1
+    module = attention_modules(model.lm)[-1]
+
+    def mean_of_gated(projection, args):
+        gated = args[0].clone()
+        of_head = slice(head * module.head_dim, (head + 1) * module.head_dim)
+        gated[..., of_head] = gated[..., of_head].mean((0, 1), keepdim=True)
+        return (gated,)
+
+    handle = module.o_proj.register_forward_pre_hook(mean_of_gated)
+    with torch.no_grad():
+        logits = model.lm(ids, use_cache=False).logits[:, :-1]
+    handle.remove()
+    truth = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    np.testing.assert_allclose(ablated(model, ids, [(layer, head)], by="mean")[0], truth, atol=1e-5)
+    assert not module.o_proj._forward_pre_hooks
