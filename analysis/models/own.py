@@ -8,14 +8,13 @@ from .loading import Model
 def own_reading(model: Model) -> list[str]:
     """Sentences about an indexer of the model's own, learned sinks, output gates and layers without softmax attention;
     none for a model that has nothing of this kind."""
-    weights = [name.split(".") for name, _ in model.lm.named_parameters()]
     sentences = []
-    if any("indexer" in parts for parts in weights):
+    if has_indexer(model):
         sentences.append(
             f"This model reads {_selected(model)} by its own indexer: statistics are of those keys and methods choose "
             "among them. Selected mass: how much of dense attention of the same weights falls on them."
         )
-    if any(parts[-1] == "sinks" for parts in weights):
+    if any(name.endswith(".sinks") for name, _ in model.lm.named_parameters()):
         sentences.append(
             "Each head has a learned sink, which takes a part of every softmax (sink mass) and is no token: all other "
             "shares are among tokens."
@@ -32,6 +31,11 @@ def own_reading(model: Model) -> list[str]:
             "and have no heads to look at; the others keep their numbers."
         )
     return sentences
+
+
+def has_indexer(model: Model) -> bool:
+    """Whether a model chooses the keys of its queries by an indexer of its own."""
+    return any("indexer" in name.split(".") for name, _ in model.lm.named_parameters())
 
 
 def _selected(model: Model) -> str:

@@ -42,6 +42,7 @@ class LayerState(Reading):
     """What an attention module holds while a method is applied."""
 
     kernels: bool = False
+    indexer: bool = True
     cache_layer: CacheLayerMixin | None = None
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
@@ -65,12 +66,16 @@ class LayerState(Reading):
 
 
 @contextmanager
-def apply(model: Any, method: Hooks, watch: Watch | None = None, kernels: bool = False) -> Iterator[Any]:
+def apply(
+    model: Any, method: Hooks, watch: Watch | None = None, kernels: bool = False, indexer: bool = True
+) -> Iterator[Any]:
     """Run `method` inside the model's own forward and `generate`; on exit the model is as it came.
 
     `model`: a `Model` or a transformers model. `watch(block, probabilities [B, H, n, Tk])` sees every block of
     attention probabilities as it is computed (statistics are streamed through it). `kernels`: compute with the
     method's own kernel and KV cache where it has them, else and where they are not exact as without (see `ran`).
+    `indexer`: methods choose among the keys that an indexer of the model's own left; without, among all past ones, in
+    its place.
     Raises AnalysisError when a method is already applied, and BadModel when a layer did not pass through here.
     """
     lm = getattr(model, "lm", model)
@@ -84,7 +89,8 @@ def apply(model: Any, method: Hooks, watch: Watch | None = None, kernels: bool =
     try:
         for layer, module in enumerate(modules):
             place = module.layer_idx
-            module._focuscope = LayerState(method, layer, memory, watch, cache_index=place, kernels=kernels)
+            about: dict[str, Any] = {"cache_index": place, "kernels": kernels, "indexer": indexer}
+            module._focuscope = LayerState(method, layer, memory, watch, **about)
             handles.append(module.register_forward_pre_hook(_before_layer, with_kwargs=True))
             if projection := gate_projection(module):
                 module._focuscope.gated = True
@@ -137,7 +143,7 @@ def _attention(
     # attention of another kind: of an image, or over the layers of one token
     if state is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-    visible = visible_to(module, query, key, attention_mask, kwargs)
+    visible = visible_to(module, query, key, attention_mask, kwargs, state.indexer)
     state.calls += 1
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])

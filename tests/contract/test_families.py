@@ -130,3 +130,17 @@ def test_a_cache_of_latents_is_read_as_the_reference_reads_it(name):
         with apply(lm, method, kernels=kernels):
             tokens.append(generated(lm, token_ids(lm)))
     assert torch.equal(*tokens)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v32", "minimax_m3_vl_text"])
+def test_a_method_may_replace_the_models_own_indexer(family):
+    lm, causal = small(family), []
+
+    def watch(block, probabilities):
+        causal.append(bool((block.visible == (block.distances() >= 0)).all()))
+
+    with apply(lm, AllKeys(), watch, indexer=False):
+        alone = logits(lm, token_ids(lm))
+    assert causal and all(causal), "every past key may be read"
+    with apply(lm, AllKeys()):
+        assert (logits(lm, token_ids(lm)) - alone).abs().max() > 1e-3, "the indexer leaves something out"

@@ -1,16 +1,20 @@
 """How well the model predicts a text when it reads less: methods against dense, token by token, with what they read."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ...answer import Worded, doc, record
 from ...commands.quality import Evaluate
+from ...errors import BadSetting
 from ...methods import METHODS
 from ...metrics.paired import perplexity_change, perplexity_of
 from ...metrics.quality import bits_per_byte, position_changes, records
 from ...models import Model
+from ...models.own import has_indexer
 from ...seam.calls import MASKED
 from ..context import Context, Reading, protocol
 from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
@@ -74,21 +78,28 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
     are taken; `first` takes one, a shorter one of a shorter text. `share`: every method is set so that it reads this
-    share of the causal pairs of the first window. Errors: BadSetting, BadText, NotFitted, all before a pass.
+    share of the causal pairs of the first window. `instead`: of a model with an indexer of its own, they choose in its
+    place; dense is the model as it is. Errors: BadSetting, BadText, NotFitted, all before a pass.
     """
     lm = context.model(request.model)
+    if request.instead and not has_indexer(lm):
+        raise BadSetting(f"{lm.name} has no indexer of its own that methods could replace: leave that out.")
+    if request.instead and request.share is not None:
+        raise BadSetting("A share is counted with the model's own indexer at work: give settings, and no share.")
     chosen = candidates(context, lm, request.methods)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     if request.share is not None:
         chosen = _at_share(context, lm, request.methods or [], reading.windows[0], request.share)
     methods = {candidate.label: candidate.method for candidate in chosen}
-    dense, by_label = score(context, lm, request.text, reading, methods)
+    dense, by_label = score(context, lm, request.text, reading, methods, indexer=not request.instead)
     scored = [by_label[candidate.label] for candidate in chosen]
     count = predicted_bytes(reading)
     rows, bins, losses = [], [], []
     for place, (candidate, method_scores) in enumerate(zip(chosen, scored, strict=True)):
         by_position = position_changes(method_scores.losses, dense.losses)
         rows.append(_row(candidate, method_scores, by_position[BIN], dense, count))
+        if request.instead and not candidate.method.dense:
+            rows[-1] = replace(rows[-1], label=f"{candidate.label}, instead of the indexer")
         bins.append(by_position[BIN].assign(method=place))
         losses.append(_losses(place, method_scores, dense))
     size = dense.losses.shape[1] + 1
@@ -97,13 +108,15 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
         for candidate in chosen
         if request.text in candidate.state.texts
     ]
-    about = {"window": size, "stride": size, "seed": request.seed, "kernel": MASKED, "bins": by_position.attrs}
+    replaced = ["Methods choose in place of the model's own indexer, which dense keeps."] * request.instead
+    about: dict[str, Any] = {"instead": request.instead} if request.instead else {}
+    about |= {"window": size, "stride": size, "seed": request.seed, "kernel": MASKED, "bins": by_position.attrs}
     return Evaluation(
         rows=rows,
         window=size,
         heads_sharing=lm.num_heads // lm.num_kv_heads,
         sentence=" ".join(map(_sentence, rows)),
-        notes=[*reading.notes, *looked_ahead(chosen), *flattered, *_missed(rows, request.share)],
+        notes=[*replaced, *reading.notes, *looked_ahead(chosen), *flattered, *_missed(rows, request.share)],
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         tokens=token_table(reading),
         losses=pd.concat(losses, ignore_index=True),

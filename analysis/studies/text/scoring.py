@@ -93,9 +93,10 @@ def _cut(context: Context, model: Model, key: str, window: int | None, long_text
 
 
 def score(
-    context: Context, model: Model, text: str, reading: Reading, methods: dict[str, Method]
+    context: Context, model: Model, text: str, reading: Reading, methods: dict[str, Method], indexer: bool = True
 ) -> tuple[Scored, dict[str, Scored]]:
-    """Dense attention and each of `methods` (label -> method) on the windows of a text, window by window.
+    """Dense attention and each of `methods` (label -> method) on the windows of a text, window by window. Without
+    `indexer` the methods choose in place of the model's own one, which dense attention keeps.
 
     The dense pass of the last text stays in `context.kept`. `context.progress` is called between passes.
     """
@@ -110,7 +111,7 @@ def score(
         for number, (label, method) in enumerate(sparse.items()):
             done = part + (1 - part) * (index + number / len(sparse)) / len(ids)
             context.progress(done, f"{label}, window {index + 1} of {len(ids)}")
-            logits = _logits(model, method, window, counters[label])
+            logits = _logits(model, method, window, counters[label], indexer)
             compared[label].append(compare(reference, logits, window[1:].to(logits.device)))
     scored = dict.fromkeys(methods, dense.scored)
     for label, method in sparse.items():
@@ -174,11 +175,15 @@ def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: f
 
 @torch.no_grad()
 def _logits(
-    model: Model, method: Method, ids: torch.Tensor, watch: Callable[[Block, torch.Tensor], None] | None = None
+    model: Model,
+    method: Method,
+    ids: torch.Tensor,
+    watch: Callable[[Block, torch.Tensor], None] | None = None,
+    indexer: bool = True,
 ) -> torch.Tensor:
     """Logits [T - 1, V] of one window of tokens [T] under a method."""
     # A watch, even an idle one, keeps the pass on masked blocks, so that dense and sparse share their arithmetic.
-    with apply(model, method, watch=watch or (lambda block, probabilities: None)):
+    with apply(model, method, watch=watch or (lambda block, probabilities: None), indexer=indexer):
         return model.lm(ids[None].to(model.device), use_cache=False).logits[0, :-1]
 
 

@@ -150,3 +150,8 @@ def test_bad_input_is_refused_before_a_pass(arguments, message, ask, monkeypatch
     monkeypatch.setattr("analysis.studies.quality.evaluate.score", lambda *_: pytest.fail("a pass was made"))
     with pytest.raises((BadSetting, BadText), match=message):
         ask(Evaluate, **{"methods": [{"name": "dense"}], **arguments})
+
+
+def test_a_model_without_an_indexer_has_none_to_replace(ask):
+    with pytest.raises(BadSetting, match="no indexer"):
+        ask(Evaluate, methods=[{"name": "dense"}], window=20, instead=True)
