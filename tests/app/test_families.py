@@ -14,7 +14,7 @@ from app.selection.menu import PAGES
 from app.selection.sparsify import BUDGET_TABS, ROUTE_TABS, TEMPERATURE_TABS
 from tests.made.evaluating import TEXT
 from tests.made.families import WALKED, saved
-from tests.made.in_process import at
+from tests.made.in_process import at, markup, part
 
 pytestmark = pytest.mark.slow
 # What a page shows only when it is asked for.
@@ -61,11 +61,34 @@ def run(app):
     return [error.value for error in app.error]
 
 
+def opened(hub, family: str) -> tuple[str, str]:
+    """The names of a model and of a text for it."""
+    return saved(family, hub / "hub"), cached.store().put_text(TEXT, "cats")
+
+
+def test_the_map_of_a_hybrid_has_every_layer_by_its_number_and_the_card_says_how_far_its_gate_is_open(hub):
+    model, text = opened(hub, "qwen3_next")
+    app = at("map", model=model, text=text)
+    assert run(app) == []
+    sent = part(app, "heads")
+    other = "linear attention"
+    assert sent["rows"] == [[3, None], [2, other], [1, None], [0, other]]
+    assert sent["chosen"][0] in (1, 3) and "Mean gate" in [one["chip"] for one in sent["measures"]]
+    assert "output gate" in markup(app)
+    assert len(run(at("map", model=model, text=text, layer=1, head=0, without="yes"))) == 0
+
+
+def test_a_card_says_what_the_models_own_indexer_leaves_of_a_head(hub):
+    model, text = opened(hub, "deepseek_v32")
+    app = at("map", model=model, text=text, statistic="selected_mass")
+    assert run(app) == []
+    assert "own indexer" in markup(app) and part(app, "heads")["measure"] == "selected_mass"
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", WALKED)
 def test_every_page_opens_with_every_kind_of_model(hub, family):
-    model = saved(family, hub / "hub")
-    text = cached.store().put_text(TEXT, "cats")
+    model, text = opened(hub, family)
     failed, sentences = {}, {}
     for page in PAGES:
         for more in [{}, *MORE.get(page, [])]:
