@@ -97,7 +97,8 @@ def export_heads(request: ExportHeads, *, context: Context) -> HeadScores:
         write_text(path, "".join("\t".join(f"{score:.10g}" for score in row) + "\n" for row in scores))
         write_text(sizes, json.dumps({"sink_size": request.n_sink, "recent_size": request.window}) + "\n")
     else:
-        cells = {f"{layer}-{head}": [score] for (layer, head), score in np.ndenumerate(scores)}
+        numbers = lm.layer_numbers
+        cells = {f"{numbers[layer]}-{head}": [score] for (layer, head), score in np.ndenumerate(scores)}
         write_text(path, json.dumps(cells) + "\n")
     about: dict[str, Any] = {"kernel": "none: stored scores", "from": far.about.get("protocol")}
     return HeadScores(path=str(path), scores=scores.tolist(), protocol=protocol("export-heads", lm, **about))
@@ -155,14 +156,18 @@ def _of_json(path: Path, lm: Model) -> np.ndarray:
     try:
         content = json.loads(path.read_bytes())
         places = {tuple(map(int, name.split("-"))): float(np.mean(scores)) for name, scores in content.items()}
-        shape = [max(numbers) + 1 for numbers in zip(*places, strict=True)]
+        last_layer, last_head = (max(numbers) for numbers in zip(*places, strict=True))
+        place_of = {number: place for place, number in enumerate(lm.layer_numbers)}
         # checked before a table is made: a file may name head 99999999
-        if shape[0] > lm.num_layers or shape[1] > lm.num_heads:
+        if last_layer > lm.layer_numbers[-1] or last_head >= lm.num_heads:
             size = f"{lm.num_layers} layers of {lm.num_heads} heads"
-            raise BadSetting(f"{path.name} names head {shape[0] - 1}-{shape[1] - 1}, and {lm.name} has {size}.")
-        table = np.full(shape, np.nan)
+            raise BadSetting(f"{path.name} names head {last_layer}-{last_head}, and {lm.name} has {size}.")
+        if others := {layer for layer, _ in places} & set(lm.other_layers):
+            kind = lm.other_layers[min(others)]
+            raise BadSetting(f"{path.name} names heads of layer {min(others)}, and that is {kind} in {lm.name}.")
+        table = np.full((1 + place_of[last_layer], 1 + last_head), np.nan)
         for (layer, head), score in places.items():
-            table[layer, head] = score
+            table[place_of[layer], head] = score
     except (OSError, ValueError, TypeError, AttributeError, IndexError, RecursionError):
         raise BadSetting(f'{path.name} holds no scores of heads: give {{"layer-head": [score, ...]}}.') from None
     return table
