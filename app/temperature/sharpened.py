@@ -94,13 +94,13 @@ def by_position(tokens: int) -> None:
 def by_layer(layers: int, tokens: int) -> None:
     """A temperature for every layer, and what they do together on this text."""
     st.subheader("A temperature for every layer", anchor=False, help=cached.glossary("temperatures by layer"))
-    values = _temperatures(layers)
+    values, numbers = _temperatures(layers), asking.layers(st.session_state["model"])
     with st.grid(min(8, layers), min_column_width=110, gap="small"):
         for layer, value in enumerate(values):
             key = f"by_layer_{layer}"
             st.session_state[key] = value
             look: dict[str, Any] = {"step": 0.1, "format": "%.2f", "on_change": _set, "args": (layer, layers)}
-            st.number_input(f"Layer {layer}", LOW, HIGH, key=key, **look)
+            st.number_input(f"Layer {numbers[layer]}", LOW, HIGH, key=key, **look)
     with st.container(horizontal=True, gap="small"):
         everywhere = [st.session_state["softmax"]] * layers
         st.button("All layers at the slider's t", key="by_layer_all", on_click=_choose, args=(everywhere,))
