@@ -8,6 +8,8 @@ from ...commands.budgets import Budgets, Calibrations
 from ...costs import kv_cache_bytes
 from ...errors import BadSetting
 from ...metrics.budgets import allocate_budget, cache_keys, reads
+from ...models import Model
+from ...seam.layers import attention_modules
 from ..context import Context, protocol
 from ..text.held_out import check_range
 from ..text.text import cells_table
@@ -85,12 +87,25 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         window=length,
         policy=facts(base),
         policies=stored_policies(context, lm),
-        notes=[CAN_NOT],
+        notes=[*_counted(lm), CAN_NOT],
         cells=cells_table(
             lm, rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=fixed, capped=capped
         ),
         protocol=protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
     )
+
+
+def _counted(lm: Model) -> list[str]:
+    """What to bear in mind of the bytes of the KV cache."""
+    modules = attention_modules(lm.lm)
+    if any(hasattr(module, "kv_lora_rank") for module in modules):
+        return [
+            "This model stores one latent for all heads of a layer, which budgets of single heads do not shrink: the "
+            "bytes here are those of keys and values made of it."
+        ]
+    if len({getattr(module, "head_dim", None) for module in modules}) > 1:
+        return ["Layers of this model differ in the size of their heads: the bytes here are counted with the largest."]
+    return []
 
 
 def calibrations(request: Calibrations, *, context: Context) -> Agreement:
