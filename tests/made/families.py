@@ -119,7 +119,11 @@ def saved(family: str, hub: Path) -> str:
     tokenizer, config = byte_level(), small_config(configured(family))
     for name, value in WALKED[family].items():
         setattr(config, name, value)
-    config.vocab_size, config.max_position_embeddings = len(tokenizer), READS
+    config.max_position_embeddings = READS
+    # Gemma 4 has a second embedding
+    for name in ("vocab_size", "vocab_size_per_layer_input"):
+        if hasattr(config, name):
+            setattr(config, name, len(tokenizer))
     config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
     config.pad_token_id = None
     if hasattr(config, "index_topk"):
