@@ -57,7 +57,7 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, rival, verdic
     monkeypatch.setattr(studied, "ablated", ablated)
     row = {"layer": 0, "head": 1, "name": "induction", "score": 0.9}
     rows = [row, row | {"head": 0, "score": 0.5}, {"layer": 1, "head": 1, "name": "sink", "score": 0.9}]
-    model = SimpleNamespace(num_layers=2, num_heads=2)
+    model = SimpleNamespace(num_layers=2, num_heads=2, layer_numbers=(0, 1))
     trials = studied.trials(context, model, texts, studied.REPEATS, rows, Names(confirm=1))
     judged = [row | studied.verdict(row, {studied.REPEATS: trials}) for row in rows]
     assert [row["verdict"] for row in judged] == [verdict, "not tried", "no text needs it"]
