@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.errors import BadModel
 from app import cached
 from app.heads import live
 from app.selection import state  # noqa
@@ -21,10 +22,11 @@ def show() -> None:
     inspected, card = asking.inspected(), asking.card(st.session_state["model"])
     layers, heads = asking.layers(st.session_state["model"]), list(range(card["heads"]))
     layer, head = _chosen("layer", layers, layers[len(layers) // 2]), _chosen("head", heads, 0)
-    run = None
-    with widgets.guarded():
+    try:
         run = live.ask(layer, 0, min(inspected["tokens"], inspected["max_positions"]))
-    if run is None:
+    except BadModel as error:
+        # What no browser can redo is still measured.
+        widgets.show_error(error)
         drawer("temperature_evidence", lambda: _study(layer, head, len(layers), inspected["tokens"]), HOLDS, "Study")
         return
     tokens, support = cached.columns(run, "tokens"), run.numbers["support"]
