@@ -35,6 +35,8 @@ __all__ = ["Block", "apply", "ran"]
 
 # The names transformers treats specially (sdpa, flash, eager, flex) must not occur in it.
 NAME = "focuscope"
+# What a model's own indexer chose, as it hands it to its attention.
+CHOSEN = ("indices", "block_indices")
 
 
 @dataclass
@@ -143,7 +145,9 @@ def _attention(
     # attention of another kind: of an image, or over the layers of one token
     if state is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-    visible = visible_to(module, query, key, attention_mask, kwargs, state.indexer)
+    if not state.indexer:
+        kwargs = {name: value for name, value in kwargs.items() if name not in CHOSEN}
+    visible = visible_to(module, query, key, attention_mask, kwargs)
     state.calls += 1
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])

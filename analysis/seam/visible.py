@@ -30,11 +30,8 @@ class Visible:
         return self.bias is None and self.sinks is None
 
 
-def visible_to(
-    module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arguments: dict[str, Any], indexer: bool = True
-) -> Visible:
+def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> Visible:
     """From what a model hands to its attention: query [B, H, n, D], key [B, G, Tk, D], and the keyword arguments.
-    Without `indexer` what the model's own one chose is passed over.
 
     `position_bias` [B, H, n, Tk] is added to the scores (Inkling's relative positions), as are numbers in a mask.
 
@@ -48,7 +45,7 @@ def visible_to(
         if bool(torch.where(mask, added, 0.0).any()):
             bias = added if bias is None else bias + added
     indices, blocks = arguments.get("indices"), arguments.get("block_indices")
-    if not indexer or (indices is None and blocks is None):
+    if indices is None and blocks is None:
         return Visible(mask, bias, arguments.get("s_aux"))
     length, total = query.shape[2], key.shape[2]
     if blocks is None:
