@@ -15,7 +15,7 @@ from ..kernels.blocks import BLOCK, block_attention
 from ..kernels.parts import part
 from ..kernels.scoring import Scoring
 from ..seam.cache import sees_all
-from ..seam.calls import MASKED, Attended, Block, Call, Prompt, states_alone
+from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of, states_alone
 from .base import Method, read_all
 from .evicting import prompt_ends
 
@@ -60,7 +60,7 @@ class Blockwise(Method):
             return
         self.bounds_ = list(zip(prompt.first.tolist(), prompt_ends(prompt, self.cut).tolist(), strict=True))
         with part("router"), torch.no_grad():
-            texts = [prompt.part(text, *bounds) for text, bounds in enumerate(self.bounds_)]
+            texts = [part_of(prompt, text, *bounds) for text, bounds in enumerate(self.bounds_)]
             self.maps_[prompt.layer] = [self.block_map(text.query, text.key, text.scoring) for text in texts]
 
     def mask(self, block: Block) -> Tensor | None:

@@ -9,11 +9,11 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import BadSetting
 from ..kernels.ragged import Ragged
-from ..kernels.scoring import Scoring
 from ..seam.cache import CompactCache, CompactLayer, sees_all
-from ..seam.calls import MASKED, Attended, Block, Call, Prompt
+from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of
 from ..seam.hooks import RENAMED
 from ..seam.layers import shape_of
+from ..seam.visible import Visible
 from .base import Method, read_all
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"
@@ -68,7 +68,9 @@ class Evicting(Method):
         stays = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
         for text, (first, end) in enumerate(zip(prompt.first.tolist(), self.ends_.tolist(), strict=True)):
             with torch.no_grad():
-                stays[text, :, first:end] = self.kept_keys(prompt.layer, self.key_scores(prompt.part(text, first, end)))
+                stays[text, :, first:end] = self.kept_keys(
+                    prompt.layer, self.key_scores(part_of(prompt, text, first, end))
+                )
         self.kept_[prompt.layer] = stays
 
     def mask(self, block: Block) -> Tensor | None:
@@ -107,11 +109,24 @@ def prompt_ends(prompt: Prompt, cut: int) -> Tensor:
     return ends
 
 
-def attention_weights(queries: Tensor, keys: Tensor, start: int, scoring: Scoring) -> Tensor:
-    """Causal attention weights [B, H, n, L] of the queries [B, H, n, D] at places start .. start + n."""
-    places = torch.arange(keys.shape[2], device=keys.device)
-    rows = torch.arange(start, start + queries.shape[2], device=keys.device)
-    return torch.softmax(scoring.scores(queries, keys).masked_fill(places > rows[:, None], -torch.inf), -1)
+def model_weights(prompt: Prompt, start: int = 0, stop: int | None = None) -> Tensor:
+    """What the queries start..stop of a prompt read of all its keys, [B, H, n, L], as the model itself weighs them:
+    those that it lets be read, beside a learned sink."""
+    queries, visible = prompt.query[:, :, start:stop], prompt.visible or Visible()
+    scores, places = (
+        prompt.scoring.scores(queries, prompt.key),
+        torch.arange(prompt.key.shape[2], device=queries.device),
+    )
+    hidden = places > places[start:stop, None]
+    if visible.bias is not None:
+        scores = scores + visible.bias[:, :, start:stop]
+    if visible.mask is not None:
+        hidden = hidden | ~visible.mask[:, :, start:stop]
+    logits = scores.masked_fill(hidden, -torch.inf)
+    if visible.sinks is not None:
+        sink = visible.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
+        logits = torch.cat([logits, sink], -1)
+    return torch.softmax(logits, -1)[..., : len(places)]
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from ..declaration import field
 from ..errors import BadSetting
 from ..kernels.scoring import Scoring
 from ..seam.calls import Prompt, states_alone
-from .evicting import Evicting, attention_weights, evict, largest
+from .evicting import Evicting, evict, largest, model_weights
 from .expected_attention import ExpectedAttention
 
 # Neighbouring keys that share their score.
@@ -39,7 +39,7 @@ class SnapKV(Evicting):
         scores = prompt.key.new_full(prompt.key.shape[:3], MUST_STAY)
         start = scores.shape[-1] - self.window
         if start > 0:
-            weights = attention_weights(prompt.query[:, :, start:], prompt.key, start, prompt.scoring)
+            weights = model_weights(prompt, start)
             # as in the authors' code, zeros beyond both ends count in the means over neighbours
             pooled = F.avg_pool1d(weights.mean(2)[..., :start], POOL, stride=1, padding=POOL // 2)
             scores[..., :start] = pooled.unflatten(1, (scores.shape[1], -1)).mean(2)
@@ -110,9 +110,7 @@ class TOVA(Evicting):
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         kv_heads, length = prompt.key.shape[1:3]
-        weights = attention_weights(prompt.query[:, :, -1:], prompt.key, length - 1, prompt.scoring)[
-            :, :, 0
-        ]  # [B, H, L]
+        weights = model_weights(prompt, length - 1)[:, :, 0]  # [B, H, L]
         scores = weights.mean(1, keepdim=True).repeat(1, kv_heads, 1)
         scores[..., -1] = torch.inf
         return scores
@@ -141,9 +139,7 @@ class H2O(Evicting):
         total = prompt.query.new_zeros(prompt.query.shape[:3])  # [B, H, L]
         rows = max(1, min(ROWS, BYTES // (total.nbytes or 1)))
         for start in range(0, total.shape[2], rows):
-            total += attention_weights(prompt.query[:, :, start : start + rows], prompt.key, start, prompt.scoring).sum(
-                2
-            )
+            total += model_weights(prompt, start, start + rows).sum(2)
         return total.unflatten(1, (prompt.key.shape[1], -1)).mean(2)
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:

@@ -90,9 +90,10 @@ class Model:
 
     @property
     def inner(self) -> int:
-        """Width of the feed-forward blocks."""
+        """Width of the feed-forward blocks; the largest where layers differ."""
         config = self.lm.config.get_text_config()
-        return getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * self.width
+        width = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * self.width
+        return max(width) if isinstance(width, list | tuple) else width
 
     @property
     def vocabulary(self) -> int:

@@ -60,5 +60,8 @@ def past_of(read: Any) -> Cache:
     """The KV cache in what a model returned."""
     cache = next(filter(_is_cache, read.values()), None)
     if cache is None:
-        raise BadModel("The model returned no KV cache of transformers: choose another model.")
+        raise BadModel(
+            "The model returned no KV cache of transformers and keeps what it has read to itself, so no text can be "
+            "read on from one place twice: choose another model."
+        )
     return cache

@@ -46,6 +46,8 @@ class LayerState(Reading):
     kernels: bool = False
     indexer: bool = True
     cache_layer: CacheLayerMixin | None = None
+    # Whether it has attended since it was entered.
+    attended: bool = False
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
     # Whether an output gate follows, and what it is about to act on.
@@ -122,7 +124,7 @@ def _before_layer(module: Any, args: tuple, kwargs: dict) -> None:
     """Before an attention layer: note its KV cache, and show the method the hidden states that enter it, [B, T, d]."""
     state: LayerState = module._focuscope
     entering = Entering.of(args, kwargs)
-    state.cache_layer = layer_of(entering.cache, state.cache_index)
+    state.cache_layer, state.attended = layer_of(entering.cache, state.cache_index), False
     features = state.enter(entering)
     if isinstance(state.stored, GroupedLayer):
         state.stored.coming = features
@@ -145,10 +147,15 @@ def _attention(
     # attention of another kind: of an image, or over the layers of one token
     if state is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
+    if state.attended:
+        raise BadModel(
+            "A layer of this model attends twice and puts both together, such as one softmax less another, so no share "
+            "of attention is what a head reads: choose another model."
+        )
     if not state.indexer:
         kwargs = {name: value for name, value in kwargs.items() if name not in CHOSEN}
-    visible = visible_to(module, query, key, attention_mask, kwargs)
-    state.calls += 1
+    state.visible = visible = visible_to(module, query, key, attention_mask, kwargs)
+    state.attended, state.calls = True, state.calls + 1
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])
     query, scoring = state.begin(module, query, key, value, scaling, softcap)

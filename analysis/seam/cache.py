@@ -335,10 +335,12 @@ def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
     more = keys > tokens and not isinstance(held, StaticLayer)
     may_drop = (GroupedLayer, CompactLayer, DynamicSlidingWindowLayer, StaticLayer)
     if more or (keys < tokens and not isinstance(held, may_drop)):
-        why = "and its KV cache does not say where they belong" if more else "so others were dropped from its KV cache"
+        why = "so others were dropped from its KV cache"
+        if more:
+            why = "and some of them, such as compressed ones, stand for several tokens or for none"
         raise BadModel(
-            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, {why}: choose another model, or "
-            "another KV cache."
+            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, {why}, so what a token reads of which "
+            "other cannot be said: choose another model, or another KV cache."
         )
 
 

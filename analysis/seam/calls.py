@@ -30,16 +30,23 @@ class Prompt:
     module: Any  # the attention layer
     tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
     scoring: Scoring
+    visible: Visible | None = None  # None: causal
 
-    def part(self, text: int, start: int, stop: int) -> "Prompt":
-        """The tokens start..stop of one text, queries and keys in float32: bfloat16 is too coarse to rank keys by."""
-        query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
-        query, key = at_least_float32(query), at_least_float32(key)
-        tables = None
-        if self.tables is not None:
-            cos, sin = (x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
-            tables = cos, sin
-        return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
+
+def part_of(prompt: Prompt, text: int, start: int, stop: int) -> Prompt:
+    """The tokens start..stop of one text, queries and keys in float32: bfloat16 is too coarse to rank keys by."""
+    states = prompt.query, prompt.key, prompt.value
+    query, key, value = (x[text : text + 1, :, start:stop].detach() for x in states)
+    query, key = at_least_float32(query), at_least_float32(key)
+    tables, visible = None, prompt.visible or Visible()
+    if prompt.tables is not None:
+        cos, sin = (x[min(text, len(x) - 1) :][:1, start:stop] for x in prompt.tables)
+        tables = cos, sin
+    of_text = [x if x is None else x[min(text, len(x) - 1), None] for x in (visible.mask, visible.bias)]
+    mask, bias = (x if x is None else x[:, :, start:stop, start:stop] for x in of_text)
+    visible = Visible(mask, bias, visible.sinks, visible.chosen)
+    about = prompt.first.new_zeros(1), prompt.module, tables, prompt.scoring, visible
+    return Prompt(prompt.layer, query, key, value, *about)
 
 
 def states_alone(queries: Tensor, keys: Tensor, values: Tensor, scoring: Scoring | None) -> Prompt:

@@ -38,7 +38,7 @@ WIDTH, HEADS, EXPERTS, VOCABULARY = 64, 4, 16, 128
 MOST_LAYERS = 17
 # Of the largest logit in float32; what was wrong in silence differed by a tenth and more.
 ROUNDING = 1e-4
-SPAN = re.compile("window|chunk|block|topk|top_k")
+SPAN = re.compile("window|chunk|block|topk|top_k|budget|compress_ratio")
 NARROW = re.compile("intermediate|inner|ffn|mlp|hidden_dim|lora_rank")
 
 
@@ -159,11 +159,16 @@ def _of_random_weights(small: PreTrainedConfig, dtype: torch.dtype) -> Parity:
         lm = AutoModelForCausalLM.from_config(copy.deepcopy(small), dtype=dtype, attn_implementation="eager").eval()
         longest = getattr(small.get_text_config(), "max_position_embeddings", LENGTH)
         ids = torch.randint(VOCABULARY, (1, min(LENGTH, longest)))
-    modules = attention_modules(lm)
     with torch.no_grad():
-        for matrix in (p for module in modules for p in module.parameters() if p.ndim == 2):
-            # else all keys are read alike
-            matrix.mul_(SHARP / (matrix.std() * matrix.shape[-1] ** 0.5))
+        for module in attention_modules(lm):
+            for name, weights in module.named_parameters():
+                # else all keys are read alike
+                if weights.ndim == 2:
+                    weights.mul_(SHARP / (weights.std() * weights.shape[-1] ** 0.5))
+                # normed ones that meet without the usual factor are so sharp that rounding grows from layer to layer
+                elif name.startswith(("q_norm", "k_norm")):
+                    usual = len(weights) ** -0.5
+                    weights.mul_((usual / (getattr(module, "scaling", None) or usual)) ** 0.5)
     return parity(lm, ids)
 
 
@@ -180,7 +185,7 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     if by_layer:
         text.per_layer_config = None
     heads = text.num_attention_heads
-    _cut_layers(text)
+    kept = _cut_layers(text)
     _narrow(text)
     for name, value in vars(text).copy().items():
         if type(value) is not int:
@@ -194,8 +199,8 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
         elif re.search("token_(id|index)$", name):
             setattr(text, name, value % VOCABULARY)
     if by_layer:
-        few = {int(layer): _narrowed(sizes, heads) for layer, sizes in by_layer.items()}
-        text.per_layer_config = {layer: sizes for layer, sizes in few.items() if layer < text.num_hidden_layers}
+        sizes = {int(layer): _narrowed(of_layer, heads) for layer, of_layer in by_layer.items()}
+        text.per_layer_config = {number: sizes[layer] for number, layer in enumerate(kept) if layer in sizes}
     _grow_until_attention(small)
     return small
 
@@ -210,18 +215,30 @@ def _is_span(name: str) -> bool:
     return bool(SPAN.search(name)) and "layer" not in name
 
 
-def _cut_layers(text: PreTrainedConfig) -> None:
-    """Keep the first layers, up to where each kind of them was there; lists with an entry of every layer name kinds."""
+def _cut_layers(text: PreTrainedConfig) -> list[int]:
+    """Keep the first layers, up to where each kind of them was there, and likewise of those at the end that read keys
+    of earlier ones; lists with an entry of every layer name kinds. Returns the numbers that they had."""
     layers = text.num_hidden_layers
     lists = {name: value for name, value in vars(text).items() if isinstance(value, list) and len(value) == layers}
     naming = [value for value in lists.values() if len(set(map(str, value))) <= KINDS]
     kinds = [str(entries) for entries in zip(*naming, strict=True)] or [""] * layers
-    few = layers if getattr(text, "num_kv_shared_layers", 0) else max(2, *(1 + kinds.index(kind) for kind in kinds))
+    reading = getattr(text, "num_kv_shared_layers", 0) or 0
+    own = layers - reading
+    first = min(own, max(2, _until_each(kinds[:own])))
+    kept = [*range(first), *range(own, own + _until_each(kinds[own:]))]
     for name, value in lists.items():
-        setattr(text, name, value[:few])
-    text.num_hidden_layers = min(few, layers)
+        setattr(text, name, [value[layer] for layer in kept])
+    text.num_hidden_layers = len(kept)
+    if reading:
+        text.num_kv_shared_layers = len(kept) - first
     if getattr(text, "first_k_dense_replace", 0):
         text.first_k_dense_replace = 1
+    return kept
+
+
+def _until_each(kinds: list[str]) -> int:
+    """How many of the first entries hold each of them once."""
+    return max((1 + kinds.index(kind) for kind in kinds), default=0)
 
 
 def _narrow(text: PreTrainedConfig) -> None:

@@ -35,6 +35,7 @@ class Reading:
     cache_index: int = 0  # place of the layer in a KV cache, which counts the layers of other kinds too
     past: int = 0  # tokens before this call
     first: Tensor | None = None  # [B] place of the first token that is no padding
+    visible: Visible | None = None  # what this call may read
     tables: tuple[Tensor, Tensor] | None = None  # (cos, sin) of the rotary embedding
 
     def enter(self, entering: Entering) -> Tensor | None:
@@ -61,7 +62,8 @@ class Reading:
             # a static cache is longer than its text
             assert self.first is not None, "the layer was entered before"
             queries, keys, values = (x[:, :, :length] for x in (query, key, value))
-            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, module, self.tables, scoring))
+            about = module, self.tables, scoring, self.visible
+            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
         new = key[:, :, start : start + length]
@@ -137,11 +139,9 @@ def _probabilities(method: Hooks, block: Block) -> Tensor:
     mask = method.mask(block)
     block.read = block.visible if mask is None else _shared(block, mask)
     logits = scores.masked_fill(~block.read, float("-inf"))
-    if block.sinks is None:
-        probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
-    else:
-        sink = block.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
-        probabilities = torch.softmax(torch.cat([logits, sink], -1), dim=-1, dtype=torch.float32)[..., :-1]
+    if block.sinks is not None:
+        logits = torch.cat([logits, block.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)], -1)
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)[..., : scores.shape[-1]]
     # a row that reads nothing; most blocks have none
     if probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)

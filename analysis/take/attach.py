@@ -99,7 +99,7 @@ def attention(
     state: AttachedLayer | None = getattr(module, "_focuscope", None)
     if state is None:
         raise RuntimeError("Call focuscope_attention.attach(model) before the model runs.")
-    visible = visible_to(module, query, key, attention_mask, kwargs)
+    state.visible = visible = visible_to(module, query, key, attention_mask, kwargs)
     cache, state.cache = state.cache, None
     cache_layer = layer_of(cache, state.cache_index)
     query, scoring = state.begin(module, query, key, value, scaling, softcap)

@@ -32,7 +32,7 @@ LARGE = {  # sizes of models that people load; every other number is the configu
     "cohere2": {},
     "glm4_moe": {},
     "ernie4_5_moe": {},
-    "hunyuan_v1_dense": dict(head_dim=128),
+    "hunyuan_v1_dense": {},
 }
 REFUSED = {  # family -> a word of the sentence
     "deepseek_v4": "keys for a text",

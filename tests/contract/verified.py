@@ -66,8 +66,10 @@ Written by `python -m tests.contract.verified`.
 
 
 def tried() -> list[str]:
-    """The families with a causal language model, one name for each class: that which tests name, where one does."""
+    """The families with a causal language model, one name for each class: that which tests name, where one does. And
+    those of which transformers has none, though they are built like others."""
     names: dict[type, str] = {}
+    without = [name for name in families.WITHOUT_CLASS if name in CONFIG_MAPPING]
     named = [name for name in (*CONFIGS, *VERIFIED, *families.MODERN) if name in CONFIG_MAPPING]
     for name in (*named, *CONFIG_MAPPING):
         try:
@@ -77,7 +79,7 @@ def tried() -> list[str]:
             continue
         if model_class is not None:
             names.setdefault(model_class, name)
-    return list(names.values())
+    return [*names.values(), *without]
 
 
 def model_of(family: str):

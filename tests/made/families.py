@@ -34,6 +34,16 @@ MODERN = {
     "axk2": {},
     "hy_v4": {},
     "minimax_m3_vl_text": dict(num_hidden_layers=3, layer_types=SPARSE),
+    "dots3_note": {},
+    "qwen4_exp_text": dict(
+        indexer_n_heads=4,
+        indexer_kv_heads=1,
+        indexer_head_dim=256,
+        indexer_budget=2048,
+        indexer_compress_ratio=16,
+        ple_layer_ids=[1],
+        eos_token_id=2,
+    ),
     # Softmax attention in some layers, something else in the others.
     "qwen3_next": {},
     "qwen3_5_text": {},
@@ -41,6 +51,7 @@ MODERN = {
     "olmo_hybrid": {},
     "nemotron_h": {},
     "lfm2": {},
+    "lfm2_moe": dict(num_hidden_layers=4, layer_types=["conv", "conv", "full_attention", "conv"], num_dense_layers=1),
     "lfm3": {},
     "minimax": {},
     "jamba": {},
@@ -51,9 +62,17 @@ MODERN = {
     "gemma4_text": {},
     # Numbers of their own added to the scores.
     "doge": {},
+    # Sizes that their configurations leave open.
+    "ministral": dict(head_dim=128),
+    "hunyuan_v1_dense": dict(head_dim=128, num_key_value_heads=8),
+    "hunyuan_v1_moe": dict(head_dim=128, num_key_value_heads=8, num_experts=8, moe_topk=2),
+    "nemotron": dict(head_dim=128, num_key_value_heads=8),
+    "dots1": dict(n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2),
 }
+# Families whose text transformers reads only beside images, with no class for the text alone.
+WITHOUT_CLASS = ("glm5_next", "mistral_large4")
 # Their scores are not divided by the root of the head's size.
-LOUD = ("gemma4", "granite")
+LOUD = ("gemma3n", "gemma4", "granite")
 # What makes queries and keys, scaled up so that attention is far from uniform.
 SHARPENED = ("q_proj", "k_proj", "q_b_proj", "kv_b_proj")
 # One of each kind.
@@ -87,7 +106,7 @@ def small(family: str):
             # Zaya begins with a temperature of nothing
             elif name.endswith("qk_norm.temp"):
                 parameter.fill_(1)
-            elif "q_norm" in name and family.startswith("gemma4"):
+            elif "q_norm" in name and family.startswith(("gemma3n", "gemma4")):
                 parameter.mul_(0.1)
             elif not family.startswith(LOUD) and any(part in name for part in SHARPENED):
                 parameter.mul_(4)

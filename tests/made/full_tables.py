@@ -52,6 +52,12 @@ def materialised(lm, ids, mask=None, window=5, without_first=False):
     # layers that are no softmax attention have none; a learned sink takes a part of each row
     tables = [table for table in tables if table is not None and table.shape[-2:] == (ids.shape[1],) * 2]
     tables = [table / table.sum(-1, keepdim=True).clamp(min=1e-30) for table in tables]
+    return measured(tables, ids, real, window, without_first)
+
+
+def measured(tables, ids, real=None, window=5, without_first=False):
+    """Means and distances of tables [B, H, T, T] whose rows sum to 1; `real` bool [B, T] where no padding is."""
+    real = torch.ones_like(ids).bool() if real is None else real
     heads, length = tables[0].shape[1], ids.shape[1]
     rows = {name: [[[] for _ in range(heads)] for _ in tables] for name in ALL}
     distance = np.zeros((len(tables), heads, 32))

@@ -10,7 +10,7 @@ from analysis.errors import BadSetting
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.duo_attention import heads_of_file
-from analysis.methods.evicting import attention_weights, evict
+from analysis.methods.evicting import evict, model_weights
 from analysis.methods.eviction import RULES, eviction_scores
 from analysis.methods.expected_attention import mean_rotation
 from analysis.models import load_model
@@ -53,8 +53,7 @@ def test_the_weights_that_decide_are_those_of_the_model(family):
     with torch.no_grad():
         stock = lm(ids, output_attentions=True, use_cache=False).attentions
     for layer, whole in enumerate(sees_all(lm)):
-        weights = attention_weights(prompts[layer].query, prompts[layer].key, 0, prompts[layer].scoring)
-        assert not whole or torch.allclose(weights, stock[layer], atol=1e-5)
+        assert not whole or torch.allclose(model_weights(prompts[layer]), stock[layer], atol=1e-5)
 
 
 @pytest.mark.parametrize("score", RULES)

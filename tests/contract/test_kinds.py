@@ -1,0 +1,202 @@
+"""One model of each kind of attention, against what the definitions give in float64: statistics, sharpness at a
+temperature, heads taken out, keys dropped after a prompt."""
+
+import copy
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.methods import METHODS
+from analysis.models import load_model
+from analysis.probes.ablation import Without
+from analysis.seam.attention import apply, ran
+from analysis.seam.layers import attention_modules
+from analysis.statistics import attention_statistics
+from analysis.statistics.states import attention_states
+from tests.made import families, full_tables
+from tests.made.families import token_ids
+from tests.made.tiny_tokenizer import byte_level
+
+# Learned sinks, a hybrid with output gates, MLA, an indexer, sizes of heads that differ, numbers added to the scores.
+FAMILIES = ("gpt_oss", "qwen3_next", "deepseek_v3", "deepseek_v32", "gemma4_text", "doge")
+LENGTH, PROMPT, WINDOW, RATIO = 44, 32, 4, 0.75
+
+
+class Definition:
+    """Softmax attention of every layer as it is defined, in float64, in the place of the model's own eager one.
+
+    Afterwards `tables` holds the weights [B, H, T, T] of every layer and `sinks` what its learned sinks took [B, H, T].
+    `edit(module, scores)` may change the scores [B, H, T, T] before the softmax.
+    """
+
+    def __init__(self, lm, edit=None):
+        self.edit, self.tables, self.sinks = edit, [], []
+        self.modeling = sys.modules[type(lm).__module__]
+        self.eager = self.modeling.eager_attention_forward
+
+    def __enter__(self):
+        self.modeling.eager_attention_forward = self.attend
+        return self
+
+    def __exit__(self, *error):
+        self.modeling.eager_attention_forward = self.eager
+
+    def attend(self, module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, **more):
+        assert not more.get("softcap"), "none of these models has a cap"
+        mask = attention_mask
+        shared, length = query.shape[1] // key.shape[1], query.shape[2]
+        keys, values = (x.double().repeat_interleave(shared, 1) for x in (key, value))
+        scores = query.double() @ keys.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(future, -torch.inf)
+        if mask is not None:
+            hidden = ~mask if mask.dtype == torch.bool else mask < torch.finfo(mask.dtype).min / 2
+            added = torch.zeros(()) if mask.dtype == torch.bool else mask.masked_fill(hidden, 0.0)
+            scores = (scores + added.double()).masked_fill(hidden, -torch.inf)
+        if self.edit is not None:
+            scores = self.edit(module, scores)
+        weights, sink = scores.exp(), getattr(module, "sinks", None)
+        outside = torch.zeros(()) if sink is None else sink.double().exp()[:, None]
+        total = weights.sum(-1) + outside
+        self.tables.append(weights / total[..., None])
+        self.sinks.append(outside / total)
+        out = (self.tables[-1] @ values).to(value.dtype).transpose(1, 2).contiguous()
+        return out, self.tables[-1].to(value.dtype)
+
+
+def small(family):
+    """(the small model, tokens of a text)."""
+    lm = families.small(family)
+    return lm, token_ids(lm, length=LENGTH)
+
+
+def logits(lm, ids):
+    with torch.no_grad():
+        return lm(ids, use_cache=False).logits
+
+
+def defined(lm, ids, edit=None):
+    """(logits, the definition with its tables)."""
+    with Definition(lm, edit) as definition:
+        return logits(lm, ids), definition
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_statistics_are_those_of_the_definition(family):
+    """Shares, entropies and distances among tokens, whatever a learned sink took."""
+    lm, ids = small(family)
+    _, definition = defined(lm, ids)
+    among = [table / table.sum(-1, keepdim=True) for table in definition.tables]
+    full_tables.agree(full_tables.read(lm, ids), full_tables.measured(among, ids))
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "granite_swa"])
+def test_the_mass_of_a_sink_is_that_of_the_definition(family):
+    lm, ids = small(family)
+    truth = torch.cat([share.mean((0, 2)) for share in defined(lm, ids)[1].sinks])
+    table = attention_statistics(load_model(lm, tokenizer=byte_level()), ids[0])
+    np.testing.assert_allclose(table["sink_mass"], truth, atol=1e-5)
+    assert truth.min() > 0.01, "the sinks take a part"
+
+
+@pytest.mark.parametrize("t", [0.5, 1.0])
+def test_sharpness_at_a_temperature_is_among_tokens(t):
+    """A sink's logit is no score and has no temperature, so it is left out as in every statistic."""
+    lm, ids = small("gpt_oss")
+    queries = []
+    _, definition = defined(lm, ids, lambda module, scores: queries.append(scores) or scores)
+    for layer, states in attention_states(load_model(lm, tokenizer=byte_level()), ids[0].numpy()).items():
+        p = (queries[layer][0] / t).softmax(-1)
+        entropy, largest = states.sharpness(t)
+        np.testing.assert_allclose(entropy, torch.special.entr(p).sum(-1), atol=1e-4)
+        np.testing.assert_allclose(largest, p.amax(-1), atol=1e-5)
+
+
+def test_a_temperature_acts_on_the_scores_and_not_on_the_sinks():
+    lm, ids = small("gpt_oss")
+    cold, _ = defined(lm, ids, lambda module, scores: scores / 0.5)
+    with apply(lm, METHODS["focal"](t=0.5)):
+        assert (logits(lm, ids) - cold).abs().max() < 1e-4 * cold.abs().max()
+    assert (logits(lm, ids) - cold).abs().max() > 1e-2 * cold.abs().max(), "a temperature that changes something"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_taken_out_is_one_whose_columns_are_zero(family):
+    """After its output gate, where there is one: 0 times a gate is 0."""
+    lm, ids = small(family)
+    layer, head = len(attention_modules(lm)) - 1, 1
+    changed = copy.deepcopy(lm)
+    module = attention_modules(changed)[layer]
+    projection = module.o_proj
+    with torch.no_grad():
+        projection.weight.unflatten(1, (lm.config.num_attention_heads, -1))[:, head] = 0
+    with apply(lm, Without([(layer, head)])):
+        without = logits(lm, ids)
+    assert (without - logits(changed, ids)).abs().max() < 1e-5 * max(1, without.abs().max())
+    assert (without - logits(lm, ids)).abs().max() > 1e-4
+
+
+def snapkv(weights, groups):
+    """The score of every key by SnapKV's definition: what the last queries weigh it with, with its neighbours."""
+    kept, length = weights.new_empty(groups, weights.shape[-1]), weights.shape[-1]
+    by_group = weights[:, -WINDOW:].unflatten(0, (groups, -1)).mean((1, 2))  # [G, L]
+    for key in range(length - WINDOW):
+        near = [by_group[:, at] for at in range(key - 2, key + 3) if 0 <= at < length - WINDOW]
+        kept[:, key] = sum(near) / 5
+    kept[:, length - WINDOW :] = torch.inf
+    return kept
+
+
+def tova(weights, groups):
+    """By TOVA's: what the last token weighs it with, mean over all heads."""
+    kept = weights[:, -1].mean(0).repeat(groups, 1)
+    kept[:, -1] = torch.inf
+    return kept
+
+
+@pytest.mark.parametrize("rule", [snapkv, tova])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_dropped_after_a_prompt_are_masked_ones_of_the_definition(family, rule):
+    """Of layers without a window; with nothing to drop it is dense attention."""
+    lm, ids = small(family)
+    method = METHODS[rule.__name__]
+    of_rule = dict(window=WINDOW) if rule is snapkv else {}
+
+    def drop(module, scores):
+        if getattr(module, "sliding_window", None):
+            return scores
+        sink = getattr(module, "sinks", None)
+        weights = scores[0, :, :PROMPT, :PROMPT].exp()
+        outside = 0.0 if sink is None else sink.double().exp()[:, None, None]
+        groups = scores.shape[1] // getattr(module, "num_key_value_groups", 1)
+        worth = rule(weights / (weights.sum(-1, keepdim=True) + outside), groups)
+        gone = worth.argsort(dim=-1, stable=True)[:, : PROMPT - int(PROMPT * (1 - RATIO))]
+        hidden = torch.zeros_like(scores[0], dtype=torch.bool)
+        for head in range(len(hidden)):
+            hidden[head, PROMPT:, gone[head * groups // len(hidden)]] = True
+        read = scores.masked_fill(hidden, -torch.inf)
+        # what an indexer chose and the rule dropped leaves a query its nearest key
+        nothing = read.amax(-1, keepdim=True) == -torch.inf
+        places = torch.where(scores > -torch.inf, torch.arange(LENGTH), -1)
+        nearest = places == places.amax(-1, keepdim=True)
+        return torch.where(nothing & nearest, scores, read)
+
+    wanted, _ = defined(lm, ids, drop)
+    with apply(lm, method(ratio=RATIO, cut=PROMPT, **of_rule)):
+        dropped = logits(lm, ids)
+    stock = logits(lm, ids)
+    assert (dropped - wanted).abs().max() < 1e-4 * max(1, stock.abs().max())
+    assert (dropped - stock).abs().max() > 1e-3, "it matters"
+    with apply(lm, method(ratio=0.0, cut=PROMPT, **of_rule)):
+        assert (logits(lm, ids) - stock).abs().max() <= 1e-5 * max(1, stock.abs().max())
+
+
+def test_where_no_kernel_takes_what_a_model_has_the_masked_pass_runs_and_says_so():
+    for family, why in (("gpt_oss", "learned sink"), ("deepseek_v3", "size")):
+        lm, ids = small(family)
+        with apply(lm, METHODS["snapkv"](window=WINDOW), kernels=True):
+            logits(lm, ids)
+            assert {entry.kernel for entry in ran(lm)} == {"masked blocks"}
+            assert all(why in entry.why for entry in ran(lm) if "mask" not in entry.why)
