@@ -54,7 +54,7 @@ class Reading:
     def begin(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, softcap: float | None
     ) -> tuple[Tensor, Scoring]:
-        """The queries [B, H, n, D] as they meet the keys, and how scores are made; the method sees the new ones first."""
+        """The queries [B, H, n, D] as they meet the keys, and how scores are made; the method sees new ones first."""
         length = query.shape[2]
         scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
         if self.past == 0:
