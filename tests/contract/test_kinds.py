@@ -12,6 +12,7 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.probes.ablation import Without
 from analysis.seam.attention import apply, ran
+from analysis.seam.cache import sees_all
 from analysis.seam.layers import attention_modules
 from analysis.statistics import attention_statistics
 from analysis.statistics.states import attention_states
@@ -28,7 +29,7 @@ class Definition:
     """Softmax attention of every layer as it is defined, in float64, in the place of the model's own eager one.
 
     Afterwards `tables` holds the weights [B, H, T, T] of every layer and `sinks` what its learned sinks took [B, H, T].
-    `edit(module, scores)` may change the scores [B, H, T, T] before the softmax.
+    `edit(module, scores, groups)` may change the scores [B, H, T, T] of so many key-value heads before the softmax.
     """
 
     def __init__(self, lm, edit=None):
@@ -56,7 +57,7 @@ class Definition:
             added = torch.zeros(()) if mask.dtype == torch.bool else mask.masked_fill(hidden, 0.0)
             scores = (scores + added.double()).masked_fill(hidden, -torch.inf)
         if self.edit is not None:
-            scores = self.edit(module, scores)
+            scores = self.edit(module, scores, key.shape[1])
         weights, sink = scores.exp(), getattr(module, "sinks", None)
         outside = torch.zeros(()) if sink is None else sink.double().exp()[:, None]
         total = weights.sum(-1) + outside
@@ -106,7 +107,7 @@ def test_sharpness_at_a_temperature_is_among_tokens(t):
     """A sink's logit is no score and has no temperature, so it is left out as in every statistic."""
     lm, ids = small("gpt_oss")
     queries = []
-    _, definition = defined(lm, ids, lambda module, scores: queries.append(scores) or scores)
+    _, definition = defined(lm, ids, lambda module, scores, groups: queries.append(scores) or scores)
     for layer, states in attention_states(load_model(lm, tokenizer=byte_level()), ids[0].numpy()).items():
         p = (queries[layer][0] / t).softmax(-1)
         entropy, largest = states.sharpness(t)
@@ -116,7 +117,7 @@ def test_sharpness_at_a_temperature_is_among_tokens(t):
 
 def test_a_temperature_acts_on_the_scores_and_not_on_the_sinks():
     lm, ids = small("gpt_oss")
-    cold, _ = defined(lm, ids, lambda module, scores: scores / 0.5)
+    cold, _ = defined(lm, ids, lambda module, scores, groups: scores / 0.5)
     with apply(lm, METHODS["focal"](t=0.5)):
         assert (logits(lm, ids) - cold).abs().max() < 1e-4 * cold.abs().max()
     assert (logits(lm, ids) - cold).abs().max() > 1e-2 * cold.abs().max(), "a temperature that changes something"
@@ -159,18 +160,18 @@ def tova(weights, groups):
 @pytest.mark.parametrize("rule", [snapkv, tova])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_keys_dropped_after_a_prompt_are_masked_ones_of_the_definition(family, rule):
-    """Of layers without a window; with nothing to drop it is dense attention."""
+    """Of layers whose KV cache keeps the whole past; with nothing to drop it is dense attention."""
     lm, ids = small(family)
+    whole = {module.layer_idx: kept for module, kept in zip(attention_modules(lm), sees_all(lm), strict=True)}
     method = METHODS[rule.__name__]
     of_rule = dict(window=WINDOW) if rule is snapkv else {}
 
-    def drop(module, scores):
-        if getattr(module, "sliding_window", None):
+    def drop(module, scores, groups):
+        if not whole[module.layer_idx]:
             return scores
         sink = getattr(module, "sinks", None)
         weights = scores[0, :, :PROMPT, :PROMPT].exp()
         outside = 0.0 if sink is None else sink.double().exp()[:, None, None]
-        groups = scores.shape[1] // getattr(module, "num_key_value_groups", 1)
         worth = rule(weights / (weights.sum(-1, keepdim=True) + outside), groups)
         gone = worth.argsort(dim=-1, stable=True)[:, : PROMPT - int(PROMPT * (1 - RATIO))]
         hidden = torch.zeros_like(scores[0], dtype=torch.bool)
