@@ -6,9 +6,11 @@ from .loading import Model
 
 
 def own_reading(model: Model) -> list[str]:
-    """Sentences about an indexer of the model's own, learned sinks, output gates and layers without softmax attention;
-    none for a model that has nothing of this kind."""
+    """Sentences about a text model that is part of another, an indexer of the model's own, learned sinks, output gates
+    and layers without softmax attention; none for a model that has nothing of this kind."""
     sentences = []
+    if model.lm.config.get_text_config() is not model.lm.config:
+        sentences.append("This model reads more than text: its text model alone is looked at.")
     if has_indexer(model):
         sentences.append(
             f"This model reads {_selected(model)} by its own indexer: statistics are of those keys and methods choose "

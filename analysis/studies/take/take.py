@@ -15,6 +15,9 @@ from ...costs import read_config, read_shape
 from ...errors import BadSetting
 from ...files import write_bytes
 from ...methods import METHODS
+from ...methods.base import Method
+from ...methods.evicting import Evicting
+from ...models.own import has_indexer
 from ...places import locate
 from ...runs import Run, RunStore
 from ...runs.run import command_of
@@ -75,6 +78,8 @@ def take(request: Take, *, context: Context) -> Taken:
     if (revision := measured_by.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
     candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
+    latent = bool(getattr(lm.lm.config.get_text_config(), "kv_lora_rank", None))
+    _check_drops(candidate.method, lm.name, latent, has_indexer(lm))
     of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
     sizes = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     about = {"method": candidate.name, "label": candidate.label, "model": lm.name, "revision": lm.revision, **sizes}
@@ -88,6 +93,8 @@ def _of_config(request: Take, context: Context) -> Taken:
     title, text = config_text(request.model or "demo", request.config, context)
     shape = read_shape(read_config(text, title))
     made = method(**(request.method or {}).get("settings") or {})
+    chooses = any(entries.selects for layer in shape.stack for entries in layer.entries)
+    _check_drops(made, title, shape.latent > 0, chooses)
     of_method, tensors = carry(request.run, made, shape.reading)
     about: dict[str, Any] = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
     about |= {"layers": shape.reading, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
@@ -96,6 +103,17 @@ def _of_config(request: Take, context: Context) -> Taken:
     told = asdict(request) | ({"config": "CONFIG.json", "model": None} if request.config else {})
     about |= of_method | {"quality": None, "protocol": protocol, "command": commandline("take", told)}
     return _packed(about, tensors, "MODEL" if request.config else str(_place(title)), request.output, protocol)
+
+
+def _check_drops(method: Method, model: str, latent: bool, chooses: bool) -> None:
+    """Raise BadSetting where the code that leaves would drop keys of a cache that it does not know: the latent of MLA,
+    or keys that an indexer of the model's own chooses by their places."""
+    if isinstance(method, Evicting) and (latent or chooses):
+        why = "chooses keys by an indexer of its own" if chooses else "caches one latent for all heads"
+        raise BadSetting(
+            f"{method.title} leaves as code that drops keys of each head, and {model} {why}: take a method along that "
+            "masks, such as streaming_llm."
+        )
 
 
 def _place(name: str) -> str | Path:

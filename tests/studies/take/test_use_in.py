@@ -15,6 +15,7 @@ import yaml
 
 from analysis import take as package
 from analysis.commands.quality import Take, UseIn
+from analysis.costs import KNOWN
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.shapes import make_shape
@@ -127,3 +128,15 @@ def test_every_method_has_a_reason_or_lines_in_every_stack():
 def test_a_config_stands_for_no_fitted_method():
     with pytest.raises(BadSetting, match="is fitted to a model"):
         take(Take(run="csa", config=json.dumps(CONFIG), output="x.zip"), context=Context(browser=False))
+
+
+@pytest.mark.parametrize("method", ["snapkv", "tova", "keydiff"])
+def test_code_that_drops_keys_leaves_for_no_cache_that_it_does_not_know(method, tmp_path):
+    chooses = KNOWN["deepseek-ai/DeepSeek-V3.2"]
+    latent = {name: value for name, value in chooses.items() if "index" not in name} | {"model_type": "deepseek_v3"}
+    for config, why in ((chooses, "an indexer of its own"), (latent, "one latent for all heads")):
+        request = Take(run=method, config=json.dumps(config), output=str(tmp_path / "it.zip"))
+        with pytest.raises(BadSetting, match=why):
+            take(request, context=Context(browser=False))
+        masks = Take(run="streaming_llm", config=json.dumps(config), output=str(tmp_path / f"{why}.zip"))
+        assert take(masks, context=Context(browser=False)).bytes > 1000
