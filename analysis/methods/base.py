@@ -44,6 +44,9 @@ class Method(Hooks):
     # annotation it would be a setting itself.
     ceiling = False
 
+    # The settings with which its code can be exported, name -> the one value; None: it cannot. A subclass says it anew.
+    exported_with: ClassVar[dict[str, Any] | None] = None
+
     # How the method takes part in comparisons at equal budgets.
     # The setting that counts keys: more of it reads more.
     budgeted: ClassVar[str | None] = None
@@ -133,6 +136,7 @@ class Method(Hooks):
             "ceiling": cls.ceiling,
             "saves": cls.saves,
             "kernels": list(cls.kernels),
+            "exported": vars(cls).get("exported_with") is not None,
             "budget": cls.budgeted,
             "competing": [*cls.competing, *cls.budget_steps],
             "fields": [
@@ -153,6 +157,7 @@ class Dense(Method):
 
     title = "Dense"
     paper = "Vaswani et al., 2017"
+    exported_with = {}
     dense = True
 
 

@@ -36,6 +36,7 @@ class BucketRouting(Method):
 
     title = "Bucket routing"
     paper = "GWR Linear (the routers), Saap (the use at inference)"
+    exported_with = {"router": "gwr_linear"}
     needs = "buckets"
     budgeted = "visited"
     kernels = ("token",)

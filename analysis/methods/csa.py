@@ -37,6 +37,7 @@ class CSA(Method):
 
     title = "Calibrated Sparse Attention"
     paper = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
+    exported_with = {"eviction": "never"}
     needs = "policy"
     budgeted = "total"  # of its policy, not a field
     kernels = ("prompt", "token")

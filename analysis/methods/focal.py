@@ -35,6 +35,7 @@ class Focal(Method):
 
     title = "Focal Attention"
     paper = "Focal Attention, section 2.1, equation 5"
+    exported_with = {}
     kernels = ("prompt", "token")
 
     # A temperature for each layer, in place of t.

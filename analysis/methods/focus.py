@@ -37,6 +37,7 @@ class Focus(Method):
 
     title = "Focus"
     paper = "Focus, sections 2 and 3.6, appendix D"
+    exported_with = {"membership": "causal", "reading": "hard"}
     needs = "router"
     budgeted = "window"
     kernels = ("prompt", "token")

@@ -24,6 +24,7 @@ class OracleTopK(Method):
 
     title = "Oracle top-k"
     paper = "the ceiling of the attention that k keys keep (CSA, SparQ, Quest)"
+    exported_with = {"fraction": 0.0, "keep_window": 0}
     budgeted = "k"
     competing = ("fraction",)
     ceiling = True

@@ -29,6 +29,7 @@ class StreamingLLM(Method):
 
     title = "StreamingLLM"
     paper = "Xiao et al., 2023 (StreamingLLM)"
+    exported_with = {"positions": "original"}
     budgeted = "window"
 
     n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)

@@ -8,6 +8,7 @@ import io
 import json
 import zipfile
 from functools import cache
+from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
@@ -22,17 +23,9 @@ from ..methods.evicting import Evicting
 from ..package import PROGRAM
 from .flatten import PACKAGE, flattened
 
-TAKEN: dict[str, dict] = {  # method -> the one value of a setting that can be taken along
-    "dense": {},
-    "focus": {"membership": "causal", "reading": "hard"},
-    "csa": {"eviction": "never"},
-    "bucket_routing": {"router": "gwr_linear"},
-    "snapkv": {},
-    "streaming_llm": {"positions": "original"},
-    "oracle_topk": {"fraction": 0.0, "keep_window": 0},
-    "focal": {},
-    "tova": {},
-    "keydiff": {},
+# Method -> the settings with which it can be taken along, name -> the one value.
+TAKEN: dict[str, dict[str, Any]] = {
+    name: vars(method)["exported_with"] for name, method in METHODS.items() if method.describe()["exported"]
 }
 ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
     "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",

@@ -16,18 +16,24 @@ GAINS = {
     "reads": "It masks what is not read: it shows the quality, and saves neither time nor memory.",
     "prefill": "It masks what is not read: it shows the quality, and saves neither time nor memory.",
 }
+LEAVES = {"exported": True}
 
 
 def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
-    """The button, which opens on what it makes; a class needs none. `settings`: the name of a setting -> the run that
-    it stands in, and the method as that run was asked for it. `key` begins the keys of what is drawn."""
+    """The button, which opens on what it makes; there is none for methods that cannot leave, nor in a class.
+    `settings`: the name of a setting -> the run that it stands in, and the method as that run was asked for it. `key`
+    begins the keys of what is drawn."""
+    methods = cached.catalogue()
+    # A stored run may hold a method that is not known here.
+    stays = [label for label, (_, method) in settings.items() if not methods.get(method["name"], LEAVES)["exported"]]
+    settings = {label: setting for label, setting in settings.items() if label not in stays}
     if not settings or st.session_state.get("classroom"):
         return
     with st.popover("Export", icon=":material/folder_zip:", key=f"{key}_take"):
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
         run, method = settings[name]
         widgets.prose("One Python file, the setting and its tensors, for torch and transformers.", "quiet")
-        if about := cached.catalogue().get(method["name"]):  # a stored run may hold a method that is not known here
+        if about := methods.get(method["name"]):
             widgets.prose(GAINS[about["saves"]], "note")
         button(Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]}), key)
 

@@ -25,6 +25,7 @@ class Strided(Method):
 
     title = "Strided"
     budgeted = "window"
+    exported_with = {}
 
     window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
     stride: int = field(64, "one token of so many is read farther back", low=1, high=1024)

@@ -20,7 +20,8 @@ def field(name: str, default, help: str = "what it does", price: str = "live", l
 def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **more) -> dict:
     made = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
     made |= {"ceiling": ceiling, "fields": list(fields)}
-    return made | {"saves": "reads", "kernels": [], "budget": None, "competing": []} | more
+    made |= {"saves": "reads", "kernels": [], "exported": True, "budget": None, "competing": []}
+    return made | more
 
 
 DESCRIBED = {
@@ -61,6 +62,7 @@ DESCRIBED = {
         field("threshold", 0.9, low=0.0, high=1.0),
         saves="prefill",
         kernels=["prompt"],
+        exported=False,
         competing=["threshold"],
     ),
     "later": method("Later", field("budget_per_head", 0.5, price="refit", low=0.0, high=1.0)),
