@@ -10,6 +10,7 @@ import pytest
 
 from analysis.studies import NAMED
 from analysis.studies.context import Context
+from analysis.training.pretrain import Recipe
 from tests.made.models import clean
 
 WINDOWS = {"length": 32, "windows": 9}
@@ -60,7 +61,7 @@ CASES = {
     ),
     "pretraining": Case(
         WINDOWS | {"steps": 20, "tokens_per_step": 64, "seeds": 2},
-        patches={"lab.focus.pretraining.SMALL": SMALL},
+        patches={"lab.focus.pretraining.SMALL": Recipe(**SMALL)},
     ),
     "focus-printed": Case(
         WINDOWS | {"steps": 8, "tokens_per_step": 64, "window": 4, "rates": [1e-3, 1e-2], "seeds": 1}
