@@ -42,7 +42,7 @@ def _dense(keys: Keys, width: int, matrices: int) -> FeedForward | None:
         inner = keys.number("shared_intermediate_size", default=inner)
     if family == "recurrent_gemma":
         inner //= 2
-    if family.startswith("lfm2") and keys.true("block_auto_adjust_ff_dim", True):
+    if family == "lfm2" and keys.true("block_auto_adjust_ff_dim", True):
         multiple = keys.number("block_multiple_of", default=256)
         inner = -(-(2 * inner // 3) // multiple) * multiple
     return FeedForward(inner, matrices) if inner else None
@@ -60,7 +60,9 @@ def _sparse(keys: Keys, matrices: int) -> FeedForward | None:
     off = keys.values.get("is_moe") is False or keys.values.get("enable_moe_block") is False
     names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     experts = keys.number(*names, high=100_000, default=0, low=0)
-    if off or experts <= 1:
+    # in HunYuan's mixture even one expert stands beside the shared block
+    fewest = 1 if keys.family == "hunyuan_v1_moe" else 2
+    if off or experts < fewest:
         return None
     chosen = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts", "moe_k")
     active = keys.number(*chosen, high=experts)
@@ -85,7 +87,7 @@ def _sparse(keys: Keys, matrices: int) -> FeedForward | None:
 
 def _shared(keys: Keys, expert: int) -> int:
     """Width of what every token visits beside the experts."""
-    if keys.family.startswith("llama4"):
+    if keys.family.startswith(("llama4", "hunyuan_v1_moe")):
         return expert
     names = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
     many = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")

@@ -10,6 +10,7 @@ deepseek_v32 deepseek_v4 kimi_linear longcat_flash minimax minimax_m2 minimax_m3
 qwen3_next qwen3_5_text qwen3_5_moe_text olmo_hybrid jamba bamba falcon_h1 granitemoehybrid granitemoe_swa
 doge seed_oss exaone4 helium dots1 solar_open cwm exaone_moe flex_olmo glm granitemoeshared hy_v3
 mellum mimo_v2_flash afmoe bitnet axk1 aria_text flint kolibri1 diffllama granite hyperclovax
+hunyuan_v1_dense hunyuan_v1_moe
 """.split()
 _PLAIN_UNTIED = """
 gpt_neox phi gptj codegen nemotron persimmon nemotron_h apertus apertus1p5_text arcee jais2 nanochat
@@ -17,7 +18,7 @@ gpt_neox phi gptj codegen nemotron persimmon nemotron_h apertus apertus1p5_text 
 # They are one.
 _GATED_TIED = """
 gemma4_unified_text vaultgemma cohere2_moe gemma gemma2 gemma3_text gemma4_text cohere cohere2
-minicpm3 youtu lfm2 lfm3 granite_swa recurrent_gemma ernie4_5 ernie4_5_moe smollm3
+minicpm3 youtu lfm2 lfm2_moe lfm3 granite_swa recurrent_gemma ernie4_5 ernie4_5_moe smollm3
 """.split()
 _PLAIN_TIED = """
 gpt2 opt falcon bloom gpt_bigcode starcoder2 biogpt

@@ -21,6 +21,9 @@ class Keys:
             value = self.values.get(key)
             if value is None:
                 continue
+            # the same number for each layer
+            if isinstance(value, list) and value and all(layer == value[0] for layer in value):
+                value = value[0]
             if type(value) is not int or not low <= value <= high:
                 raise BadModel(
                     f"This config has {key} = {str(value)[:40]!r} where a whole number from {low} to {high:,} belongs: "

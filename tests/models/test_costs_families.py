@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from analysis.costs import cache_bytes, read_shape
-from analysis.costs.config import FAMILIES
+from analysis.costs.families import FAMILIES, UNCOUNTED
 from analysis.errors import BadModel
 from analysis.seam.arguments import past_of
 from analysis.seam.parity import small_config
@@ -18,9 +18,7 @@ SOON = ("gpt_oss", "deepseek_v32", "qwen3_next", "gemma4_text", "llama4_text", "
 FURTHER = ("deepseek_v4", "glm4_moe", "llama4_text", "recurrent_gemma", "qwen3_5_moe_text", "mimo_v2_flash", "afmoe")
 FURTHER += ("granitemoe", "ernie4_5_moe", "minimax_m2", "exaone_moe", "cohere2_moe", "hy_v3", "axk1", "apertus")
 NAMES = dict.fromkeys([param.values[0] for param in BY_KIND] + list(FURTHER))
-# Their layers cannot be read from a configuration.
-REFUSED = ("axk2", "hy_v4")
-CASES = [pytest.param(name, marks=() if name in SOON else pytest.mark.slow) for name in NAMES if name not in REFUSED]
+CASES = [pytest.param(name, marks=() if name in SOON else pytest.mark.slow) for name in NAMES if name not in UNCOUNTED]
 # In transformers the experts that do nothing have the first of their two matrices all the same.
 IDLE = "longcat_flash"
 # It is counted without the tokens that wait for their entry.
@@ -81,7 +79,7 @@ def test_a_cache_holds_what_is_counted(family):
     assert cache_bytes(counted, TEXT) == 4 * (real + waiting)
 
 
-@pytest.mark.parametrize("family", REFUSED)
+@pytest.mark.parametrize("family", [name for name in NAMES if name in UNCOUNTED])
 def test_what_cannot_be_counted_is_refused(family):
     with pytest.raises(BadModel, match="cannot be read from its config.json"):
         read_shape(described(configured(family)))
