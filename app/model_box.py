@@ -12,7 +12,7 @@ from analysis.runs.memory import free_memory
 from analysis.runs.price import predict, spell_bytes
 from app import cached
 from app.selection import state
-from app.ui import asking, chips, jobs, reading, widgets
+from app.ui import asking, chips, jobs, reading, spelled, widgets
 
 WORKER = {
     "cold": "not started",
@@ -73,12 +73,12 @@ def _choose(now: str, listed: tuple[str, ...] | None) -> None:
     offered = list(listed or dict.fromkeys(["demo", now, *list(before)[:RECENT], *on_disk]))
     fits = {name: available.fitting(model.parameters, free_memory()) for name, model in on_disk.items()}
 
-    def spelled(name: str) -> str:
+    def labelled(name: str) -> str:
         if name not in on_disk:
             return name
         model = on_disk[name]
         reads = f", reads {model.context:,} tokens" if model.context else ""
-        return f"{name} · {FITS[fits[name]]} · {model.family}, {_millions(model.parameters)} parameters{reads}"
+        return f"{name} · {FITS[fits[name]]} · {model.family}, {spelled.parameters(model.parameters)} parameters{reads}"
 
     def chosen(name: str) -> None:
         precision = fits.get(name)
@@ -87,12 +87,7 @@ def _choose(now: str, listed: tuple[str, ...] | None) -> None:
     help = "Whether its weights fit the main memory that is free now, in float32, bfloat16 or 8 bits."
     label = "Model" if listed else "Models on this machine"
     look: dict[str, Any] = {"disabled": len(offered) == 1, "help": None if listed else help}
-    chips.choice("model", label, offered, now if now in offered else offered[0], chosen, spelled, **look)
-
-
-def _millions(parameters: int) -> str:
-    """A number of parameters in two or three digits."""
-    return f"{parameters / 1e9:.3g} B" if parameters >= 1e9 else f"{parameters / 1e6:.3g} M"
+    chips.choice("model", label, offered, now if now in offered else offered[0], chosen, labelled, **look)
 
 
 def _held(current: str) -> None:
@@ -149,7 +144,7 @@ def _on_the_hub(name: str) -> None:
         return
     parameters = fits = ""
     if listing.parameters:
-        parameters = f"{_millions(listing.parameters)} parameters, "
+        parameters = f"{spelled.parameters(listing.parameters)} parameters, "
         fits = f", {FITS[available.fitting(listing.parameters, free_memory())]}"
     licence = f"licence {listing.licence}" if listing.licence else "no licence named"
     gated = ", gated: accept its licence on its page and set HF_TOKEN first" if listing.gated else ""

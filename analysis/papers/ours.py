@@ -11,8 +11,9 @@ from typing import Any
 
 from ..commands import commandline
 
-MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
+MEASURED, ALIKE, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "measured here",
+    "same quantity",
     "related",
     "not measured",
     "cannot hold",
@@ -158,14 +159,14 @@ def readings(beside: Beside, lookup: Lookup) -> list[Reading]:
     return [number for number in found if number is not None]
 
 
-def row_state(beside: Beside, stored: Sequence[Reading], columns: Iterable[str]) -> str:
-    """One of STATES, for a row that prints these columns. It is measured where a number of ours stands beside one of
-    them, and related where only other quantities are stored. A row that cannot hold, or whose text is damaged, stays
-    so, whatever is measured."""
+def row_state(beside: Beside, differences: Sequence[str], stored: Sequence[Reading]) -> str:
+    """One of STATES. `differences`: of each number that is a quantity the row prints, what it was measured on that the
+    row was not. A row is measured where one has none, alike where all have one, and related where only other quantities
+    are stored. A row that cannot hold, or whose text is damaged, stays so, whatever is measured."""
     if beside.cannot or beside.damaged:
         return CANNOT_HOLD if beside.cannot else DAMAGED
-    if {number.number.column for number in stored} & set(columns):
-        return MEASURED
+    if differences:
+        return MEASURED if "" in differences else ALIKE
     return RELATED if stored else NOT_MEASURED
 
 

@@ -11,8 +11,9 @@ import streamlit as st
 from analysis.benchmarks import here
 from analysis.commands import request as requested
 from analysis.declaration.command import Command
-from analysis.papers.beside import beside, findings, made, measuring
+from analysis.papers.beside import Key, beside, findings, made, measuring, printed
 from analysis.papers.ours import Beside, Job, Number, Reading, reading
+from analysis.papers.setting import differences
 from analysis.runs import Run
 from analysis.runs.brought import corpora
 from analysis.runs.stored import read_study
@@ -107,6 +108,10 @@ class Lookup:
         """The studies that a row has numbers from and that are not stored for this model."""
         names = dict.fromkeys(number.study for number in beside.numbers if number.study)
         return [name for name in names if self.study(name) is None]
+
+    def differences(self, key: Key, readings: list[Reading]) -> list[str]:
+        """For each number of a row that is a quantity the row prints: what it was measured on that the row was not."""
+        return differences(printed()[key], readings, lambda number: self.protocols(beside()[key], [number])[0])
 
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict[str, Any]]:
         """How these numbers were made, each source once."""

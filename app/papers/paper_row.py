@@ -3,12 +3,13 @@
 import streamlit as st
 
 from analysis.papers.beside import Finding, Key, beside, findings, maker, panels_of_studies, printed
-from analysis.papers.ours import Beside, Job, Panel, Reading, commands, readings
+from analysis.papers.ours import ALIKE, Beside, Job, Panel, Reading, commands, readings
+from analysis.papers.setting import MODEL
 from app import cached
 from app.papers import paper_words
 from app.papers.lookup import LIVE, Lookup, request_of
 from app.selection.menu import page_at
-from app.ui import foot, jobs, tables, widgets
+from app.ui import foot, jobs, spelled, tables, widgets
 
 FILES = {  # command -> what a button needs
     "study": "a folder of texts into models_cache/corpora",
@@ -29,7 +30,9 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
     reference, (icon, colour) = beside()[key], paper_words.LOOK[state]
     st.header(f"{paper_words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(state, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
+        st.badge(
+            _badge(key, state, ours, lookup), icon=icon, color=colour, help=cached.glossary("state of a printed row")
+        )
     if why := reference.cannot or reference.damaged:
         widgets.prose(f"{why} (Finding {reference.finding} below.)" if reference.finding else why, "note")
     _printed(key)
@@ -48,6 +51,16 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
         widgets.prose([paper_words.made(protocol) for protocol in lookup.protocols(reference, numbers)], "quiet")
         _sources(reference, lookup)
         _commands(job, request is not None)
+
+
+def _badge(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> str:
+    """The state, with what the number was measured on where the row was not."""
+    if state != ALIKE:
+        return state
+    differs = lookup.differences(key, ours)[0]
+    card = cached.card(st.session_state["model"])
+    parameters = f" ({spelled.parameters(card.numbers['parameters'])})" if card and differs == MODEL else ""
+    return f"{state}, {differs}{parameters}"
 
 
 def _printed(key: Key) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from analysis.claims import signed
 from analysis.papers.cells import Cell
-from analysis.papers.ours import CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
+from analysis.papers.ours import ALIKE, CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
 
 SHORT = {  # what a reader calls a paper
     "focus": "Focus",
@@ -15,6 +15,7 @@ SHORT = {  # what a reader calls a paper
 }
 LOOK: dict[str, tuple[str, Any]] = {  # state -> icon and colour of its badge
     MEASURED: (":material/check:", "green"),
+    ALIKE: (":material/check:", "blue"),
     RELATED: (":material/compare_arrows:", "blue"),
     NOT_MEASURED: (":material/hourglass_empty:", "gray"),
     CANNOT_HOLD: (":material/block:", "orange"),

@@ -8,6 +8,7 @@ import streamlit as st
 from analysis.papers import PAPERS
 from analysis.papers.beside import Key, beside, printed
 from analysis.papers.ours import (
+    ALIKE,
     CANNOT_HOLD,
     DAMAGED,
     MEASURED,
@@ -27,7 +28,14 @@ from app.ui.charts import GROUPS, RANDOM, bars, figure
 from app.ui.tabs import drawer
 
 EVERY = "all"
-COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1], DAMAGED: GROUPS[3]}
+COLOURS = {
+    MEASURED: GROUPS[2],
+    ALIKE: GROUPS[4],
+    RELATED: GROUPS[0],
+    NOT_MEASURED: RANDOM,
+    CANNOT_HOLD: GROUPS[1],
+    DAMAGED: GROUPS[3],
+}
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),
@@ -44,7 +52,7 @@ def states(lookup: Lookup) -> States:
     rows = {}
     for key, reference in beside().items():
         ours = readings(reference, lookup)
-        rows[key] = row_state(reference, ours, [cell.column for cell in printed()[key]]), ours
+        rows[key] = row_state(reference, lookup.differences(key, ours), ours), ours
     return rows
 
 
@@ -52,10 +60,11 @@ def answer(rows: States) -> None:
     """How many rows are measured here, and what that means."""
     counts = Counter(row_state for row_state, _ in rows.values())
     screen.answer(
-        f"{counts[MEASURED]} of {len(rows)} printed rows are measured here; {counts[CANNOT_HOLD]} cannot hold.",
-        f"A related quantity is measured of {counts[RELATED]} and nothing of {counts[NOT_MEASURED]}; of "
-        f"{counts[DAMAGED]} the printed text at hand is damaged. The papers used other models and other texts, so "
-        "their numbers stand beside ours without a common scale.",
+        f"{counts[ALIKE]} of {len(rows)} printed rows are measured here on other models, "
+        f"{counts[MEASURED]} as printed.",
+        f"A related quantity is measured of {counts[RELATED]} and nothing of {counts[NOT_MEASURED]}; "
+        f"{counts[CANNOT_HOLD]} cannot hold, and of {counts[DAMAGED]} the printed text at hand is damaged. Numbers of "
+        "other models and other texts stand beside the printed ones without a common scale.",
     )
 
 

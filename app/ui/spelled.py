@@ -16,3 +16,8 @@ def size(count: float) -> str:
             value = count / unit
             return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
     return f"{count:,.0f} bytes"
+
+
+def parameters(count: int) -> str:
+    """A number of parameters in two or three digits."""
+    return f"{count / 1e9:.3g} B" if count >= 1e9 else f"{count / 1e6:.3g} M"

@@ -14,6 +14,7 @@ from analysis.declaration.undeclared import check_arguments
 from analysis.papers import PAPERS, find, ours
 from analysis.papers.beside import beside, collisions, differing, findings, maker, printed
 from analysis.papers.ours import (
+    ALIKE,
     CANNOT_HOLD,
     DAMAGED,
     MEASURED,
@@ -29,6 +30,7 @@ from analysis.papers.ours import (
     readings,
     row_state,
 )
+from analysis.papers.setting import MACHINE, MODEL, TEXT, differences
 from analysis.studies import NAMED
 from app.papers import paper_words
 from app.papers.lookup import LIVE
@@ -47,9 +49,13 @@ def stored(number: Number, _: Beside | None = None) -> Reading | None:
     return reading(number, STORED.get(number.study))
 
 
+def protocol(number: Number) -> dict:
+    return STORED[number.study]["protocol"]
+
+
 def states() -> dict[tuple[str, str, str], str]:
     return {
-        key: row_state(row, readings(row, stored), [cell.column for cell in printed()[key]])
+        key: row_state(row, differences(printed()[key], readings(row, stored), protocol), readings(row, stored))
         for key, row in beside().items()
     }
 
@@ -57,11 +63,39 @@ def states() -> dict[tuple[str, str, str], str]:
 def test_every_printed_row_has_a_state():
     assert set(beside()) == set(printed()) and {key[0] for key in beside()} == set(PAPERS)
     assert sum(map(len, printed().values())) == len(find())
-    assert set(states().values()) == {MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED}
-    assert states()["focus", "table 7", "GPT-2 124M, top-k=1 (argmax)"] == MEASURED
+    assert set(states().values()) == {ALIKE, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED}, "no row's model is stored"
+    assert states()["focus", "table 7", "GPT-2 124M, top-k=1 (argmax)"] == ALIKE
     assert states()["focus", "table 7", "GPT-2 124M, top-k=2"] == CANNOT_HOLD
     assert states()["focus", "table 6", "K=4 speedup"] == NOT_MEASURED
-    assert states()["focus", "table 1", "Focus (ours)"] == MEASURED
+    assert states()["focus", "table 1", "Focus (ours)"] == ALIKE
+
+
+DENSE, SPEED = ("focus", "table 1", "Pretrained (full attn)"), ("focus", "table 6", "K=4 speedup")
+
+
+@pytest.mark.parametrize(
+    "key, column, made_on, differs",
+    [
+        (DENSE, "PPL", {"model": "demo", "corpus": "PG-19"}, MODEL),
+        (DENSE, "PPL", {"model": "gpt2", "corpus": "novels"}, TEXT),
+        (DENSE, "PPL", {"model": "openai-community/gpt2", "corpus": "pg19, 100 books"}, ""),
+        (DENSE, "HellaSwag", {"verb": "study benchmarks", "model": "gpt2", "corpus": "the first 100 questions"}, ""),
+        (SPEED, "1M", {"verb": "bench", "processor": "an AVX2 processor"}, MACHINE),
+        (SPEED, "1M", {"verb": "bench", "processor": "NVIDIA H100 80GB HBM3"}, ""),
+        (
+            ("calibrated_sparse_attention", "table 2", "1024"),
+            "Attention fraction (decode)",
+            {"verb": "worth", "model": None},
+            "",
+        ),
+    ],
+)
+def test_measured_is_on_the_models_data_and_machine_of_the_row(key, column, made_on, differs):
+    cells = [cell for cell in printed()[key] if cell.column == column]
+    assert cells, [cell.column for cell in printed()[key]]
+    found = [Reading(Number("x", ("value",), column=column), 1.0), Reading(Number("related", ()), 1.0)]
+    assert differences(cells, found, lambda _: made_on) == [differs]
+    assert row_state(beside()[key], [differs], found) == (ALIKE if differs else MEASURED)
 
 
 def test_measured_is_a_row_that_has_a_printed_quantity_of_the_same_kind():
@@ -72,8 +106,8 @@ def test_measured_is_a_row_that_has_a_printed_quantity_of_the_same_kind():
     other |= {key for key in printed() if key[:2] in (("focus", "table 4"), ("focus", "table 8"))}
     other |= {("focus", "section 3.2", "all models and benchmarks"), ("focus", "appendix C", "token selection, k=32")}
     assert {states()[key] for key in other} <= {RELATED, NOT_MEASURED}
-    assert row_state(Beside(Job(), Panel("", "")), [], ["PPL"]) == NOT_MEASURED
-    assert row_state(Beside(Job(), Panel("", "")), [Reading(Number("x", ()), 1.0)], ["PPL"]) == RELATED
+    assert row_state(Beside(Job(), Panel("", "")), [], []) == NOT_MEASURED
+    assert row_state(Beside(Job(), Panel("", "")), [], [Reading(Number("x", ()), 1.0)]) == RELATED
 
 
 def test_shares_of_all_pairs_and_of_causal_ones_stand_in_no_cell_together():

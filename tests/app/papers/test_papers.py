@@ -35,7 +35,7 @@ def rows(app) -> dict:
 
 def test_the_page_opens_with_all_rows_and_their_states(made):
     app = opened(VIEW)
-    assert f"of {len(printed())} printed rows are measured here" in app.title[0].value and not app.error
+    assert f"of {len(printed())} printed rows are measured here on other models" in app.title[0].value and not app.error
     assert not made.asked.count("pitfalls"), "nothing is measured unasked"
     (chart,) = figures(app)
     assert [trace["name"] for trace in chart["data"]] == list(STATES)
