@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..answer import Answer
+from ..claims import signed
 from ..cli.asked import asked
 from ..cli.options import parsed
 from ..corpus import sample_texts
@@ -183,7 +184,7 @@ def head_map(heads: pd.DataFrame, far: int) -> str:
 
 def _cells(row: dict) -> list[str]:
     interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
-    difference = "" if row["difference"] is None else f"{row['difference']:+.1%}"
+    difference = "" if row["difference"] is None else signed(row["difference"], ".1%")
     shares = [f"{row[name]:.1%}" for name in ("same_top1", "reads_causal")]
     return [row["label"], f"{row['perplexity']:.2f}", difference, interval, f"{row['kl_mean']:.4f}", *shares]
 

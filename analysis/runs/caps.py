@@ -8,6 +8,8 @@ worst_bin_change` of the position bin whose limit is largest (`change` in perple
 where there are too few units for one, and then nothing passes.
 """
 
+from ..claims import signed
+
 
 def verdict(row: dict, tolerance: float, tolerance_bin: float) -> dict:
     """`passes`, and in `fails` what does not, in words, on the selection side; `holds` on the other (None without)."""
@@ -22,9 +24,10 @@ def _fails(side: dict, tolerance: float, tolerance_bin: float) -> str | None:
         return f"{side['units']} {side['unit']} are too few for a limit"
     failures = []
     if side["upper"] > tolerance:
-        failures.append(f"perplexity may change by up to {side['upper']:+.1%} (allowed {tolerance:.1%})")
+        failures.append(f"perplexity may change by up to {signed(side['upper'], '.1%')} (allowed {tolerance:.1%})")
     if side["worst_bin_upper"] > tolerance_bin:
-        failures.append(f"{_place(side)} by up to {side['worst_bin_upper']:+.1%} (allowed {tolerance_bin:.1%})")
+        limit = signed(side["worst_bin_upper"], ".1%")
+        failures.append(f"{_place(side)} by up to {limit} (allowed {tolerance_bin:.1%})")
     return " and ".join(failures) or None
 
 
@@ -52,10 +55,11 @@ def summary(rows: list[dict]) -> dict:
         return {"sweep": rows, "cap": cap, "sentence": sentence}
     row = next(row for row in rows if row["cap"] == cap)
     side, report = row["select"], row["report"]
+    most, worst = (signed(side[name], ".1%") for name in ("upper", "worst_bin_upper"))
     sentence = (
         f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs, and from "
-        f"{side['units']:,} {side['unit']} perplexity changes by at most {side['upper']:+.1%}, at {_place(side)} by at "
-        f"most {side['worst_bin_upper']:+.1%} (one-sided 95% limits)."
+        f"{side['units']:,} {side['unit']} perplexity changes by at most {most}, at {_place(side)} by at most "
+        f"{worst} (one-sided 95% limits)."
     )
     sentence += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
     return {"sweep": rows, "cap": cap, "sentence": f"{sentence} {_elsewhere(report, row['holds'])}"}
@@ -65,9 +69,10 @@ def _elsewhere(report: dict | None, holds: bool | None) -> str:
     if report is None:
         return "No text is left on which the choice could be reported."
     if holds is None:
-        return f"On other text it changes perplexity by {report['difference']:+.1%}, of too few units for a limit."
+        change = signed(report["difference"], ".1%")
+        return f"On other text it changes perplexity by {change}, of too few units for a limit."
     word = "holds" if holds else "does not hold"
     return (
-        f"On {report['units']:,} other {report['unit']} that {word}: at most {report['upper']:+.1%}, and "
-        f"{report['worst_bin_upper']:+.1%} at {_place(report)}."
+        f"On {report['units']:,} other {report['unit']} that {word}: at most {signed(report['upper'], '.1%')}, and "
+        f"{signed(report['worst_bin_upper'], '.1%')} at {_place(report)}."
     )

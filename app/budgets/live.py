@@ -32,7 +32,7 @@ _BUDGETS = part(
       <label for="cap">Cap</label><input id="cap" class="cap" type="range"><output class="cap-now"></output></div>
     <p class="trouble" hidden>The heads changed by hand take more than this: undo a change, or read more.</p>
     </section>""",
-    "picture",
+    *("numbers", "picture"),
 )
 
 

@@ -78,8 +78,8 @@ def _answer(run: Run, layer: int) -> tuple[str, str]:
     for name in ("random", "shuffled"):
         if share[f"dominance_{name}"] is not None:
             nulls.append(f"{name} {share[f'dominance_{name}']:.0%}")
-    sentence = f"Layer {layer}: the largest of {run.numbers['K']} groups holds {share['dominance']:.0%} of the tokens."
-    return sentence.replace("%", " %"), f"Of that many tokens: {', '.join(nulls)}. {run.numbers['sentence']}"
+    answer = f"Layer {layer}: the largest of {run.numbers['K']} groups holds {share['dominance']:.0%} of the tokens."
+    return answer, f"Of that many tokens: {', '.join(nulls)}. {run.numbers['sentence']}"
 
 
 def _map(run: Run, layer: int) -> dict:

@@ -25,7 +25,7 @@ _SHARPEN = painted.part(
     <p class="quiet">All heads: the stronger, the sharper.</p>
     <div class="heads" role="group" aria-label="How sharp each head is; arrows go from head to head"></div></div></div>
     </section>""",
-    "attention",
+    *("numbers", "attention"),
 )
 
 

@@ -136,7 +136,7 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
         key="heads_without_text",
         identity=f"{run.id}.{wanted}",
         place=f"heads_without_text.{len(paint)}",
-        tips=[("loss rises by", [None if rise is None else f"{rise:+.3f}" for rise in rises])],
+        tips=[("loss rises by", [None if rise is None else f"{rise:+.3f}".replace("-", "−") for rise in rises])],
         legend=f"predicted worse without {wanted}; unpainted: by less than 0.1 nats",
         hint="Hover to see a token, click to make it the query.",
         locked=row["worst"],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from analysis.claims import signed
 from app.ui.charts import CHANCE, NAMES, bars, figure, line, safe, style
 from app.ui.head_map import SCALE
 from app.ui.plots import Look, bounds, curve
@@ -58,7 +59,7 @@ def _says(cell: dict | None) -> str:
         return ""
     words = f"{cell['score']:.0%} right ({cell['low']:.0%} to {cell['high']:.0%}), n = {cell['n']:,}"
     if cell["difference"] is not None:
-        words += f"<br>{100 * cell['difference']:+.0f} points against dense"
+        words += f"<br>{signed(100 * cell['difference'], '.0f')} points against dense"
     cut = f"<br>{cell['truncated']:,} prompts cut, the answer in {cell['lost']:,}" if cell["truncated"] else ""
     return words + cut
 

@@ -27,6 +27,7 @@ _CURVES = part(
     """<div class="curves"><svg role="group" aria-label="perplexity against the share that is kept"></svg>
     <div class="tip" role="status" hidden></div>
     <div class="rows"><table><thead></thead><tbody></tbody></table></div></div>""",
+    "numbers",
 )
 
 

@@ -134,7 +134,7 @@ def show(tokens: dict, change: Losses, loss: Losses, now: str, **look: Any) -> N
     tips: list[tuple[str, Sequence]] = [
         ("dense gave it", chances(loss, change)),
         (now, chances(loss)),
-        ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
+        ("change of loss, nats", [None if apart is None else f"{apart:+.2f}".replace("-", "−") for apart in change]),
     ]
     legend = "the true token became … than under dense; unpainted: less than 1.5 times either way"
     painted.painted(tokens, paint, palette, tips=tips, legend=legend, **look)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.claims import Comparison
+from analysis.claims import Comparison, signed
 from analysis.commands.quality import Continuation, Evaluate
 from analysis.declaration.command import Command
 from analysis.errors import NotFitted
@@ -84,7 +84,7 @@ class Step:
         """The place in the window where it loses most; of methods that drop keys, the bytes they held at most."""
         if "bins" in self.row:
             cell = self.row["bins"][self.row["worst_bin"]]
-            return f"{cell['difference']:+.0%} at {cell['first'] + 1:,}–{cell['last']:,}".replace("-", "−")
+            return f"{signed(cell['difference'], '.0%')} at {cell['first'] + 1:,}–{cell['last']:,}"
         return bytes_in_words(self.row["kv_most_bytes"])
 
     @property

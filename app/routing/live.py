@@ -19,7 +19,7 @@ _ROUTING = part(
         <output class="now"></output></div></div>
     <div class="beside"><div class="head"><span></span><span></span><span>● finds</span><span>◇ reads</span></div>
       <ul class="list"></ul><button class="more" type="button"></button></div></section>""",
-    "picture",
+    *("numbers", "picture"),
 )
 
 

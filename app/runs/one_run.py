@@ -4,6 +4,7 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.claims import signed
 from analysis.runs import Run, compare
 from analysis.runs.price import spell
 from analysis.runs.run import NAME_LENGTH
@@ -105,7 +106,7 @@ def _cost(run: Run) -> str:
     promised = (run.marks.link or {}).get("seconds")
     if run.example or run.marks.imported or not promised or run.seconds <= 0:
         return took
-    return f"{took} Its button had said {spell(promised)} ({promised / run.seconds - 1:+.0%})."
+    return f"{took} Its button had said {spell(promised)} ({signed(promised / run.seconds - 1, '.0%')})."
 
 
 def _contents(run: Run) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.claims import signed
 from analysis.runs import Run, compare
 from analysis.runs.compare import Beside
 from analysis.runs.keys import is_id
@@ -133,14 +134,14 @@ def sentence(rows: Beside, name: str) -> str:
         return f"No row has {name} in both runs, {by}{alone}."
     if len(pairs) == 1:
         ((first, second),) = pairs
-        apart = f" ({second / first - 1:+.1%})".replace("-", "−") if first > 0 else ""
+        apart = f" ({signed(second / first - 1, '.1%')})" if first > 0 else ""
         name = f"{name[:1].upper()}{name[1:]}"
         return f"{name}: {first:,.4g} in the first run, {second:,.4g} in the second{apart}{alone}."
     higher, lower = sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)
     mean = sum(b - a for a, b in pairs) / len(pairs)
     return (
         f"Of {len(pairs):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
-        f"{name} differs by {mean:+.4g} on average{alone}."
+        f"{name} differs by {signed(mean, '.4g')} on average{alone}."
     )
 
 

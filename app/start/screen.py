@@ -112,7 +112,7 @@ def windows() -> None:
 def amount(share: float) -> str:
     """A share as a sentence begins with it."""
     nearest = min(FRACTIONS, key=lambda fraction: abs(fraction - share))
-    return FRACTIONS[nearest] if abs(nearest - share) <= NEAR else f"{share:.0%}".replace("%", " %")
+    return FRACTIONS[nearest] if abs(nearest - share) <= NEAR else f"{share:.0%}"
 
 
 def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:

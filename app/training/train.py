@@ -248,7 +248,7 @@ def _perplexities(numbers: dict, identity: str) -> None:
     rows, dense = [], numbers["perplexity_dense"]
     for arm, label in ARMS.items():
         if value := numbers.get(f"perplexity_{arm}"):
-            change = "–" if arm == "dense" else f"{value / dense - 1:+.1%}"
+            change = "–" if arm == "dense" else signed(value / dense - 1, ".1%")
             rows.append({"reads": label, "perplexity": value, "change": change})
     plots.listed(COLUMNS, rows, "train_table", "Perplexities", identity, height=280)
     if gain := numbers.get("gain_over_random"):

@@ -49,7 +49,7 @@ _PAINTED = part(
     {_STRIP}
     <div class="columns"><div class="text" tabindex="0" role="document"></div><div class="legend"></div></div>
     <div class="tip" role="status" hidden></div></section>""",
-    "text",
+    *("numbers", "text"),
 )
 _READ = part(
     "read",
@@ -60,13 +60,13 @@ _READ = part(
       {_STRIP}
       <div class="text" tabindex="0" role="document"
         aria-label="the text: left and right go over its tokens, up and down over its links"></div>
-      <div class="keep" hidden><label for="keep">Keep <b class="share">100 %</b> <span>of the reads</span>
+      <div class="keep" hidden><label for="keep">Keep <b class="share">100%</b> <span>of the reads</span>
           <small class="covers"></small></label>
         <input id="keep" type="range" min="0" max="0" value="0"><output></output></div>
     </div>
     <aside class="card"><div class="tabs" role="tablist"></div><div class="body" aria-live="polite"></div></aside>
     </div><div class="tip" role="status" hidden></div></section>""",
-    *("text", "card", "keep", "map"),
+    *("numbers", "text", "card", "keep", "map"),
 )
 _CONTEXTS = part("contexts", '<div class="contexts"></div>\n')
 

@@ -15,7 +15,7 @@ from app.ui.reading import rows_of
 from app.ui.tabs import drawer
 from app.worth import details, measured_here, shapes, use_in
 
-_WORTH = part("worth", '<section class="worth"></section>', "costs", isolated=False)
+_WORTH = part("worth", '<section class="worth"></section>', *("numbers", "costs"), isolated=False)
 SCOPE = "Counted from the configuration: at most. A machine gains less."
 ROOFLINE = (
     "Estimated from the data sheet, a lower bound in time: every byte is read once at full bandwidth and every "

@@ -131,7 +131,7 @@ def test_the_slider_fades_what_is_no_longer_read_within_a_frame(app_server, page
     slider.focus()
     page.keyboard.press("End")
     row = kept.numbers["rows"][-1]
-    expect(page.locator(".read .keep .share")).to_have_text(f"{row['share'] * 100:.1g} %")
+    expect(page.locator(".read .keep .share")).to_have_text(f"{row['share'] * 100:.1g}%")
     loss = float(page.locator(".read .keep output").get_attribute("data-loss"))
     assert abs(loss - row["loss"]) <= CLOSE
     shown = painted(page).evaluate(

@@ -255,7 +255,7 @@ def test_a_minute_with_a_long_story(app_server, page, folder):
         if sentence.count():
             break
     expect(sentence).to_be_visible(timeout=PATIENCE)
-    expect(card.locator(".measured")).to_have_text(re.compile(r"head \d+\.\d+ · [\d.]+ % .* chance [\d.]+ %"))
+    expect(card.locator(".measured")).to_have_text(re.compile(r"head \d+\.\d+ · [\d.]+% .* chance [\d.]+%"))
     expect(card.locator(".quote mark")).to_have_count(2)
     on(page, "The head that reads this pair", r"^Head \d+\.\d+ reads farthest")
     expect(page.locator(".heads .map button[aria-selected=true]")).to_be_visible(timeout=PATIENCE)

@@ -156,7 +156,7 @@ def test_a_quantised_checkpoint_has_its_printed_size(name, gibibytes):
     ("name", "begins"),
     [
         # reading a tenth of the keys of a model that chooses 2,048 of 131,072 saves almost nothing
-        (DEEPSEEK, "No. At 128k, reading 10 %: prefill at most 7% faster"),
+        (DEEPSEEK, "No. At 128k, reading 10%: prefill at most 7% faster"),
         (NEXT, "Only from"),
         (QWEN, "Yes."),
     ],

@@ -210,7 +210,7 @@ def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
 
 
 def test_after_three_runs_nine_of_ten_predictions_are_within_a_factor_of_one_and_a_half():
-    """Made-up machines and verbs: a fixed part, seconds per token and noise of 10 %, texts of 300 to 8,000 tokens."""
+    """Made-up machines and verbs: a fixed part, seconds per token and noise of 10%, texts of 300 to 8,000 tokens."""
     draw, within = np.random.default_rng(0), []
     for _ in range(200):
         fixed, rate = draw.uniform(0.5, 8), draw.uniform(0.001, 0.02)

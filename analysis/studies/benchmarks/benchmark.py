@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from ...answer import Answer, doc, record
 from ...benchmarks import FOLDER, SET_UPS, TASKS
+from ...claims import signed
 from ...commands import commandline
 from ...commands.probes import Benchmark
 from ...errors import BadSetting, TooLarge
@@ -223,7 +224,8 @@ def sentences(rows: list[BenchmarkRow]) -> list[str]:
         line = f"{row.title}, {row.method}: {row.value:.1%} ({row.metric}, n = {row.items:,})"
         if row.name != "dense":
             points = [100 * (edge or 0) for edge in (row.difference, row.difference_low, row.difference_high)]
-            line += f", {points[0]:+.1f} points against dense (95% interval {points[1]:+.1f} to {points[2]:+.1f})"
+            difference, low, high = (signed(point, ".1f") for point in points)
+            line += f", {difference} points against dense (95% interval {low} to {high})"
         if row.longer_than_window is not None:
             line += f"; {row.longer_than_window:.0%} of the items are longer than the {row.window:,} tokens it reads "
             line += "whole"

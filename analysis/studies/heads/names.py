@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from ...answer import Worded, doc, record
+from ...claims import signed
 from ...commands.heads import Names
 from ...errors import BadSetting
 from ...methods import METHODS
@@ -245,6 +246,6 @@ def sentence(rows: list[dict], together: list[Together], heads: int) -> str:
     text += f" Ablation confirms {len(confirmed)} of the {len(tried)} that were tried"
     text += f": {', '.join(confirmed)}." if confirmed else "."
     for group in together:
-        text += f" Without all {group.heads} {group.name} heads: {group.rise:+.1f} nats"
-        text += f"; without {group.heads} others: {group.others_rise:+.1f}."
+        text += f" Without all {group.heads} {group.name} heads: {signed(group.rise, '.1f')} nats"
+        text += f"; without {group.heads} others: {signed(group.others_rise, '.1f')}."
     return text

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...answer import Worded, doc, record
+from ...claims import signed
 from ...commands.quality import Evaluate
 from ...errors import BadSetting
 from ...methods import METHODS
@@ -198,6 +199,6 @@ def _sentence(row: MethodQuality) -> str:
         return f"Dense attention reads everything at perplexity {row.perplexity:.2f}."
     reads = f"scores all pairs and keeps {row.reads_causal:.0%}" if row.ceiling else f"reads {row.reads_causal:.0%}"
     return (
-        f"{row.label} {reads} of the causal pairs at perplexity {row.perplexity:.2f} ({row.difference:+.1%} against "
-        "dense)."
+        f"{row.label} {reads} of the causal pairs at perplexity {row.perplexity:.2f} ({signed(row.difference, '.1%')} "
+        "against dense)."
     )

@@ -209,7 +209,7 @@ def verdict(row: dict, keep: float, needed: int | None, longest: int | None) -> 
     word = "yes" if row["gain_bound"] >= GOAL else "later" if reachable else "no"
     return VERDICTS[word].format(
         context=short(row["context"]),
-        keep=f"{100 * keep:.3g} %",
+        keep=f"{100 * keep:.3g}%",
         prefill=f"{row['prefill_gain']:.1f}",
         token=f"{row['decode_gain']:.1f}",
         prefill_more=round(100 * (row["prefill_gain"] - 1)),

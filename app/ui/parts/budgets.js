@@ -207,7 +207,7 @@ function lossAxes(root, own) {
   box.replaceChildren()
   for (const tick of [0, top / 2, top]) {
     node("line", { x1: LOSS.edge, x2: own.wide - LOSS.edge, y1: own.y(tick), y2: own.y(tick), class: "grid" }, box)
-    node("text", { x: LOSS.edge - 6, y: own.y(tick), class: "axis end" }, box, `${tick > 0 ? "+" : ""}${percent(tick, 0)}`)
+    node("text", { x: LOSS.edge - 6, y: own.y(tick), class: "axis end" }, box, `${tick > 0 ? "+" : ""}${percent(tick)}`)
   }
   for (const tick of [0.02, 0.05, 0.1, 0.25, 0.5, 1]) {
     node("text", { x: own.x(tick), y: bottom + 14, class: "axis" }, box, percent(tick))
@@ -265,13 +265,13 @@ function numbers(root, own, keys, read, share) {
   }
   const plain = own.share !== null && own.cap >= data.length && !data.edits.length
   const measured = own.moved || data.now === null ? plain && lossAt(data.measured, own.share) : data.now
-  put("pairs", percent(read.reads_causal), `Heads that share keys read ${percent(read.reads_kv_least)} to ${percent(read.reads_kv_most)} together.`)
+  put("pairs", percent(read.reads_causal, 1), `Heads that share keys read ${percent(read.reads_kv_least, 1)} to ${percent(read.reads_kv_most, 1)} together.`)
   put("each", whole(keys.reduce((a, b) => a + b, 0) / keys.length), `${whole(keys.reduce((a, b) => a + b, 0))} tokens in all heads`)
   put("lost", measured ? `${measured.exact ? "" : "about "}${change(measured.difference)}` : "not measured")
   put("worst", measured ? `${change(measured.worst)} at worst` : "")
-  root.querySelector(".keep-now").textContent = percent(share)
+  root.querySelector(".keep-now").textContent = percent(share, 1)
   root.querySelector(".cap-now").textContent = own.cap >= data.length ? "none" : whole(own.cap)
-  root.querySelector(".keep").setAttribute("aria-valuetext", `${percent(share)} of the pairs`)
+  root.querySelector(".keep").setAttribute("aria-valuetext", `${percent(share, 1)} of the pairs`)
   root.querySelector(".cap").setAttribute("aria-valuetext", own.cap >= data.length ? "no cap" : `${whole(own.cap)} tokens`)
   if (!data.measured.length) return
   const x = own.x(Math.max(share, LEAST))

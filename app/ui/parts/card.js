@@ -1,9 +1,7 @@
 // The card beside a text: what a token reads from afar and who reads it later, both places, and the list of all links.
 // Exports nothing. `own.links`: of the tokens, as Python packed them (`linked` in painted.py).
 
-const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : Number((100 * share).toPrecision(2))} %`
-const count = (n) => n.toLocaleString("en")
-const tokens = (n) => `${count(n)} token${n === 1 ? "" : "s"}`
+const tokens = (n) => `${whole(n)} token${n === 1 ? "" : "s"}`
 
 // Typed arrays of the links of all tokens: [reads and readers, token, n] of place, head and share.
 function linked(sent) {
@@ -32,8 +30,8 @@ function wordAt(own, i) {
 }
 
 function wordOf(own, i) {
-  const whole = own.text.spelled.get(i)
-  if (whole) return whole.spelled
+  const character = own.text.spelled.get(i)
+  if (character) return character.spelled
   const [first, stop] = wordAt(own, i)
   return shown(own.data.pieces.slice(first, stop).join(""))
 }
@@ -52,9 +50,9 @@ function quote(own, i, role) {
   const written = (a, b) => {
     let words = ""
     for (let j = a; j < b; j++) {
-      const whole = own.text.spelled.get(j)
-      if (!whole) words += own.data.pieces[j]
-      else if (j === whole.at) words += whole.spelled
+      const character = own.text.spelled.get(j)
+      if (!character) words += own.data.pieces[j]
+      else if (j === character.at) words += character.spelled
     }
     return words.replace(/\s+/g, " ")
   }
@@ -72,7 +70,7 @@ function quote(own, i, role) {
 function bars(own, i, readers) {
   const rows = linksOf(own, i, readers)
   return rows.map(({ at, head, share }) => {
-    const name = element("span", "name", "", wordOf(own, at), element("small", "", ` ${readers ? "+" : "−"}${count(Math.abs(i - at))}`))
+    const name = element("span", "name", "", wordOf(own, at), element("small", "", ` ${readers ? "+" : "−"}${whole(Math.abs(i - at))}`))
     const fill = element("i", "fill")
     fill.style.width = `${100 * share}%`
     const row = element("button", `row ${readers ? "reader" : "key"}`, "", name, element("span", "bar", "", fill), element("span", "number", percent(share)), element("span", "head", head))
@@ -89,9 +87,9 @@ function ofToken(own, i) {
   const reads = linksOf(own, i, false), readers = linksOf(own, i, true), name = wordOf(own, i)
   const chance = 1 / (own.seat(i) + 1), [best, later] = [reads[0], readers[0]]
   const facts = own.data.tips.map((tip) => [tip.label, tip.values[i]]).filter(([, value]) => value)
-  const whole = own.text.spelled.get(i)
-  if (whole) facts.push(["bytes", own.data.pieces.slice(whole.first, whole.at + 1).join(" · ")])
-  const said = [`token ${count(i)}`, ...facts.map(([label, value]) => `${label} ${value}`)].join(" · ")
+  const character = own.text.spelled.get(i)
+  if (character) facts.push(["bytes", own.data.pieces.slice(character.first, character.at + 1).join(" · ")])
+  const said = [`token ${whole(i)}`, ...facts.map(([label, value]) => `${label} ${value}`)].join(" · ")
   if (best)
     return { said, title: `“${name}” looks back ${tokens(i - best.at)} to “${wordOf(own, best.at)}”`, ...best, key: best.at, query: i, chance }
   if (later)
@@ -146,7 +144,7 @@ function card(root, own, i) {
 function list(root, own) {
   const rows = own.data.arcs.map((pair, n) => {
     const words = element("span", "name", "", wordOf(own, pair.query), element("small", "", " → "), wordOf(own, pair.key))
-    const row = element("button", "row link", "", words, element("span", "number", `−${count(pair.query - pair.key)}`), element("span", "number", percent(pair.attention)), element("span", "head", pair.head))
+    const row = element("button", "row link", "", words, element("span", "number", `−${whole(pair.query - pair.key)}`), element("span", "number", percent(pair.attention)), element("span", "head", pair.head))
     row.type = "button"
     row.setAttribute("aria-pressed", own.data.open === n)
     row.title = pair.why

@@ -121,7 +121,7 @@ function verdict(made, longest, context, batch, keep) {
   const gain = gains(made.gain, context, batch, keep), needed = reaches(made.gain, batch, keep, made.goal)
   const reachable = needed !== null && needed <= Math.max(longest ?? needed, context)
   const answer = gain.most >= made.goal ? "yes" : reachable ? "later" : "no"
-  const words = { context: short(context), keep: `${Number((100 * keep).toPrecision(3))} %`, prefill: gain.prefill.toFixed(1) }
+  const words = { context: short(context), keep: `${Number((100 * keep).toPrecision(3))}%`, prefill: gain.prefill.toFixed(1) }
   Object.assign(words, { token: gain.token.toFixed(1), needed: needed && short(twoDigits(needed)) })
   Object.assign(words, { prefill_more: Math.round(100 * (gain.prefill - 1)), token_more: Math.round(100 * (gain.token - 1)) })
   return made.verdicts[answer].replace(/\{(\w+)\}/g, (_, name) => words[name])

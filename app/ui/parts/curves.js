@@ -23,7 +23,6 @@ export default function ({ parentElement, data: sent, setTriggerValue }) {
 }
 
 const step = (method, stop) => method.points.find((point) => point.stop === stop || method.fixed)
-const percent = (share) => `${Math.round(100 * share)}%`
 
 function node(name, about = {}, words = null) {
   const made = document.createElementNS(SVG, name)
@@ -75,7 +74,7 @@ function axes(own, to, width, height) {
     if (to.y(tick) - last < 22 && tick !== 0) continue
     last = to.y(tick)
     drawn.push(node("line", { class: tick === 0 ? "zero" : "grid", x1: EDGE.left, x2: right, y1: last, y2: last }))
-    const words = tick === 0 ? "0" : `${tick > 0 ? "+" : "−"}${percent(Math.abs(tick))}`
+    const words = tick === 0 ? "0" : `${tick > 0 ? "+" : ""}${percent(tick)}`
     drawn.push(node("text", { class: "tick", x: EDGE.left - 8, y: last + 4, "text-anchor": "end" }, words))
   }
   let at = -Infinity

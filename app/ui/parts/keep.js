@@ -34,8 +34,8 @@ function keep(root, own) {
     const said = element("b", "", row.loss.toFixed(2))
     box.querySelector("output").replaceChildren(`loss ${dense.loss.toFixed(2)} → `, said, " nats")
     box.querySelector("output").dataset.loss = row.loss
-    const around = row.low === null ? "" : `, 95 % interval ${signed(row.low)} to ${signed(row.high)}`
-    box.title = `${count(row.keys)} tokens for each query and head, its best: perplexity ${signed(row.change)}${around}. No method chooses better by the scores. Fading is drawn in steps of 0.4 %.`
+    const around = row.low === null ? "" : `, 95% interval ${change(row.low)} to ${change(row.high)}`
+    box.title = `${whole(row.keys)} tokens for each query and head, its best: perplexity ${change(row.change)}${around}. No method chooses better by the scores. Fading is drawn in steps of 0.4%.`
   }
   const redraw = () => {
     own.due = null
@@ -52,8 +52,6 @@ function keep(root, own) {
   }
   redraw()
 }
-
-const signed = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`
 
 // Only what is in view is faded, so that a long text costs no more than a short one; scrolling fades the rest.
 function fade(own, text) {

@@ -121,7 +121,7 @@ function show(tip, own, i, span) {
     : [["token", i.toLocaleString()]]
   rows.push(...data.tips.map((t) => [t.label, of(t.values)]))
   for (const [label, name, shares] of own.crossed ? [["reads", "keys", "given"], ["read by", "readers", "received"]] : []) {
-    const said = crossing(own, i, name, shares).slice(0, 3).map(([at, share]) => `${visible(data.pieces[at], true).replace(/\n/g, "")} ${Math.round(100 * share)}%`)
+    const said = crossing(own, i, name, shares).slice(0, 3).map(([at, share]) => `${visible(data.pieces[at], true).replace(/\n/g, "")} ${percent(share)}`)
     rows.push([label, said.join(", ")])
   }
   for (const [label, value] of rows)

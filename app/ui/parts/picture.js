@@ -1,4 +1,4 @@
-// What the live pictures share: SVG nodes, logarithmic places, numbers as the pages write them, one drawing a frame.
+// What the live pictures share: SVG nodes, logarithmic places, one drawing a frame. Exports nothing.
 
 function node(name, attributes, parent, words) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name)
@@ -7,10 +7,6 @@ function node(name, attributes, parent, words) {
   parent?.append(made)
   return made
 }
-
-const whole = (value) => Math.round(value).toLocaleString("en-US")
-const percent = (share, digits = 1) => `${Number((100 * share).toFixed(digits))}%`
-const change = (share) => `${share > 0 ? "+" : share < 0 ? "−" : ""}${(100 * Math.abs(share)).toFixed(1)}%`
 
 // Where `value` lies between `low` and `high` on a logarithmic axis, from 0 to 1, and back.
 const placed = (value, low, high) => Math.log(value / low) / Math.log(high / low)

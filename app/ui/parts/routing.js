@@ -88,10 +88,10 @@ function axes(root, own) {
   box.replaceChildren()
   for (const tick of [0, 0.25, 0.5, 0.75, 1]) {
     node("line", { x1: PLOT.left, x2: own.wide - PLOT.right, y1: own.y(tick), y2: own.y(tick), class: "grid" }, box)
-    node("text", { x: PLOT.left - 8, y: own.y(tick), class: "axis end" }, box, percent(tick))
+    node("text", { x: PLOT.left - 8, y: own.y(tick), class: "axis end" }, box, percent(tick, 1))
   }
   for (let visited = 1; visited <= data.buckets; visited *= 2) {
-    const words = visited === data.buckets ? "all" : percent(visited / data.buckets)
+    const words = visited === data.buckets ? "all" : percent(visited / data.buckets, 1)
     node("text", { x: own.x(visited), y: bottom + 14, class: visited === data.buckets ? "axis end" : "axis" }, box, words)
   }
   node("text", { x: own.x(1), y: bottom + 32, class: "axis start" }, box, "share of the buckets visited")
@@ -127,8 +127,8 @@ function draw(root, own) {
   found.sort((a, b) => (b.recall ?? -1) - (a.recall ?? -1))
   for (const [order, { kind, recall, read }] of found.entries()) {
     const row = own.rows.get(kind), marks = own.marks.get(kind)
-    row.found.textContent = recall === null ? "–" : percent(recall)
-    row.read.textContent = read === null ? "–" : percent(read)
+    row.found.textContent = recall === null ? "–" : percent(recall, 1)
+    row.read.textContent = read === null ? "–" : percent(read, 1)
     row.row.style.order = order
     marks.found.toggleAttribute("hidden", recall === null)
     marks.read.toggleAttribute("hidden", read === null)
@@ -136,7 +136,7 @@ function draw(root, own) {
     if (read !== null) setPlace(marks.read, { transform: `translate(${x} ${own.y(read)}) rotate(45) translate(-4 -4)` })
   }
   const words = `${Number(visited.toFixed(2))} of ${whole(data.buckets)} buckets`
-  root.querySelector(".now").textContent = `${words}, ${percent(visited / data.buckets)}`
+  root.querySelector(".now").textContent = `${words}, ${percent(visited / data.buckets, 1)}`
   root.querySelector(".visits").setAttribute("aria-valuetext", words)
 }
 

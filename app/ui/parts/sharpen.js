@@ -6,7 +6,6 @@ const kept = new WeakMap()
 const SLICE = 8
 const LEVELS = [0.003, 0.01, 0.03, 0.1, 0.3]
 const MOST = 6
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`
 const spelled = (count) => count < 9.95 ? count.toFixed(1) : Math.round(count).toLocaleString("en")
 const visible = (piece) => piece.replace(/\n/g, "↵").trim() || "␣"
 // A mark or a line break is told by what stands before it.

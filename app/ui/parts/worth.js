@@ -60,7 +60,7 @@ function inputs(own) {
 }
 
 const spelled = (name, value) =>
-  name === "keep" ? `${Math.round(100 * value)} %` : name === "context" ? value.toLocaleString("en-US") : String(value)
+  name === "keep" ? percent(value) : name === "context" ? whole(value) : String(value)
 
 // --- the answer ------------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,6 @@ const atMostFaster = (times) => times < LITTLE ? `${Math.round(100 * (times - 1)
 
 // Three digits, as a person says them.
 const three = (value) => value >= 100 ? whole(value) : String(Number(value.toPrecision(3)))
-const whole = (value) => Math.round(value).toLocaleString("en-US")
 const seconds = (value) => value >= 1 ? `${three(value)} s` : value >= 1e-3 ? `${three(1e3 * value)} ms` : `${three(1e6 * value)} µs`
 
 function bytes(count) {

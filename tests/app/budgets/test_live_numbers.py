@@ -29,7 +29,7 @@ EDITS = (
 
 def in_javascript(part: str, function: str, asked: list[dict]) -> list[dict]:
     """What a function over those of a part answers to each of `asked`."""
-    source = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in ("picture", part))
+    source = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in ("numbers", "picture", part))
     program = f"{source}\nconsole.log(JSON.stringify({json.dumps(asked)}.map({function})))"
     told = subprocess.run(["node", "--input-type=module", "-e", program], capture_output=True, text=True, timeout=60)
     assert told.returncode == 0, told.stderr[-500:]

@@ -25,7 +25,7 @@ LLAMA_8B = "meta-llama/Llama-3.1-8B"
 def test_the_study_says_yes_no_and_where_the_limits_lie():
     built = worth(Worth(model=LLAMA_8B, contexts=[1024, 131072, 1 << 20], batches=[1, 64])).numbers
     assert len(built["rows"]) == 6 and all(set(row) >= KEYS for row in built["rows"])
-    assert built["sentence"] == "Yes. At 128k, reading 10 %: prefill up to 2.8x, each token up to 1.9x."
+    assert built["sentence"] == "Yes. At 128k, reading 10%: prefill up to 2.8x, each token up to 1.9x."
     assert "1.5 times begins at about 31,000 tokens" in built["further"] and "Attention is 71%" in built["further"]
     small = worth(Worth(model=LLAMA_8B, contexts=[1024])).numbers
     assert small["sentence"].startswith("Only from 31k tokens. At 1k: ") and "would need about" in small["further"]
