@@ -97,7 +97,7 @@ def small(family: str):
     config = small_config(configured(family))
     lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        # a token of padding would read all keys alike, and at ten keys nine of them hold 90 % or not
+        # a token of padding would read all keys alike, and at ten keys nine of them hold 90% or not
         embedding = lm.get_input_embeddings().weight
         embedding[embedding.abs().sum(-1) == 0] = embedding[-1].clone()
         for name, parameter in lm.named_parameters():

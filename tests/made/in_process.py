@@ -17,7 +17,7 @@ PATIENCE = 250  # seconds for one run of a page; the first one may load a model
 ENTRY = str(Path(__file__).resolve().parents[2] / "app" / "streamlit_app.py")
 TITLES = {
     "text": "A third of the attention goes 8 or more tokens back.",
-    "groups": "Layer 1: the largest of 4 groups holds 40 % of the tokens.",
+    "groups": "Layer 1: the largest of 4 groups holds 40% of the tokens.",
     "links": "Far apart, tokens of one group read each other 1.2 times chance.",
 }
 PLACED = getattr(util, "calc_hash", None) or util.calc_md5  # how Streamlit knows a page by its place in the URL

@@ -64,7 +64,7 @@ def test_what_cannot_be_loaded_is_left_out(disk):
 def test_what_fits_is_said_by_the_most_exact_type():
     free = 10_000
     told = {2250: "float32", 2251: "bfloat16", 4500: "bfloat16", 4501: "8bit", 9000: "8bit", 9001: None}
-    assert {count: available.fitting(count, free) for count in told} == told, "weights take 90 % of it at most"
+    assert {count: available.fitting(count, free) for count in told} == told, "weights take 90% of it at most"
 
 
 def told_by_the_hub(monkeypatch, **more) -> None:
