@@ -14,7 +14,7 @@ class Route(OfTexts):
     exclusive = True
 
     corpus: str = field("", "a folder of texts, instead of at least six text files")
-    heads: str = field("all", "all, or a list of layer:head such as 2:0,7:0", control="route_heads")
+    heads: str = field("all", "all, or a list of layer.head such as 2.0,7.0", control="route_heads")
     min_distance: int = field(
         64,
         "fewest tokens between query and key",

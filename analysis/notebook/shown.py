@@ -173,9 +173,7 @@ def head_map(heads: pd.DataFrame, far: int) -> str:
         cells = []
         for row in layer_heads.sort_values("head").to_dict("records"):
             share = 1 - row["window_mass"]
-            tooltip = (
-                f"layer {layer}, head {row['head']}: {share:.1%} lands {far:,} or more tokens back; {row['label']}"
-            )
+            tooltip = f"head {layer}.{row['head']}: {share:.1%} lands {far:,} or more tokens back; {row['label']}"
             cells.append(f'<td style="--s:{100 * share:.0f}%" title="{html.escape(tooltip)}">{100 * share:.0f}</td>')
         rows.append(f"<tr><th>{layer}</th>{''.join(cells)}</tr>")
     top = "".join(f"<th>{head}</th>" for head in sorted(heads["head"].unique()))

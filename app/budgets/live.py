@@ -10,7 +10,7 @@ from app.budgets import policy
 from app.budgets.budget_words import share
 from app.selection import state
 from app.selection.sparsify import READ_SHARES
-from app.ui import asking, widgets
+from app.ui import asking, export, widgets
 from app.ui.painted import part
 
 KEY = "budget_map"
@@ -67,7 +67,7 @@ def show(run: Run, about: dict, curve: Run | None, found: dict | None, cells: Se
         "example": f"“{cached.texts()[text]}”" if text != chosen["text"] else "",
     }
     title = f"Tokens that each head may read, {share(numbers['reads_causal'])} of the pairs"
-    widgets.numbers(table, "budgets", "budget_map_numbers", title)
+    export.corner(lambda: table, "budgets", "budget_map_numbers", title, chart=KEY)
     _BUDGETS(key=KEY, data=data, on_share_change=_share, on_cap_change=_cap, on_cells_change=_cells)
 
 

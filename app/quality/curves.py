@@ -11,7 +11,7 @@ from app.quality import timing
 from app.quality.asked import changes
 from app.quality.steps import NULLS, Found, Step, Subject
 from app.selection.decide import EQUAL_SHARES
-from app.ui import plots, widgets
+from app.ui import export, plots
 from app.ui.charts import RANDOM
 from app.ui.painted import part
 
@@ -66,7 +66,8 @@ def draw(
 
     rows = [_numbers(step) for one in found for step in one.steps]
     if rows:
-        widgets.numbers(plots.columns(rows), "quality", key, "Perplexity against the share that is kept")
+        title = "Perplexity against the share that is kept"
+        export.corner(lambda: plots.columns(rows), "quality", key, title, chart=key)
     _CURVES(key=key, data=data, on_moved_change=released)
 
 

@@ -1,6 +1,7 @@
 """Search for a setting: the smallest budget that loses less than the limit, over the chosen methods."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -8,7 +9,7 @@ from analysis.commands.quality import Search
 from app import cached
 from app.quality.asked import Asked
 from app.quality.curves import AXES
-from app.quality.steps import Subject
+from app.quality.steps import Subject, nearest
 from app.ui import jobs, plots, widgets
 from app.ui.charts import line, safe
 from app.ui.plots import against_dense
@@ -51,8 +52,9 @@ def button(asked: Search) -> None:
         jobs.run_button("Search for me", asked, "quality_search", work)
 
 
-def result(asked: Search | None, lacking: str) -> None:
-    """What a search found and what it tried, or why there is none."""
+def result(asked: Search | None, lacking: str, moved: Callable[[str, int], None]) -> None:
+    """What a search found and what it tried, or why there is none. `moved` brings a method and a share in front: that
+    of the best setting, or of the nearest miss."""
     run = cached.store().find(asked) if asked else None
     if run is None:
         half = f"Each method is tried at {STEPS} shares. Half of the text chooses, the other half judges the winner."
@@ -60,6 +62,11 @@ def result(asked: Search | None, lacking: str) -> None:
         return
     widgets.prose(run.numbers["sentence"])
     widgets.notes(run)
+    if found := run.numbers["chosen"] or run.numbers.get("nearest"):
+        share = nearest(found["budget"])
+        label = f"Show {cached.catalogue()[found['method']]['title']} at {share}%"
+        look: dict[str, Any] = {"type": "tertiary", "icon": ":material/show_chart:", "key": "quality_search_show"}
+        st.button(widgets.plain(label), on_click=moved, args=(found["method"], share), **look)
     rows, data = run.numbers["rows"], []
     for method in dict.fromkeys(row["method"] for row in rows):
         part = sorted((row for row in rows if row["method"] == method), key=lambda row: row["budget"])
@@ -85,8 +92,8 @@ def _lacking(saves: str, choices: Sequence[Asked], prefix: int, tokens: int) -> 
     name, times = LEAST_OF.get(saves, ("", 0))
     size, title = max((choice.settings.get(name, 0), choice.title) for choice in choices)
     shortest = times * size
-    differ = f"all methods read the same in prompts of fewer than {times} {name}s of {title}, {size:,} tokens each"
-    why = f" But {differ}." if shortest else ""
+    apart = f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, all methods read the same."
+    why = apart if shortest else ""
     stretch = max(prefix, shortest) + AFTER
     if tokens < FEWEST * stretch:
         other = ", or a shorter prompt" if prefix > shortest > 0 else ""

@@ -156,8 +156,7 @@ def best(subject: Subject, offered: Iterable[Asked], lose: float) -> tuple[Asked
     for run in cached.store().list("search", SEARCHES):
         chosen = run.numbers.get("chosen")
         if chosen and chosen["method"] in methods and _same_subject(run, subject):
-            near = min(EQUAL_SHARES, key=lambda percent: abs(percent / 100 - chosen["budget"]))
-            return methods[chosen["method"]], near
+            return methods[chosen["method"]], nearest(chosen["budget"])
     listed = [Found.of(subject, choice) for name, choice in methods.items() if name not in NULLS]
     steps = [step for one in listed for step in one.reached if step.honest and step.percent is not None]
     passed = [step for step in steps if step.change.value <= lose]
@@ -165,6 +164,11 @@ def best(subject: Subject, offered: Iterable[Asked], lose: float) -> tuple[Asked
         return None
     top = min(passed or steps, key=lambda step: (step.percent if passed else 0, step.change.value))
     return methods[top.asked.name], top.percent or EQUAL_SHARES[-1]
+
+
+def nearest(budget: float) -> int:
+    """The share of the page, in per cent, next to what a search found."""
+    return min(EQUAL_SHARES, key=lambda percent: abs(percent / 100 - budget))
 
 
 def _same_subject(run: Run, subject: Subject) -> bool:

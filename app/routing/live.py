@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.runs import Run
 from app.routing.bucket_routers import ROUTERS
-from app.ui import widgets
+from app.ui import export
 from app.ui.painted import part
 
 # Beside the best router: what a query alone, no query, no choice and the best choice find.
@@ -46,7 +46,8 @@ def show(run: Run, key: str, released: Callable[[float], None]) -> None:
     rows = [row for row in numbers["curve"] if row["router"] in means]
     columns = ("router", "l", "share", "recall", "recall_low", "recall_high", "selectivity")
     values = {name: [row.get(name) for row in rows] for name in columns}
-    widgets.numbers(values, "routing", f"{key}_numbers", "Recall and selectivity against buckets visited")
+    title = "Recall and selectivity against buckets visited"
+    export.corner(lambda: values, "routing", f"{key}_numbers", title, chart=key)
     _ROUTING(key=key, data=data, on_visited_change=on_visited)
 
 

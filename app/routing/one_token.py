@@ -58,9 +58,9 @@ def _sentence(visit: Run, buckets: dict, visited: int) -> str:
     keys, mass = sum(buckets["keys"]), sum(buckets["mass"][:visited])
     inside, best = sum(buckets["keys"][:visited]), sum(sorted(buckets["mass"], reverse=True)[:visited])
     return (
-        f"From {about['word']!r} (token {about['position']:,}), {ROUTERS[about['router']].title} visits {visited:,} of "
+        f"From “{about['word']}” (token {about['position']:,}), {ROUTERS[about['router']].title} visits {visited:,} of "
         f"{visit.numbers['buckets']:,} buckets with {inside / max(keys, 1):.1%} of the {keys:,} far keys, and finds "
-        f"{mass:.0%} of what head {about['head']} of layer {about['layer']} reads there; the best {visited:,} would "
+        f"{mass:.0%} of what head {about['layer']}.{about['head']} reads there; the best {visited:,} would "
         f"hold {best:.0%}. The far keys have {visit.numbers['far_mass']:.0%} of all that it reads."
     )
 

@@ -76,7 +76,7 @@ def _form(length: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look: dict[str, Any] = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
         st.number_input("Buckets (C)", 2, 1 << 16, key="route_buckets", help=cached.glossary("bucket of keys"), **look)
-        look = {"on_change": _heads, "help": "all, or layer:head with commas between, as in 2:0,4:3"}
+        look = {"on_change": _heads, "help": "all, or layer.head with commas between, as in 2.0,4.3"}
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))

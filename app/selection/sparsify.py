@@ -86,7 +86,7 @@ ROUTED = (  # routers of buckets, the best possible first
     "whitening",
     "random",
 )
-ROUTE_HEADS = r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}"
+ROUTE_HEADS = r"all|[0-9]{1,4}[.:][0-9]{1,4}(,[0-9]{1,4}[.:][0-9]{1,4}){0,63}"
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from app.selection import state
 from app.ui import asking, charts, painted, plots, tables, widgets
 
 COLUMNS = {
-    "layer": tables.Column("layer", "whole"),
-    "head": tables.Column("head", "whole"),
-    "named": tables.Column("read by"),
+    "cell": tables.Column("head"),
+    "word": tables.Column("read by"),
     "position": tables.Column("at token", "whole"),
     "distance": tables.Column("tokens later", "whole", help=cached.glossary("distance")),
     "attention": tables.Column("gives it", "share", full=1.0, help=cached.glossary("attention mass")),
@@ -54,5 +53,7 @@ def readers(tokens: dict) -> None:
     widgets.prose(run.numbers["sentence"], "more")
     listed = cached.columns(run, "readers")
     if listed["layer"]:
+        cells = [f"{layer}.{head}" for layer, head in zip(listed["layer"], listed["head"], strict=True)]
+        listed = listed | {"cell": cells, "word": [tokens["word"][place] for place in listed["position"]]}
         label = "The later token of each head that reads it most"
         plots.listed(COLUMNS, listed, "start_readers", label, run.id, height=280)

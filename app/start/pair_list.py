@@ -22,8 +22,7 @@ COLUMNS = {
     "distance": tables.Column("distance", "whole", help="tokens between them"),
     "uniform": tables.Column("chance", "share", digits=4, help="what reading every visible token alike would give"),
     "affinity": tables.Column("affinity", "number", help=cached.glossary("affinity")),
-    "layer": tables.Column("layer", "whole"),
-    "head": tables.Column("head", "whole"),
+    "cell": tables.Column("head"),
     "group": tables.Column("group", "whole"),
     "query_position": tables.Column("query at", "whole"),
     "key_position": tables.Column("key at", "whole"),
@@ -31,13 +30,13 @@ COLUMNS = {
 
 
 def listed(run: Run, tokens: dict) -> dict:
-    """The table of pairs of a run, `query` and `key` as the tokens are called in their words; a token that is no word
+    """The table of pairs of a run, `query` and `key` as whole words and their head as a `cell`; a token that is no word
     (a line break) is named by what it shows."""
     table = cached.columns(run, "pairs")
-    spelled = {}
+    spelled = {"cell": [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"], strict=True)]}
     for side in ("query", "key"):
-        places = zip(table[f"{side}_named"], table[f"{side}_position"], strict=True)
-        spelled[side] = [name.strip() or painted.visible(tokens["piece"][token]) for name, token in places]
+        places = zip(table[side], table[f"{side}_position"], strict=True)
+        spelled[side] = [word.strip() or painted.visible(tokens["piece"][token]) for word, token in places]
     return table | spelled
 
 

@@ -20,14 +20,14 @@ LEAVES = {"exported": True}
 
 
 def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
-    """The button, which opens on what it makes; there is none for methods that cannot leave, nor in a class.
+    """The button, which opens on what it makes; there is none for methods that cannot leave.
     `settings`: the name of a setting -> the run that it stands in, and the method as that run was asked for it. `key`
     begins the keys of what is drawn."""
     methods = cached.catalogue()
     # A stored run may hold a method that is not known here.
     stays = [label for label, (_, method) in settings.items() if not methods.get(method["name"], LEAVES)["exported"]]
     settings = {label: setting for label, setting in settings.items() if label not in stays}
-    if not settings or st.session_state.get("classroom"):
+    if not settings or in_a_class():
         return
     with st.popover("Export", icon=":material/folder_zip:", key=f"{key}_take"):
         name = st.selectbox("Method", list(settings), key=f"{key}_taken") if len(settings) > 1 else next(iter(settings))
@@ -38,8 +38,15 @@ def offer(settings: Mapping[str, tuple[Run, dict]], key: str) -> None:
         button(Take.from_arguments({"run": run.id, "method": method, "model": st.session_state["model"]}), key)
 
 
+def in_a_class() -> bool:
+    """Whether nothing is taken along, as a class only looks."""
+    return bool(st.session_state.get("classroom"))
+
+
 def button(request: Take, key: str) -> None:
     """Makes the zip, then hands it over."""
+    if in_a_class():
+        return
     with widgets.guarded():
         taken = cached.store().find(request)
         look: dict[str, Any] = {"type": "primary", "icon": ":material/folder_zip:"}

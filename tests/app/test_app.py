@@ -91,6 +91,14 @@ def test_the_bar_shows_what_a_page_uses_and_what_to_bear_in_mind_of_the_model(cl
     assert (caution in markup(app.run())) == (shown[:1] == ["Text"]), "once its card is stored"
 
 
+def test_a_page_that_opens_with_another_text_says_so(client):
+    app = opened("text")
+    assert not app.toast
+    (said,) = go(app, "tests").toast
+    assert dict(cached.samples())[cached.sample("register")] in said.value
+    assert not app.run().toast, "once"
+
+
 def test_choosing_closes_the_chip_and_empties_its_fields(client):
     app = opened()
     before = {block.proto.id for block in app.get("popover")}

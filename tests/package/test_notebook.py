@@ -34,7 +34,7 @@ def shown(loaded):
 def test_inspect_shows_heads_text_and_pairs_in_one_page(loaded, shown, tmp_path):
     page = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
     config, heads = loaded[0].config, shown.tables["heads"]
-    cells = re.findall(r'<td style="--s:(\d+)%" title="layer (\d+), head (\d+)', page)
+    cells = re.findall(r'<td style="--s:(\d+)%" title="head (\d+)\.(\d+)', page)
     assert len(cells) == len(heads) == config.num_hidden_layers * config.num_attention_heads
     told = {(int(layer), int(head)): int(share) for share, layer, head in cells}
     for row in heads.to_dict("records"):

@@ -160,7 +160,7 @@ def _sentence(pieces: list[str], words: list[str], target: int, rise: float, key
     named = _named(key["piece"], words[key["position"]])
     return (
         f"{begin}; the key it lost most of is {named}, {key['distance']:,} tokens back, dropped by "
-        f"{key['heads']} heads: head {key['head']} of layer {key['layer']} gave it {key['attention']:.1%} of its "
+        f"{key['heads']} heads: head {key['layer']}.{key['head']} gave it {key['attention']:.1%} of its "
         f"attention and keeps {key['budget']} keys."
     )
 

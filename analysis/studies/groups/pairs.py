@@ -144,6 +144,6 @@ def _sentence(listed: DataFrame, controls: DataFrame, min_distance: int) -> str:
     return (
         f"Far pairs of one group draw {router} times the attention that chance would give them (random centroids "
         f"{centroids}, random tokens {tokens}); the strongest pair here is "
-        f"{quoted(best['query_named'])} reading {quoted(best['key_named'])}, {int(best['distance']):,} tokens "
+        f"{quoted(best['query'])} reading {quoted(best['key'])}, {int(best['distance']):,} tokens "
         f"back{SAID[best['kind']]}."
     )

@@ -60,7 +60,7 @@ def readers(request: Readers, *, context: Context) -> TokenReaders:
         later=later,
         chance=chance,
         notes=reading.notes,
-        sentence=_sentence(listed, quoted(named(words, token)), often),
+        sentence=_sentence(listed, words, token, often),
         readers=listed,
         tokens=words,
         protocol=protocol("readers", lm, request.text, len(ids), **about),
@@ -78,13 +78,14 @@ def received(states: States, head: int, key: int, first: int) -> np.ndarray:
     return shares[first:]
 
 
-def _sentence(table: pd.DataFrame, name: str, often: int) -> str:
+def _sentence(table: pd.DataFrame, words: pd.DataFrame, token: int, often: int) -> str:
+    name = quoted(words["word"].iloc[token])
     if table.empty:
         return f"No later token of its window is far enough away to read {name}."
     best = table.iloc[0]
-    back = int(best["distance"])
+    back, reader = int(best["distance"]), quoted(words["word"].iloc[best["position"]])
     return (
-        f"Head {best['head']} of layer {best['layer']} reads {name} most: {quoted(best['named'])}, {back:,} "
+        f"Head {best['layer']}.{best['head']} reads {name} most: {reader}, {back:,} "
         f"token{'s' * (back != 1)} later, gives it {best['attention']:.0%} of its attention. Of the heads, {often:,} "
         "read it more than twice as often as by chance."
     )

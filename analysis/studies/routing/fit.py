@@ -231,5 +231,5 @@ def _check_memory(model: Model, prompts: list[Prompt], heads: dict, cells: list[
     if needed > 0.7 * free:
         raise TooLarge(
             f"The learned router's calibration pairs of {sum(map(len, heads.values())):,} heads would take "
-            f"{needed / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: choose fewer heads, such as 2:0,7:0."
+            f"{needed / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: choose fewer heads, such as 2.0,7.0."
         )

@@ -119,7 +119,7 @@ def pair(row: dict, tokens: pd.DataFrame) -> str:
     for side in ("key", "query"):
         position = row[f"{side}_position"]
         sides += f"<blockquote><cite>{side} {position}</cite>{_around(tokens, position)}</blockquote>"
-    head = f"layer {row['layer']}, head {row['head']}; reading all alike gives {row['uniform']:.4f}"
+    head = f"head {row['layer']}.{row['head']}; reading all alike gives {row['uniform']:.4f}"
     caption = f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} ({head})"
     caption += f"; affinity {row['affinity']:.2f}, group {row['group']}"
     return f"<section class=pair>{sides}<p>{caption}</p></section>"

@@ -106,7 +106,7 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
         sentences.append(
             f"{controls['mass_share'].mean():.0%} of the far attention stays inside the learned groups, which hold "
             f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance). In the strongest far "
-            f"pair, {quoted(best['query_named'])} reads {quoted(best['key_named'])} {int(best['distance']):,} tokens "
+            f"pair, {quoted(best['query'])} reads {quoted(best['key'])} {int(best['distance']):,} tokens "
             f"back{SAID[best['kind']]}."
         )
     return sentences

@@ -41,10 +41,9 @@ def named(words: pd.DataFrame, at: int) -> str:
     return f"{pieces[at - first]} in {'|'.join(pieces)}"
 
 
-def quoted(name: str) -> str:
-    """What `named` gives, in quotation marks: 'ra' in 'C|ra|le'."""
-    piece, inside, word = name.partition(" in ")
-    return f"{piece!r} in {word!r}" if inside else repr(name)
+def quoted(word: str) -> str:
+    """A whole word in a sentence."""
+    return f"“{word}”"
 
 
 def cells_table(model: Model, **columns: np.ndarray) -> pd.DataFrame:

@@ -4,6 +4,9 @@
 
 const SPACE = "http://www.w3.org/2000/svg"
 const EDGE = 16, TITLE = 40, LINE = 15
+// What the style sheets of our own pictures set.
+const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "stroke-linejoin",
+  "opacity", "font-size", "font-weight", "text-anchor", "dominant-baseline", "paint-order", "display", "visibility"]
 // Files that were saved: the page sends one again as often as it is drawn.
 const saved = new Set()
 
@@ -12,8 +15,9 @@ export default function ({ parentElement, data: sent, setTriggerValue }) {
   const root = parentElement.querySelector(".menu")
   if (!root || !data) return
   const picture = () => {
-    const plot = data.chart && document.querySelector(`.st-key-${CSS.escape(data.chart)} .js-plotly-plot`)
-    return plot ? stamped(plot, data, getComputedStyle(root)) : ""
+    const box = data.chart && document.querySelector(`.st-key-${CSS.escape(data.chart)}`)
+    const layers = box ? layersOf(box) : []
+    return layers.length ? stamped(layers, data, getComputedStyle(root)) : ""
   }
   const does = {
     PNG: () => png(picture(), (blob) => save(blob, `${data.name}.png`)),
@@ -73,11 +77,21 @@ function print(svg, name) {
   frame.contentWindow.print()
 }
 
-// The layers of the plot one above the other, between the title and the footer.
-function stamped(plot, data, look) {
+// The layers of a plot, or the pictures of one of our own parts, which has a root of its own.
+function layersOf(box) {
+  const plot = [...box.querySelectorAll(".js-plotly-plot svg.main-svg")]
+  const inside = (root) => [...root.querySelectorAll("svg"),
+    ...[...root.querySelectorAll("*")].flatMap((one) => (one.shadowRoot ? inside(one.shadowRoot) : []))]
+  return plot.length ? plot : inside(box).filter((svg) => svg.getBoundingClientRect().width > 0)
+}
+
+// The layers where they stand, between the title and the footer.
+function stamped(layers, data, look) {
   const ink = look.getPropertyValue("--st-text-color"), paper = look.getPropertyValue("--st-background-color")
-  const layers = [...plot.querySelectorAll("svg.main-svg")]
-  const width = plot.clientWidth, height = plot.clientHeight, room = Math.floor((width - 2 * EDGE) / 5.6)
+  const boxes = layers.map((layer) => layer.getBoundingClientRect())
+  const [left, top] = [Math.min(...boxes.map((box) => box.left)), Math.min(...boxes.map((box) => box.top))]
+  const width = Math.round(Math.max(...boxes.map((box) => box.right)) - left)
+  const height = Math.round(Math.max(...boxes.map((box) => box.bottom)) - top), room = Math.floor((width - 2 * EDGE) / 5.6)
   const lines = data.footer.flatMap((line) => wrapped(line, room))
   const whole = node("svg", { xmlns: SPACE, width, height: TITLE + height + lines.length * LINE + EDGE })
   whole.setAttribute("viewBox", `0 0 ${width} ${whole.getAttribute("height")}`)
@@ -89,12 +103,14 @@ function stamped(plot, data, look) {
   }
   said(data.title, 26, 17, 600)
   const moved = node("g", { transform: `translate(0,${TITLE})` })
-  for (const layer of layers) {
-    const copy = layer.cloneNode(true)
+  layers.forEach((layer, at) => {
+    const copy = layer.cloneNode(true), place = node("g", { transform: `translate(${boxes[at].left - left},${boxes[at].top - top})` })
     copy.removeAttribute("style")
     fitted(layer, copy)
-    moved.append(copy)
-  }
+    if (!layer.classList.contains("main-svg")) dressed(layer, copy, boxes[at])
+    place.append(copy)
+    moved.append(place)
+  })
   whole.append(moved)
   lines.forEach((line, at) => said(line, TITLE + height + (at + 0.7) * LINE, 10.5, 400))
   return new XMLSerializer().serializeToString(whole)
@@ -109,6 +125,27 @@ function fitted(layer, copy) {
     copies[at].setAttribute("lengthAdjust", "spacingAndGlyphs")
   })
   for (const cut of copy.querySelectorAll(".legend [clip-path]")) cut.removeAttribute("clip-path")
+}
+
+// A picture has no style sheet either: what it sets stands in the copy, its colours as every program reads them.
+function dressed(layer, copy, { width, height }) {
+  const every = (svg) => [svg, ...svg.querySelectorAll("*")], copies = every(copy)
+  every(layer).forEach((one, at) => {
+    const look = getComputedStyle(one)
+    for (const name of LOOKS) copies[at].setAttribute(name, plain(look.getPropertyValue(name)))
+    for (const name of ["class", "style", "tabindex"]) copies[at].removeAttribute(name)
+  })
+  for (const [name, value] of Object.entries({ width, height, "font-family": "sans-serif" })) copy.setAttribute(name, value)
+}
+
+const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })
+const plain = (value) => {
+  if (!/^(color|ok|lab|lch|hsl)[a-z-]*\(/.test(value)) return value
+  pixel.clearRect(0, 0, 1, 1)
+  pixel.fillStyle = value
+  pixel.fillRect(0, 0, 1, 1)
+  const [red, green, blue, alpha] = pixel.getImageData(0, 0, 1, 1).data
+  return `rgba(${red},${green},${blue},${(alpha / 255).toFixed(3)})`
 }
 
 function node(name, attributes) {

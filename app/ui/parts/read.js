@@ -21,6 +21,7 @@ export default function (component) {
   own.steps = steps(data.keep)
   own.map = mapped(data.map)
   if (another) own.spans = null
+  own.called = (i) => wordOf(own, i)
   own.seat = (i) => i - Math.max(0, ...data.breaks.filter((edge) => edge <= i))
   own.goto = (i) => { scrollTo(text, i); lock(root, own, i) }
   own.went = (i) => touch(root, own, i)

@@ -167,7 +167,7 @@ function arcs(strip, own, tip) {
     const peak = element("button", "peak")
     peak.type = "button"
     peak.tabIndex = -1
-    peak.title = `go to “${shown(data.pieces[i])}”, token ${i.toLocaleString("en")}`
+    peak.title = `go to “${own.called(i)}”, token ${i.toLocaleString("en")}`
     peak.setAttribute("aria-label", peak.title)
     peak.style.left = `${((i + 0.5) / data.pieces.length) * 100}%`
     peak.onclick = () => { scrollTo(root.querySelector(".text"), i); own.went?.(i) }

@@ -80,9 +80,9 @@ def test_a_search_is_a_job_about_the_page_s_prompts_and_its_chart_names_methods(
         "saves": "memory",
         "sentence": "Nothing passed. Nearest: <b>",
         "chosen": None,
+        "nearest": rows[1],
     }
     numbers |= {
-        "chosen": None,
         "notes": ["3 settings."],
         "protocol": {"verb": "search", "model": "demo", "tokens": 100},
     }
@@ -92,6 +92,10 @@ def test_a_search_is_a_job_about_the_page_s_prompts_and_its_chart_names_methods(
     (trace,) = figures(app)[-1]["data"]
     assert trace["name"] == "SnapKV" and (trace["x"], trace["y"]) == ([0.25, 0.5, 0.75], [2, 1, 0])
     assert trace["marker"]["symbol"] == ["circle-open", "circle-open", "circle"]
+    app.button(key="quality_search_show").click().run()
+    assert (app.query_params["quality_equal"], app.query_params["quality_paint"]) == ("50", "snapkv"), (
+        "the nearest miss"
+    )
 
 
 def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_every_key(client, page):

@@ -92,6 +92,11 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     assert "layer" not in app.query_params, "a link is no choice"
 
 
+@pytest.mark.parametrize("link, there", [({}, True), ({"classroom": "yes"}, False)])
+def test_a_class_makes_no_zip(client, link, there):
+    assert ("Make the zip" in [button.label for button in opened("worth", **link).button]) == there
+
+
 def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
     text = put(client, WORDS)
     for link, size, kept in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):

@@ -12,7 +12,7 @@ from analysis.routers import ROUTERS
 from analysis.studies import STUDIES
 from analysis.studies.routing.fit import ABLATIONS
 from analysis.studies.routing.rows import edges, without_each
-from analysis.studies.routing.texts import prompts_of, sides_of
+from analysis.studies.routing.texts import heads_of, prompts_of, sides_of
 from tests.made.routed import BUCKETS, SMALL
 
 
@@ -97,6 +97,11 @@ def test_documents_are_on_one_side_only(home, context):
 def test_what_cannot_be_is_refused(ask, home, wrong, message):
     with pytest.raises(BadSetting, match=message):
         ask(STUDIES["route"], **{"corpus": str(home / "corpus"), **SMALL} | wrong)
+
+
+def test_heads_are_written_as_everywhere_and_as_earlier_links_do(context, home):
+    model = context.model(str(home / "tiny"))
+    assert heads_of(model, "2.0,1.3") == heads_of(model, "1:3, 2:0") == {1: [3], 2: [0]}
 
 
 def test_too_few_and_too_short_texts(ask, context):
