@@ -47,7 +47,9 @@ def show(run: Run, key: str, released: Callable[[float], None]) -> None:
     columns = ("router", "l", "share", "recall", "recall_low", "recall_high", "selectivity")
     values = {name: [row.get(name) for row in rows] for name in columns}
     title = "Recall and selectivity against buckets visited"
-    export.corner(lambda: values, "routing", f"{key}_numbers", title, chart=key)
+    legend = [(ROUTERS[kind].title, ROUTERS[kind].look.colour) for kind in data["shown"]]
+    legend.append(("filled marks: found; hollow ones: tokens read", ""))
+    export.corner(lambda: values, "routing", f"{key}_numbers", title, chart=key, legend=legend)
     _ROUTING(key=key, data=data, on_visited_change=on_visited)
 
 

@@ -54,6 +54,7 @@ def _live() -> None:
     if run is None:
         folds("route_tab", ROUTE_TABS, {"fit": lambda: own_texts.show(card)})
         return
+    cached.drawing().runs[run.id] = run
     if run.request["partition"] == "raw keys":
         with more:
             take.offer({"Bucket routing": (run, {"name": "bucket_routing"})}, "routing")

@@ -67,18 +67,19 @@ def menu(
     key: str,
     title: str,
     chart: str = "",
+    legend: Sequence[tuple[str, str]] = (),
     body: Callable[[], str] | None = None,
 ) -> None:
     """The menu in the corner of a chart (its key: `chart`), a table or a painted text: `values` makes its numbers,
-    `name` goes into the names of files, `title` above the picture; `body` is what the report gets as HTML, by default
-    the numbers. A class needs none."""
+    `name` goes into the names of files, `title` above the picture; `legend` are its (name, colour) where they are not
+    in it; `body` is what the report gets as HTML, by default the numbers. A class needs none."""
     if st.session_state.get("classroom"):
         return
     about, place = facts(title), f"{key}_menu"
     asked = st.session_state.get(place) or {}
     offers = [*(PICTURES if chart else ()), "CSV", "Numbers as a table", "Add to report"]
     data: dict[str, Any] = {"chart": chart, "offers": offers, "title": title, "footer": _footer(about)}
-    data["name"] = f"focuscope-{name}"
+    data |= {"name": f"focuscope-{name}", "legend": legend}
     if asked.get("csv"):
         written = to_csv(values(), {"read with": HOW} | about)
         data["file"] = {"id": secrets.token_hex(4), "text": written.decode()}

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser import script
-from tests.made.browsing import PATIENCE, answered, moved, settle
+from tests.made.browsing import PATIENCE, answered, chosen, moved, settle
 
 pytestmark = pytest.mark.browser
 # Seconds to a drawn step that is stored, and to its answer above the picture.
@@ -53,6 +53,27 @@ def test_a_dot_is_dragged_moved_by_keys_and_chosen_in_its_row(app_server, page, 
     settle(page)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     page.screenshot(path=tmp_path / f"{screen}.png")
+
+
+PICTURES = {  # page -> (its menu, words of its picture)
+    MEMORY: ("quality_curves_memory", ["SnapKV", "your limit, +5%"]),
+    "cut?at=budgets": ("budget_map_numbers", ["512", "worst stretch"]),
+    "cut?at=routers": ("routing_live_numbers", ["Saap-style MLP", "share of the buckets visited"]),
+}
+
+
+@pytest.mark.parametrize("address", PICTURES)
+def test_the_picture_leaves_as_it_stands_with_its_names_and_where_it_is_from(app_server, page, address):
+    key, words = PICTURES[address]
+    page.goto(f"{app_server}/{address}")
+    page.locator(f".st-key-{key}_menu .menu > button").wait_for(timeout=PATIENCE)
+    settle(page)
+    with page.expect_download() as saved:
+        chosen(page, key, "SVG")
+    picture = saved.value.path().read_text(encoding="utf-8")
+    assert all(said in picture for said in [*words, "model demo"])
+    assert not re.search(r"""="(var|ok|color)""", picture), "every program reads its colours"
+    assert re.search(r"""stroke="rgba?\(""", picture)
 
 
 @pytest.mark.slow

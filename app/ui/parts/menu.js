@@ -92,8 +92,9 @@ function stamped(layers, data, look) {
   const [left, top] = [Math.min(...boxes.map((box) => box.left)), Math.min(...boxes.map((box) => box.top))]
   const width = Math.round(Math.max(...boxes.map((box) => box.right)) - left)
   const height = Math.round(Math.max(...boxes.map((box) => box.bottom)) - top), room = Math.floor((width - 2 * EDGE) / 5.6)
+  const names = legend(data.legend, width), head = TITLE + (names.at(-1)?.row + 1 || 0) * LINE
   const lines = data.footer.flatMap((line) => wrapped(line, room))
-  const whole = node("svg", { xmlns: SPACE, width, height: TITLE + height + lines.length * LINE + EDGE })
+  const whole = node("svg", { xmlns: SPACE, width, height: head + height + lines.length * LINE + EDGE })
   whole.setAttribute("viewBox", `0 0 ${width} ${whole.getAttribute("height")}`)
   whole.append(node("rect", { width: "100%", height: "100%", fill: paper }))
   const said = (words, y, size, weight) => {
@@ -102,7 +103,12 @@ function stamped(layers, data, look) {
     whole.append(text)
   }
   said(data.title, 26, 17, 600)
-  const moved = node("g", { transform: `translate(0,${TITLE})` })
+  for (const { name, colour, x, row } of names) {
+    const y = TITLE + row * LINE, word = node("text", { x: x + 18, y: y + 4, fill: ink, "font-family": "sans-serif", "font-size": 11 })
+    word.textContent = name
+    whole.append(node("rect", { x, y: y - 2, width: 14, height: 4, fill: colour || "none" }), word)
+  }
+  const moved = node("g", { transform: `translate(0,${head})` })
   layers.forEach((layer, at) => {
     const copy = layer.cloneNode(true), place = node("g", { transform: `translate(${boxes[at].left - left},${boxes[at].top - top})` })
     copy.removeAttribute("style")
@@ -112,8 +118,19 @@ function stamped(layers, data, look) {
     moved.append(place)
   })
   whole.append(moved)
-  lines.forEach((line, at) => said(line, TITLE + height + (at + 0.7) * LINE, 10.5, 400))
+  lines.forEach((line, at) => said(line, head + height + (at + 0.7) * LINE, 10.5, 400))
   return new XMLSerializer().serializeToString(whole)
+}
+
+// Where the names of curves stand that have them beside the picture, [name, colour] each, in rows.
+function legend(listed, width) {
+  let x = EDGE, row = 0
+  return listed.map(([name, colour]) => {
+    const wide = 34 + 6.4 * name.length
+    if (x > EDGE && x + wide > width) { x = EDGE; row++ }
+    x += wide
+    return { name, colour, x: x - wide, row }
+  })
 }
 
 // A picture has no web font: words keep the width they have on the page, and the legend is not cut.

@@ -217,6 +217,7 @@ def test_what_the_text_says_is_what_follows_the_last_words_of_the_question_there
         (" Ann\nLee. Then", " Ann Lee", "Dense is right: “Ann Lee”; and so is what reads less"),
         (" Ann Lee", " Bo", "Dense is right: “Ann Lee”; SnapKV wrong"),
         (" Bo", " Bo", "Dense is wrong, too: the text says “Ann Lee”. Ask another question"),
+        (" Bo", " Ann Lee", "Dense is wrong: the text says “Ann Lee”. Ask another question"),
     ],
 )
 def test_it_is_told_where_dense_attention_is_wrong_too(dense, other, told):

@@ -8,6 +8,7 @@ from analysis.studies.take.settings import settings_of
 from app import cached
 from app.routing import bucket_routers, one_token, own_texts
 from app.selection import state
+from app.ui import repeat
 from app.ui.take import GAINS
 from tests.made.in_process import captions, columns, figures, keys, markup, opened, part, select
 from tests.made.quality import DESCRIBED, method
@@ -41,6 +42,7 @@ def test_the_page_opens_with_its_answer_and_the_curves_of_chance_prior_best_and_
     assert [ends[0] for ends in linear["intervals"]] == [1, 2, 4, 8]
     assert linear["intervals"][1][1:] == [pytest.approx(0.39), pytest.approx(0.41)]
     assert client.asked.count("route-at") == 1 and asked(client)["made"] == MADE
+    assert repeat.TITLE in [one.label for one in app.expander], "its code and its bundle can be taken along"
     table = columns(page(route_tab="table"))
     assert table["router"][:2] == ["oracle", "Saap-style MLP"] and table["router"][4] == "GWR linear"
     numbers = [table[name][4] for name in ("paper: recall", "gap closed, mean of heads", "95% interval")]
