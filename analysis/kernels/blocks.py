@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadSetting
-from .merge import merge
-from .packed import flash
+from .dense import flash
+from .merge import merge, with_sink_logits
 from .pool import accelerated
 
 if TYPE_CHECKING:
@@ -28,14 +28,21 @@ GATHERED = 8 << 20
 
 @torch.no_grad()
 def block_attention(
-    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int = BLOCK, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Tensor,
+    block: int = BLOCK,
+    scale: float | None = None,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of each query to the keys of the blocks that are kept, causal inside, exact.
 
     q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H; blocks bool [B, H, n, n], n = ceil(T / block), row and
-    column of a block, True = read; what lies above the diagonal is ignored. `scale` is 1/sqrt(D) unless given ->
-    (out [B, H, T, D], lse [B, H, T], the natural logarithm of the sum of exponentials; a query that reads nothing has 0
-    and -inf). Errors: BadSetting for shapes that do not belong together.
+    column of a block, True = read; what lies above the diagonal is ignored. `scale` is 1/sqrt(D) unless given;
+    `sink_logits` [H] are learned sinks, one more term of every sum -> (out [B, H, T, D], lse [B, H, T], the natural
+    logarithm of the sum of exponentials; a query that reads nothing has 0 and -inf). Errors: BadSetting for shapes that
+    do not belong together.
     """
     batch, heads, length, size = q.shape
     count = -(-length // block)
@@ -50,6 +57,13 @@ def block_attention(
             "[B, H, T, D] and twice [B, G, T, D] are needed, G a divisor of H."
         )
     scale = size**-0.5 if scale is None else scale
+    out, lse = _by_blocks(q, k, v, blocks, block, scale)
+    return (out, lse) if sink_logits is None else with_sink_logits(out, lse, sink_logits)
+
+
+def _by_blocks(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
+    """`block_attention` without sinks."""
+    (batch, heads, length, size), count = q.shape, blocks.shape[-1]
     if accelerated(q):
         mask, grouped = block_mask(blocks, length, block), q.shape[1] != k.shape[1]
         return _flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped, return_lse=True)

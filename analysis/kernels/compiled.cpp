@@ -84,13 +84,14 @@ void read(Block<Kind> &block, const Held &held, long first, long last, int windo
 // What is asked: tensors by their first numbers and the strides of text, head and row, in numbers; `kept` is `out` in
 // float32, which it may be itself. `tokens`: the places of the memberships, sorted by text, group and time, group g of
 // text b before ends[b * groups + g]. `sets` [texts, length]: the groups of a token as bits. `sinks` first tokens, at most
-// KEYS, are read by all. After the window `out` and
-// `lse` [texts, heads, length] are the answer, -inf where nothing is read; before, lse holds the largest scores and `sum`
-// their sums.
+// KEYS, are read by all. `sink_logits`: see `Begun`. After the
+// window `out` and `lse` [texts, heads, length] are the answer, -inf where nothing is read; before, lse holds the largest
+// scores and `sum` their sums.
 struct Call {
     const void *q, *k, *v;
     void *out;
     float *kept, *lse, *sum;
+    const float *sink_logits;
     long q_to[3], k_to[3], v_to[3], out_to[3], kept_to[3];
     const int32_t *tokens, *ends, *sets;
     long texts, heads, repeat, length, size, groups, window, sinks;  // `repeat` heads of q share one of k and v
@@ -137,8 +138,9 @@ template <class Kind> void head(const Call &call, Room<Kind> &room, long b, long
     Held &held = room.held;
     Block<Kind> &block = room.block;
     const long width = block.width, words = size / Kind::PER_WORD;
+    const Begun begun(call.sink_logits, h);
     for (long t = 0; t < length && from == 0; t++) {
-        lse[t] = NEVER, sum[t] = 0.f;
+        lse[t] = begun.most, sum[t] = begun.sum;
         memset(kept + t * kept_to[2], 0, size * sizeof(float));
     }
 

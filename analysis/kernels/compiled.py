@@ -15,7 +15,7 @@ from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
 import torch
 from torch import Tensor
 
-from .library import library
+from .library import library, of_heads
 from .members import bit_sets
 from .parts import part
 
@@ -31,7 +31,7 @@ class Call(Structure):
     """What is asked, as `Call` of `compiled.cpp` has it."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ("q", "k", "v", "out", "kept", "lse", "sum")),
+        *((name, c_void_p) for name in ("q", "k", "v", "out", "kept", "lse", "sum", "sink_logits")),
         *((f"{name}_to", Strides) for name in ("q", "k", "v", "out", "kept")),
         *((name, c_void_p) for name in ("tokens", "ends", "sets")),
         *((name, c_long) for name in ("texts", "heads", "repeat", "length", "size", "groups", "window", "sinks")),
@@ -47,10 +47,17 @@ def runs(dtype: torch.dtype, groups: int, head_dim: int) -> bool:
 
 
 def groups(
-    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, n_sink: int = 0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    members: Tensor,
+    window: int,
+    scale: float,
+    n_sink: int = 0,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `packed.grouped`, and at most MOST_SINKS first tokens for all: q [B, H, T, D], k and v [B, G, T, D], members
-    bool [B, T, K] -> (out as q, lse [B, H, T]). Errors: MemoryError."""
+    """As `packed.grouped`, with at most MOST_SINKS first tokens for all and learned sinks [H]: q [B, H, T, D], k and v
+    [B, G, T, D], members bool [B, T, K] -> (out as q, lse [B, H, T]). Errors: MemoryError."""
     batch, heads, length, size = q.shape
     program, out, lse = programs()[q.dtype], torch.empty_like(q), torch.empty(q.shape[:3])
     sums, count = torch.empty_like(lse), members.shape[2]
@@ -60,8 +67,10 @@ def groups(
         sets = bit_sets(members).to(torch.int32).contiguous()  # [B, T]
         tokens = members.transpose(1, 2).nonzero()[:, 2].to(torch.int32)  # sorted by text, group and time
         ends = members.sum(1).flatten().cumsum(0).to(torch.int32)  # [B * K]
+    sinks = of_heads(sink_logits)
     call = Call(
         *(x.data_ptr() for x in (q, k, v, out, kept, lse, sums)),
+        None if sinks is None else sinks.data_ptr(),
         *(Strides(*x.stride()[:3]) for x in (q, k, v, out, kept)),
         *(x.data_ptr() for x in (tokens, ends, sets)),
         *(batch, heads, heads // k.shape[1], length, size, count, min(window, length), min(n_sink, length)),

@@ -112,8 +112,8 @@ class GroupMajor:
             self._sets.put(bits, self.length)
             self.length += 1
 
-    def attend(self, q: Tensor, scale: float) -> Tensor:
-        """What the last token reads: q [1, H, 1, D] -> [1, H, 1, D]."""
+    def attend(self, q: Tensor, scale: float, sink_logits: Tensor | None = None) -> Tensor:
+        """What the last token reads, beside the learned sinks [H]: q [1, H, 1, D] -> [1, H, 1, D]."""
         buffers, reads, lower = [*self._of_newest(), self._near], [], 0
         self.read_bytes = self._row_bytes * sum(buffer.keys.length for buffer in buffers)
         with part("set_a"):
@@ -121,7 +121,7 @@ class GroupMajor:
                 # without what the buffers before it hold
                 reads.append(Read(buffer.keys.rows, buffer.values.rows, buffer.sets.rows, lower))
                 lower |= bit
-            return attend(q, reads, scale)[0]
+            return attend(q, reads, scale, sink_logits)[0]
 
     def in_order(self) -> tuple[Tensor, Tensor]:
         """All keys and values in the order of the text, [1, G, T, D]."""

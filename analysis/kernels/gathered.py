@@ -10,6 +10,7 @@ from torch import Tensor
 from .decode import Growing
 from .one_query import Read, attend, compiled
 from .parts import part
+from .scoring import softmax
 
 
 def page_bounds(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -51,14 +52,23 @@ class Pages:
         return (self._bounds[0].rows, self._bounds[1].rows) if self._bounds else None
 
 
-def paged_attention(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, size: int, scale: float) -> Tensor:
+def paged_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    chosen: Tensor,
+    size: int,
+    scale: float,
+    sink_logits: Tensor | None = None,
+) -> Tensor:
     """Exact attention of one query per head over its chosen pages and the newest one: query [B, H, 1, D], key and value
-    [B, G, T, D], chosen int64 [B, H, P] of complete pages -> [B, H, 1, D]. No other key or value is touched."""
+    [B, G, T, D], chosen int64 [B, H, P] of complete pages -> [B, H, 1, D]. No other key or value is touched.
+    `sink_logits` [H]: learned sinks, one more term of every sum."""
     length, count = key.shape[2], query.shape[:2].numel()
     newest = torch.arange((length - 1) // size * size, length, device=query.device)
     inside = torch.arange(size, device=query.device)
     places = (chosen[..., None] * size + inside).view(count, -1)  # [B H, P size]
-    return _over(query, key, value, torch.cat([places, newest.expand(count, -1)], -1), scale)
+    return _over(query, key, value, torch.cat([places, newest.expand(count, -1)], -1), scale, sink_logits)
 
 
 def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
@@ -69,15 +79,18 @@ def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
     return grouped.gather(-1, labels[:, :, None].expand(-1, -1, grouped.shape[2], -1)).view(batch, heads, count, length)
 
 
-def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, scale: float) -> Tensor:
+def gathered_attention(
+    query: Tensor, key: Tensor, value: Tensor, read: Tensor, scale: float, sink_logits: Tensor | None = None
+) -> Tensor:
     """Exact attention of one query per head over the keys with `read` bool [B, H, T]: query [B, H, 1, D], key and value
-    [B, G, T, D] -> [B, H, 1, D]. Each head reads at least one key."""
+    [B, G, T, D] -> [B, H, 1, D]. Each head reads at least one key. `sink_logits` [H]: learned sinks, one more term of
+    every sum."""
     if compiled(query):
         with part("sort"):
             skip = read.logical_not().view(torch.uint8)
         with part("set_a"):
             batches = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
-            return torch.cat([attend(q, [Read(k, v, s, 1)], scale)[0] for q, k, v, s in batches])
+            return torch.cat([attend(q, [Read(k, v, s, 1)], scale, sink_logits)[0] for q, k, v, s in batches])
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]
@@ -86,11 +99,17 @@ def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, 
         row, column = read.nonzero(as_tuple=True)
         places = torch.zeros(len(read), int(count.max()), dtype=torch.long, device=read.device)
         places[row, slot] = column
-    return _over(query, key, value, places, scale, count)
+    return _over(query, key, value, places, scale, sink_logits, count)
 
 
 def _over(
-    query: Tensor, key: Tensor, value: Tensor, places: Tensor, scale: float, count: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    places: Tensor,
+    scale: float,
+    sink_logits: Tensor | None,
+    count: Tensor | None = None,
 ) -> Tensor:
     """Over the keys at `places` int64 [B H, m], the first `count` [B H] of them where it is given."""
     with part("sort"):
@@ -102,4 +121,5 @@ def _over(
         if count is not None:
             empty = torch.arange(scores.shape[-1], device=scores.device) >= count.view(-1, 1, 1)
             scores = scores.masked_fill(empty, float("-inf"))
-        return (torch.softmax(scores, -1).to(values.dtype) @ values).view_as(query)
+        shares = softmax(scores.unflatten(0, query.shape[:2]), sink_logits).flatten(0, 1)
+        return (shares.to(values.dtype) @ values).view_as(query)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import BadSetting
 from . import compiled, packed, reference
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
-from .merge import read_sinks
+from .merge import read_sinks, with_sink_logits
 from .parts import part
 from .pool import accelerated
 
@@ -42,13 +42,15 @@ def grouped_attention(
     scale: float | None = None,
     backend: str = "auto",
     n_sink: int = 0,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Exact attention to the tokens before that share a group, lie less than `window` tokens back, or are among the
     first `n_sink`.
 
     q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H; members bool [B, T, K], or [T, K] for all texts alike:
-    a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
-    `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
+    a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given.
+    `sink_logits` [H]: learned sinks, one more term of every sum, in the unit of the scaled scores. Runs what `plan`
+    says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
     `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
     (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn (that package, on
     CUDA in 16 bits). Errors: BadSetting for wrong
@@ -57,11 +59,17 @@ def grouped_attention(
     """
     members, scale = _checked(q, k, v, members, window, scale)
     chosen = plan(members, window, q.shape[1], q.shape[-1], q.dtype, q.device, backend)
-    return planned_attention(chosen, q, k, v, scale, n_sink)
+    return planned_attention(chosen, q, k, v, scale, n_sink, sink_logits)
 
 
 def planned_attention(
-    chosen: "Plan", q: Tensor, k: Tensor, v: Tensor, scale: float, n_sink: int = 0
+    chosen: "Plan",
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    n_sink: int = 0,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What `grouped_attention` computes, by a plan that was made for these states: planning costs a look at all
     memberships. q [B, H, T, D], k and v [B, G, T, D] -> (out [B, H, T, D], lse [B, H, T])."""
@@ -71,13 +79,13 @@ def planned_attention(
     reads_sinks = chosen.backend == "compiled" and n_sink <= compiled.MOST_SINKS
     if chosen.backend == "reference":
         out, lse = reference.attention(q, k, v, members, window, scale)
-    elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+    elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sink_logits)):
         raise BadSetting(
             f"The logsumexp of the backend {chosen.backend} has no gradient: use the backend reference, or "
             "torch.no_grad() where no gradient is needed."
         )
     elif chosen.backend == "compiled":
-        out, lse = compiled.groups(q, k, v, members, window, scale, n_sink if reads_sinks else 0)
+        out, lse = compiled.groups(q, k, v, members, window, scale, n_sink if reads_sinks else 0, sink_logits)
     elif chosen.kernel in ("masked", "causal"):
         out, lse = packed.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
@@ -86,7 +94,9 @@ def planned_attention(
         _explain(q, k)
     if n_sink and not reads_sinks:
         with part("set_b"):
-            return read_sinks(out, lse, q, k, v, members, window, n_sink, scale)
+            out, lse = read_sinks(out, lse, q, k, v, members, window, n_sink, scale)
+    if sink_logits is not None and chosen.backend != "compiled":
+        out, lse = with_sink_logits(out, lse, sink_logits)
     return out, lse
 
 

@@ -19,6 +19,16 @@ const int LANES = VECTOR / 4;
 const float NEVER = -1e30f;  // score of a pair that is not read
 const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
+// What an online softmax has read before its first key: nothing, or the learned sink of a head, a logit of its own in
+// every softmax that belongs to no token and so has no value. `sink_logits` [heads], null without.
+struct Begun {
+    float most = NEVER, sum = 0.f;  // the largest score in base 2, and the sum of powers of two less it
+
+    Begun(const float *sink_logits, long head) {
+        if (sink_logits) most = sink_logits[head] * LOG2_E, sum = 1.f;
+    }
+};
+
 inline Lanes all(float x) { return x - Lanes{}; }
 inline Lanes load(const float *at) { Lanes x; memcpy(&x, at, sizeof x); return x; }
 inline void store(float *at, Lanes x) { memcpy(at, &x, sizeof x); }

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from torch import Tensor
+
 from ..files import write_whole
 from ..runs import state_root
 
@@ -29,6 +31,11 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_built()))
     except (OSError, StopIteration, subprocess.SubprocessError):
         return None
+
+
+def of_heads(sink_logits: Tensor | None) -> Tensor | None:
+    """Learned sinks [H] as the programs read them: float32, one behind the other."""
+    return None if sink_logits is None else sink_logits.detach().float().contiguous()
 
 
 def _built() -> Path:

@@ -44,6 +44,14 @@ def read_sinks(
     return out, lse
 
 
+def with_sink_logits(out: Tensor, lse: Tensor, sink_logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention beside learned sinks [H] or [B, H], each a logit in every softmax of its head that belongs to no token:
+    a part of its own, without a value. out [B, H, n, D], lse [B, H, n] -> both anew, in their types."""
+    sinks = sink_logits.to(lse)[..., None]
+    share = torch.sigmoid(lse - sinks)[..., None]  # exp(lse) / (exp(lse) + exp(sink))
+    return (out * share).to(out), torch.logaddexp(lse, sinks)
+
+
 def sink_pairs(members: Tensor, window: int, n_sink: int) -> int:
     """How many pairs sinks add to those of the groups and the window; members bool [B, T, K]."""
     length = members.shape[1]

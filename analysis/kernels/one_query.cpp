@@ -24,11 +24,12 @@ struct Part {
     }
 };
 
-// q and out [heads, size], one after another; lse [heads], -inf where nothing is read.
+// q and out [heads, size], one after another; lse [heads], -inf where nothing is read. `sink_logits`: see `Begun`.
 struct Query {
     const void *q;
     void *out;
     float *lse;
+    const float *sink_logits;
     long heads, repeat, size;  // `repeat` heads of q share one of keys and values
     float scale;
 };
@@ -130,7 +131,8 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
         const Number *q = (const Number *)query.q + g * repeat * size;
         Number *out = (Number *)query.out + g * repeat * size;
         for (long r = 0; r < repeat; r++) {
-            rows[r].most = NEVER, rows[r].weight = 0.f;
+            const Begun begun(query.sink_logits, g * repeat + r);
+            rows[r].most = begun.most, rows[r].weight = begun.sum;
             for (long d = 0; d < size; d++) {
                 rows[r].q[d] = Word::wide_one(q[r * size + d]) * query.scale * LOG2_E;
                 rows[r].sums[d] = 0.f;

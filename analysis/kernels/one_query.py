@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .library import library
+from .library import library, of_heads
 from .pool import accelerated
+from .scoring import softmax
 
 # Bytes that a thread reads before another is worth making.
 ALONE = 1 << 20
@@ -39,7 +40,7 @@ class _Part(Structure):
 
 class _Query(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in ("q", "out", "lse")),
+        *((name, c_void_p) for name in ("q", "out", "lse", "sink_logits")),
         *((name, c_long) for name in ("heads", "repeat", "size")),
         ("scale", c_float),
     ]
@@ -50,15 +51,17 @@ def compiled(q: Tensor) -> bool:
     return not accelerated(q) and not torch.is_grad_enabled() and q.dtype in programs()
 
 
-def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tensor]:
-    """q [1, H, 1, D] over all parts -> (out as q, lse [1, H, 1] in float32 or better); 0 and -inf where nothing is
-    read. Errors: MemoryError."""
+def attend(q: Tensor, parts: Sequence[Read], scale: float, sink_logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """q [1, H, 1, D] over all parts, beside learned sinks [H] -> (out as q, lse [1, H, 1] in float32 or better); 0 and
+    -inf where nothing is read. Errors: MemoryError."""
     if not compiled(q):
-        return _by_torch(q, parts, scale)
+        return _by_torch(q, parts, scale, sink_logits)
     heads, kv_heads, size = q.shape[1], parts[0].keys.shape[1], q.shape[-1]
     q, program = q.contiguous(), programs()[q.dtype]
     out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
-    query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), heads, heads // kv_heads, size, scale)
+    sinks = of_heads(sink_logits)
+    of_sinks = None if sinks is None else sinks.data_ptr()
+    query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), of_sinks, heads, heads // kv_heads, size, scale)
     addresses = (_Part * len(parts))(*map(_part, parts))
     bytes_read = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
     threads = max(1, min(torch.get_num_threads(), kv_heads, bytes_read // ALONE))
@@ -67,7 +70,7 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
     return out, lse
 
 
-def _by_torch(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tensor]:
+def _by_torch(q: Tensor, parts: Sequence[Read], scale: float, sink_logits: Tensor | None) -> tuple[Tensor, Tensor]:
     """One softmax over the scores of all parts, what is not read masked."""
     exact = torch.promote_types(q.dtype, torch.float32)
     grouped = q.unflatten(1, (parts[0].keys.shape[1], -1))[:, :, :, 0]  # [1, G, H / G, D]
@@ -75,11 +78,12 @@ def _by_torch(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, T
     for keys, _, sets, skip in parts:
         score = (grouped @ keys.mT).flatten(1, 2).to(exact) * scale  # [1, H, n]
         scores.append(score.masked_fill((sets & skip) != 0, float("-inf")))
-    together = torch.cat(scores, -1)
-    weights = torch.softmax(together, -1).nan_to_num(0.0).to(q.dtype).unflatten(1, grouped.shape[1:3])
+    together = torch.cat(scores, -1)[:, :, None]  # [1, H, 1, n of all parts]
+    weights = softmax(together, sink_logits)[:, :, 0].nan_to_num(0.0).to(q.dtype).unflatten(1, grouped.shape[1:3])
     pieces = weights.split([part.keys.shape[2] for part in parts], -1)
     out = sum(weight @ part.values for weight, part in zip(pieces, parts, strict=True))
-    return out.reshape(q.shape), torch.logsumexp(together, -1, keepdim=True)
+    lse = torch.logsumexp(together, -1)
+    return out.reshape(q.shape), lse if sink_logits is None else torch.logaddexp(lse, sink_logits.to(lse)[:, None])
 
 
 def _part(read: Read) -> _Part:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .dense import dense_with_lse, flash, never
 from .merge import merge
 from .parts import part
 from .pool import accelerated
@@ -34,7 +35,6 @@ DENSE_ROWS = 768
 BAND_VALUES = 4 << 20
 # Queries of one such call on the CPU: its tensors stay in the cache.
 BAND_TOKENS = 1024
-flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def grouped(
@@ -77,34 +77,15 @@ def dense(
     if accelerated(q):
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     if causal:
-        return _dense_call(q, k, v, None, scale)
+        return dense_with_lse(q, k, v, None, True, scale)
     out, lse, length = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device), q.shape[2]
     # The longest rows first: what they free has room for the others.
     for start in reversed(range(0, length, DENSE_ROWS)):
         stop = min(start + DENSE_ROWS, length)
         skip = kept(members, torch.arange(start, stop, device=q.device), stop, window)[:, None].logical_not_()
         piece = q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop]
-        out[:, :, start:stop], lse[:, :, start:stop] = _dense_call(*piece, _never(skip, q), scale)
+        out[:, :, start:stop], lse[:, :, start:stop] = dense_with_lse(*piece, never(skip, q), False, scale)
     return out, lse
-
-
-def _dense_call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Causal without a bias."""
-    if not accelerated(q):
-        bias = None if bias is None else bias.expand(-1, q.shape[1], -1, -1)
-        return flash(q, k, v, 0.0, bias is None, attn_mask=bias, scale=scale)
-    if bias is not None:
-        # rows of a bias must begin aligned
-        bias = F.pad(bias, (0, -bias.shape[-1] % 16))[..., : k.shape[2]].expand(-1, q.shape[1], -1, -1)
-    run = torch.ops.aten._scaled_dot_product_efficient_attention
-    out, lse = run(q, k, v, bias, True, 0.0, bias is None, scale=scale)[:2]
-    return out, lse[..., : q.shape[2]].float()
-
-
-def _never(skip: Tensor, like: Tensor) -> Tensor:
-    """A bias under which `skip` weighs nothing, else 0. Not -inf, of which the CPU's kernel makes rows with lse 0."""
-    # multiplied: ten times faster than a where
-    return skip.view(torch.uint8).to(like.dtype).mul_(max(-1e30, torch.finfo(like.dtype).min))
 
 
 def _without_shared(
@@ -222,7 +203,7 @@ def _band(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float, out: Tenso
         skip = outside
         if start < before:
             skip = outside | (places < 0)[:, None]
-        bias = _never(skip, q).view(-1, 1, rows, keys).expand(blocks, q.shape[1], -1, -1)
+        bias = never(skip, q).view(-1, 1, rows, keys).expand(blocks, q.shape[1], -1, -1)
         stretch = slice(start, start + before + blocks * rows)
         near = (x[stretch].unfold(0, keys, rows).mT for x in (k, v))  # [blocks, G, keys, D]
         found, sums = flash(queries.transpose(1, 2), *near, 0.0, False, attn_mask=bias, scale=scale)

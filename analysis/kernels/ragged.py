@@ -6,10 +6,10 @@ Heads that hold equally many keys share a buffer and one product; nothing that w
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .decode import Growing
+from .dense import dense
 
 
 @dataclass
@@ -48,19 +48,22 @@ class Ragged:
             stack.values.put(values[stack.heads])
         self.length += keys.shape[1]
 
-    def attend(self, query: Tensor, scale: float) -> Tensor:
-        """What the last n tokens read, themselves causally: query [B, H, n, D] -> [B, H, n, D]."""
+    def attend(self, query: Tensor, scale: float, sink_logits: Tensor | None = None) -> Tensor:
+        """What the last n tokens read, themselves causally, beside the learned sinks [H]: query [B, H, n, D] ->
+        [B, H, n, D]."""
         batch, heads, length, size = query.shape
         grouped = query.unflatten(1, (self.kept.shape[1], -1)).flatten(0, 1)  # [B G, H / G, n, D]
-        out = torch.empty_like(grouped)
+        out, sinks = torch.empty_like(grouped), None
+        if sink_logits is not None:
+            sinks = sink_logits.unflatten(0, (self.kept.shape[1], -1)).repeat(batch, 1)  # [B G, H / G]
         for stack in self._stacks:
             keys, values = (x.rows[:, None] for x in (stack.keys, stack.values))  # [S, 1, held, D]
             key_count = keys.shape[2]
             future = torch.ones(length, key_count, dtype=torch.bool, device=query.device).triu(key_count - length + 1)
-            mask = None if length == 1 else ~future
-            out[stack.heads] = F.scaled_dot_product_attention(
-                grouped[stack.heads], keys, values, mask, scale=scale, enable_gqa=True
-            )
+            mask = None if length == 1 else ~future[None, None]
+            of_stack = None if sinks is None else sinks[stack.heads]
+            states = grouped[stack.heads], keys, values
+            out[stack.heads] = dense(*states, mask, False, scale, sink_logits=of_stack)
         return out.unflatten(0, (batch, -1)).reshape(batch, heads, length, size)
 
     @property

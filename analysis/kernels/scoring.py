@@ -40,3 +40,12 @@ class Scoring:
     def capped(self, scores: Tensor) -> Tensor:
         """Scaled products under the soft cap."""
         return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
+
+
+def softmax(scores: Tensor, sink_logits: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Shares of the keys, of scores [B, H, n, T]. A learned sink of a head, `sink_logits` [H] in the unit of the
+    scores, is one more term of every sum and belongs to no token: what it takes is missing from the row."""
+    if sink_logits is None:
+        return torch.softmax(scores, -1, dtype=dtype)
+    column = sink_logits.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat([scores, column], -1), -1, dtype=dtype)[..., :-1]

@@ -18,6 +18,7 @@ from numba import njit
 from torch import Tensor
 
 from .pool import accelerated, each
+from .scoring import softmax
 
 # Queries of a key head at once, and their scores: they stay in the cache.
 BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20
@@ -53,23 +54,36 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
 
 @torch.no_grad()
 def topk_attention(
-    q: Tensor, k: Tensor, v: Tensor, counts: Tensor | list[int], scale: float | None = None, past: int = 0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    counts: Tensor | list[int],
+    scale: float | None = None,
+    past: int = 0,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Causal attention of each query to its `counts` keys of largest score, exact.
 
     q [B, H, n, D], the queries that follow `past` tokens; k and v [B, G, past + n, D] with G a divisor of H; counts
     one per head [H] or one per query [B, H, n] -> (out [B, H, n, D], how many keys each query read, int32 [B, H, n]).
-    `scale` is 1/sqrt(D) unless given. Scores and softmax are in float32 (float64 where q is).
+    `scale` is 1/sqrt(D) unless given. `sink_logits` [H]: learned sinks, one more term of every sum and none of the keys
+    that are counted. Scores and softmax are in float32 (float64 where q is).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     counts = torch.as_tensor(counts, dtype=torch.int32, device=q.device)
     counts = (counts[None, :, None] if counts.dim() == 1 else counts).clamp(min=1).expand(q.shape[:3])
     if accelerated(q) or q.dtype == torch.float64:
-        return _by_torch(q, k, v, counts, scale, past)
-    return _one_query(q, k, v, counts, scale) if q.shape[2] == 1 else _by_rows(q, k, v, counts, scale, past)
+        return _by_torch(q, k, v, counts, scale, past, sink_logits)
+    # of a head without one: it weighs nothing
+    sinks = torch.full(q.shape[1:2], -math.inf) if sink_logits is None else sink_logits.detach().float()
+    if q.shape[2] == 1:
+        return _one_query(q, k, v, counts, scale, sinks)
+    return _by_rows(q, k, v, counts, scale, past, sinks)
 
 
-def _by_rows(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
+def _by_rows(
+    q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int, sinks: Tensor
+) -> tuple[Tensor, Tensor]:
     """Key head by key head, the query heads that share it in one block of queries."""
     (batch, heads, length, size), kv_heads = q.shape, k.shape[1]
     out, read_counts = torch.empty_like(q), torch.empty(batch, heads, length, dtype=torch.int32)
@@ -83,7 +97,8 @@ def _by_rows(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past
         lengths = torch.arange(past + start + 1, used + 1, dtype=torch.int32).repeat(shared)
         wanted = counts[b, heads_of_group, start:stop].reshape(row_count).contiguous()
         row_out, read = scores.new_empty(row_count, size), torch.empty(row_count, dtype=torch.int32)
-        _attend(*(x.numpy() for x in (scores, lengths, wanted, v[b, g], row_out, read)))
+        beside = sinks[heads_of_group].repeat_interleave(stop - start)
+        _attend(*(x.numpy() for x in (scores, lengths, wanted, beside, v[b, g], row_out, read)))
         out[b, heads_of_group, start:stop] = row_out.view(shared, stop - start, size)
         read_counts[b, heads_of_group, start:stop] = read.view(shared, stop - start)
 
@@ -93,7 +108,7 @@ def _by_rows(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past
     return out, read_counts
 
 
-def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, sinks: Tensor) -> tuple[Tensor, Tensor]:
     """One query after a past: all scores at once, then for each key head the rows of the heads that share it."""
     (batch, heads, _, size), kv_heads = q.shape, k.shape[1]
     shared = heads // kv_heads
@@ -101,10 +116,10 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) ->
     scores = (queries @ k.float().transpose(2, 3)).mul_(scale).numpy()  # [B, G, shared, Tk]
     values, wanted = v.float().numpy(), counts.reshape(batch, kv_heads, shared).numpy()
     out, read_counts = np.empty(queries.shape, np.float32), np.empty(wanted.shape, np.int32)
-    lengths = np.full(shared, k.shape[2], np.int32)
+    lengths, beside = np.full(shared, k.shape[2], np.int32), sinks.view(kv_heads, shared).contiguous().numpy()
     for cell in np.ndindex(batch, kv_heads):
         head_values = np.ascontiguousarray(values[cell])
-        _attend(scores[cell], lengths, wanted[cell], head_values, out[cell], read_counts[cell])
+        _attend(scores[cell], lengths, wanted[cell], beside[cell[1]], head_values, out[cell], read_counts[cell])
     shape = batch, heads, 1
     return torch.from_numpy(out).view(*shape, size).to(q.dtype), torch.from_numpy(read_counts).view(shape)
 
@@ -119,7 +134,9 @@ def _stretches(length: int, past: int, shared: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
+def _by_torch(
+    q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int, sink_logits: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Blocks of queries of all heads; of one query the values that are kept are gathered."""
     batch, heads, length, _ = q.shape
     kind = torch.promote_types(q.dtype, torch.float32)
@@ -139,9 +156,9 @@ def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, pas
         if length == 1 and largest < used:
             best = scores.masked_fill(~read, -math.inf).topk(largest, sorted=False)  # [B, H, 1, most]
             places = best.indices[:, :, 0, :, None].expand(-1, -1, -1, v.shape[-1])
-            block_out = torch.softmax(best.values, -1) @ v[:, :, :used].gather(2, places).to(kind)
+            block_out = softmax(best.values, sink_logits) @ v[:, :, :used].gather(2, places).to(kind)
         else:
-            block_out = torch.softmax(scores.masked_fill_(~read, -math.inf), -1) @ v[:, :, :used].to(kind)
+            block_out = softmax(scores.masked_fill_(~read, -math.inf), sink_logits) @ v[:, :, :used].to(kind)
         out[:, :, start:stop] = block_out
     return out, read_counts
 
@@ -242,12 +259,14 @@ def _attend(
     scores: np.ndarray,
     lengths: np.ndarray,
     counts: np.ndarray,
+    sinks: np.ndarray,
     value: np.ndarray,
     out: np.ndarray,
     read_counts: np.ndarray,
 ) -> None:
-    """Softmax over the counts[r] largest of the first lengths[r] of each row of scores [R, n], times value [n, D], into
-    out [R, D]; kept [R] how many were read, ties with the last one included. All float32 and int32."""
+    """Softmax over the counts[r] largest of the first lengths[r] of each row of scores [R, n] beside its learned sink
+    sinks[r], -inf for none, times value [n, D], into out [R, D]; kept [R] how many were read, ties with the last one
+    included. All float32 and int32."""
     size, room = value.shape[1], scores.shape[1] + 1
     best, places = np.empty(room, np.float32), np.empty(room, np.int32)
     values, searched = np.empty(room, np.float32), np.empty(room, np.float32)
@@ -258,12 +277,12 @@ def _attend(
         if k < candidates:
             searched[:candidates] = values[:candidates]
             smallest = _cut(searched, candidates, k, 0)
-        largest, read = values[0], 0
+        largest, read = max(values[0], sinks[r]), 0
         for place in range(candidates):
             largest = values[place] if values[place] > largest else largest
             searched[read], places[read] = values[place], places[place]
             read += values[place] >= smallest
-        weight = np.float32(0.0)
+        weight = np.exp(sinks[r] - largest)
         for place in range(read):
             searched[place] = np.exp(searched[place] - largest)
             weight += searched[place]

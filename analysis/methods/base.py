@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..declaration import field, fields_of
+from ..kernels.dense import dense
 from ..seam.calls import MASKED, Attended, Call
 from ..seam.hooks import Hooks
 
@@ -166,8 +166,7 @@ def read_all(call: Call) -> Attended:
     length = call.query.shape[2]
     if call.past and length > 1:
         return Attended(None, MASKED, "Several tokens follow a past, and torch's causal kernel begins at the first.")
-    grouped = call.query.shape[1] != call.key.shape[1]
-    out = F.scaled_dot_product_attention(
-        call.query, call.key, call.value, is_causal=length > 1, scale=call.scaling, enable_gqa=grouped
-    )
+    if call.sink_logits is not None and call.needs_gradient:
+        return Attended(None, MASKED, "Torch's kernel has no gradient beside learned sinks.")
+    out = dense(*call.states, None, length > 1, call.scaling, sink_logits=call.sink_logits)
     return Attended(out, "torch dense", "Every key is read.")

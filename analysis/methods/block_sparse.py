@@ -14,7 +14,7 @@ from ..kernels.block_maps import crossed_blocks, fewest_reaching, in_blocks, lar
 from ..kernels.blocks import BLOCK, block_attention
 from ..kernels.parts import part
 from ..kernels.scoring import Scoring
-from ..seam.cache import sees_all
+from ..seam.cache_checks import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of, states_alone
 from .base import Method, read_all
 from .evicting import prompt_ends
@@ -28,6 +28,7 @@ class Blockwise(Method):
 
     saves: ClassVar[str] = "prefill"
     kernels: ClassVar[tuple[str, ...]] = ("prompt",)
+    takes_sinks: ClassVar[bool] = True
 
     block: int = field(128, "queries and keys of a block", low=8, high=512)
     # Tokens of the text that are the prompt; 0: those of the first call.
@@ -82,7 +83,7 @@ class Blockwise(Method):
             return Attended(None, MASKED, "The prompt ends inside this call.")
         blocks = torch.cat(self.maps_[call.layer])
         with part("set_a"):
-            out, _ = block_attention(call.query, call.key, call.value, blocks, self.block, call.scaling)
+            out, _ = block_attention(*call.states, blocks, self.block, call.scaling, call.sink_logits)
         return Attended(out, PROMPT, f"{blocks.float().sum() / _causal_blocks(blocks):.0%} of the blocks are kept.")
 
 

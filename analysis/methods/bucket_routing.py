@@ -40,6 +40,7 @@ class BucketRouting(Method):
     needs = "buckets"
     budgeted = "visited"
     kernels = ("token",)
+    takes_sinks = True
     budget_start = 4
 
     fitted: RoutingState | None = None
@@ -121,7 +122,7 @@ class BucketRouting(Method):
         read = visits_keys(*self._split(call.layer, call.of_tokens, call.of_tokens[:, -1:]))[:, :, 0]
         read[..., -self.window :] = True
         read[..., : self.n_sink] = True
-        out = gathered_attention(call.query, call.key, call.value, read, call.scaling)
+        out = gathered_attention(*call.states, read, call.scaling, call.sink_logits)
         return Attended(out, STEP, "One token gathers the buckets it visits, its window and the sinks.")
 
     def _split(self, layer: int, of_keys: Tensor, of_queries: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,6 +41,7 @@ class CSA(Method):
     needs = "policy"
     budgeted = "total"  # of its policy, not a field
     kernels = ("prompt", "token")
+    takes_sinks = True
     ceiling = True
 
     budgets: tuple[int, ...] | None = None
@@ -155,7 +156,7 @@ class CSA(Method):
         if call.needs_gradient:
             return Attended(None, MASKED, "The top-k kernel has no gradient.")
         counts = self.counts(call.layer)
-        out, read_counts = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
+        out, read_counts = topk_attention(*call.states, counts, call.scaling, call.past, call.sink_logits)
         self.note(call, read_counts)
         step = call.query.shape[2] == 1 and call.past > 0
         why = "One token gathers the values it keeps." if step else "All scores are computed, block by block."

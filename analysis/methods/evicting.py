@@ -9,7 +9,9 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import BadSetting
 from ..kernels.ragged import Ragged
-from ..seam.cache import CompactCache, CompactLayer, sees_all
+from ..kernels.scoring import softmax
+from ..seam.cache import CompactCache, CompactLayer
+from ..seam.cache_checks import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of
 from ..seam.hooks import RENAMED
 from ..seam.layers import shape_of
@@ -29,6 +31,7 @@ class Evicting(Method):
 
     saves: ClassVar[str] = "memory"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
+    takes_sinks: ClassVar[bool] = True
     budget_steps: ClassVar[dict] = {"ratio": lambda step: min(round(1 - step / 100, 2), 0.99)}
     renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
@@ -91,13 +94,16 @@ class Evicting(Method):
             if self.cut and bool((self.ends_ != call.query.shape[2]).any()):
                 return Attended(None, MASKED, "The prompt ends inside this call.")
             dense = read_all(call)
+            if dense.out is None:
+                return dense
             if isinstance(call.stored, CompactLayer):
                 call.stored.compact(self.kept_[call.layer])
             return Attended(dense.out, PROMPT, "The prompt reads itself densely; then keys are dropped.")
         held = call.stored.held if isinstance(call.stored, CompactLayer) else None
         if not isinstance(held, Ragged):
             return Attended(None, MASKED, "This KV cache holds every key: what was dropped is masked.")
-        return Attended(held.attend(call.query, call.scaling), STEP, "Tokens read what each head kept.")
+        out = held.attend(call.query, call.scaling, call.sink_logits)
+        return Attended(out, STEP, "Tokens read what each head kept.")
 
 
 def prompt_ends(prompt: Prompt, cut: int) -> Tensor:
@@ -122,11 +128,7 @@ def model_weights(prompt: Prompt, start: int = 0, stop: int | None = None) -> Te
         scores = scores + visible.bias[:, :, start:stop]
     if visible.mask is not None:
         hidden = hidden | ~visible.mask[:, :, start:stop]
-    logits = scores.masked_fill(hidden, -torch.inf)
-    if visible.sinks is not None:
-        sink = visible.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)
-        logits = torch.cat([logits, sink], -1)
-    return torch.softmax(logits, -1)[..., : len(places)]
+    return softmax(scores.masked_fill(hidden, -torch.inf), visible.sinks)
 
 
 @torch.no_grad()

@@ -37,6 +37,7 @@ class Focal(Method):
     paper = "Focal Attention, section 2.1, equation 5"
     exported_with = {}
     kernels = ("prompt", "token")
+    takes_sinks = True
 
     # A temperature for each layer, in place of t.
     by_layer: tuple[float, ...] | None = None
@@ -142,6 +143,7 @@ class FocalLearned(Method):
     paper = "Focal Attention, section 2.2, equations 6 and 7"
     needs = "temperatures"
     kernels = ("prompt", "token")
+    takes_sinks = True
 
     weights: FocalWeights | None = None
     mean: str = field(

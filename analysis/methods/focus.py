@@ -41,6 +41,7 @@ class Focus(Method):
     needs = "router"
     budgeted = "window"
     kernels = ("prompt", "token")
+    takes_sinks = True
 
     router: FocusRouter | None = None
     top: int = field(1, "groups each token belongs to", low=1, high=64)
@@ -112,7 +113,7 @@ class Focus(Method):
         if call.past == 0:
             heads, _, dim = call.query.shape[1:]
             chosen = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
-            out, _ = planned_attention(chosen, call.query, call.key, call.value, call.scaling, self.n_sink)
+            out, _ = planned_attention(chosen, *call.states, call.scaling, self.n_sink, call.sink_logits)
             if isinstance(call.stored, GroupedLayer):
                 with part("sort"):
                     call.stored.sort(members, self.window, self.n_sink)
@@ -122,7 +123,8 @@ class Focus(Method):
         if call.query.shape[2] > 1:
             return Attended(None, MASKED, "Several tokens follow a past that is sorted by group.")
         call.stored.sort(members, self.window, self.n_sink)
-        return Attended(call.stored.attend(call.query, call.scaling), DECODE, "One token reads its groups.")
+        out = call.stored.attend(call.query, call.scaling, call.sink_logits)
+        return Attended(out, DECODE, "One token reads its groups.")
 
     @property
     def kv_cache(self) -> type[GroupedCache] | None:
@@ -142,4 +144,4 @@ class Focus(Method):
         else:
             gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
         gate = gate.masked_fill(always, float(multiply))
-        return biased_attention(call.query, call.key, call.value, gate, call.scaling, multiply)
+        return biased_attention(*call.states, gate, call.scaling, multiply, call.sink_logits)

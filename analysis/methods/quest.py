@@ -34,6 +34,7 @@ class Quest(Method):
     paper = "Tang et al., 2024 (Quest), section 3"
     budgeted = "budget"
     kernels = ("token",)
+    takes_sinks = True
 
     budget: int = field(128, "keys that each query reads, of each head, in whole pages", low=1, high=1 << 20)
     page: int = field(16, "keys of a page", low=1, high=256)
@@ -98,7 +99,7 @@ class Quest(Method):
                 pages = self.held_[call.layer] = Pages(self.page)
             bounds = pages.follow(call.key)
             chosen = self._choose(call.query, bounds)
-        out = paged_attention(call.query, call.key, call.value, chosen, self.page, call.scaling)
+        out = paged_attention(*call.states, chosen, self.page, call.scaling, call.sink_logits)
         return Attended(out, STEP, "One token reads the pages of largest bound and the newest one.")
 
     def _choose(self, query: Tensor, bounds: tuple[Tensor, Tensor] | None) -> Tensor:

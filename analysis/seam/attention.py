@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import CacheLayerMixin
@@ -21,9 +20,11 @@ from transformers.masking_utils import sdpa_mask
 
 from ..errors import AnalysisError, BadModel
 from ..kernels import Plan
+from ..kernels.dense import dense, takes_sinks
 from ..kernels.scoring import Scoring
 from .arguments import Entering
-from .cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, holds_heads, layer_of
+from .cache import CompactLayer, GroupedLayer, TokenMemory
+from .cache_checks import check_keys, guarded, holds_heads, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
 from .gates import gate_projection
 from .hooks import Hooks
@@ -159,9 +160,12 @@ def _attention(
     length = query.shape[2]
     check_keys(state.cache_layer, state.past + length, key.shape[2])
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
-    if state.method.dense and state.watch is None and softcap is None and visible.is_plain:
+    plain = state.watch is None and softcap is None and visible.bias is None
+    plain = plain and (visible.sinks is None or takes_sinks(query, value, visible.sinks, dropout))
+    if state.method.dense and plain:
         state.note(length, "torch dense", "Everything is read.")
-        out = _dense_kernel(query, key, value, visible.mask, dropout, scoring.factor)
+        causal = visible.mask is None and length > 1
+        out = dense(query, key, value, visible.mask, causal, scoring.factor, dropout, visible.sinks)
     else:
         by_kernel = _by_kernel(state, query, key, value, visible, dropout, scoring)
         if by_kernel is not None:
@@ -187,15 +191,6 @@ def _after_gate(state: LayerState, projection: Any, args: tuple) -> tuple[Tensor
     return (state.method.finish_output(state.layer, by_head).reshape(gated.shape),)
 
 
-def _dense_kernel(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float
-) -> Tensor:
-    causal, grouped = mask is None and query.shape[2] > 1, query.shape[1] != key.shape[1]
-    return F.scaled_dot_product_attention(
-        query, key, value, mask, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
-    )
-
-
 def _by_kernel(
     state: LayerState, query: Tensor, key: Tensor, value: Tensor, visible: Visible, dropout: float, scoring: Scoring
 ) -> Tensor | None:
@@ -206,13 +201,14 @@ def _by_kernel(
     if not compacted:
         latent = not holds_heads(state.stored, key)
         watched = state.watch is not None
-        why = only_masked(state.kernels, watched, latent, query, value, visible, dropout, scoring.softcap)
+        about = visible, dropout, scoring.softcap, state.method.takes_sinks
+        why = only_masked(state.kernels, watched, latent, query, value, *about)
     if why is None:
         tokens = state.past + query.shape[2]
         # a static cache is longer than its text
         states = query, key[:, :, :tokens], value[:, :, :tokens]
         of_tokens = state.of_tokens(query.shape[2])
-        call = Call(state.layer, *states, scoring.factor, state.past, of_tokens, state.stored)
+        call = Call(state.layer, *states, scoring.factor, state.past, of_tokens, state.stored, visible.sinks)
         done = state.method.attend(call) or Attended(None, MASKED, "This method has no kernel of its own.")
     else:
         done = Attended(None, MASKED, why)

@@ -75,11 +75,19 @@ class Call:
     of_tokens: Tensor | None  # [B, past + Tq, ...] what `token_features` or `encode_tokens` returned
     # The layer's KV cache where the method decides its order.
     stored: GroupedLayer | CompactLayer | None
+    # [H]: learned sinks, one more term of every sum, of a layer that has them and for a method that `takes_sinks`.
+    sink_logits: Tensor | None = None
+
+    @property
+    def states(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether a backward pass will go through the queries: most kernels have none."""
-        return self.query.requires_grad and torch.is_grad_enabled()
+        """Whether a backward pass will go through this call: most kernels have none."""
+        learned = (x for x in (self.query, self.sink_logits) if x is not None)
+        return torch.is_grad_enabled() and any(x.requires_grad for x in learned)
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,7 @@ def only_masked(
     visible: Visible,
     dropout: float,
     softcap: float | None,
+    takes_sinks: bool,
 ) -> str | None:
     """Why this call runs the masked reference whatever the method has; None where a kernel may run."""
     reasons = {
@@ -177,7 +186,7 @@ def only_masked(
         "Somebody watches the probabilities.": watched,
         "The kernels take no mask, and padding, a sliding window or packed texts need one.": visible.mask is not None,
         "The kernels take no soft cap of the scores.": softcap is not None,
-        "The kernels take no learned sink of a head.": visible.sinks is not None,
+        "No kernel of this method takes a learned sink of a head.": visible.sinks is not None and not takes_sinks,
         "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
         "The KV cache holds latents, of which keys and values are made anew.": latent,
         "The kernels take values of the size of the keys alone.": value.shape[-1] != query.shape[-1],

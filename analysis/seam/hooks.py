@@ -23,6 +23,8 @@ class Hooks:
 
     # Reads every visible key with unchanged scores: the fastest dense kernel may run.
     dense: ClassVar[bool] = False
+    # Whether `attend` puts a call's learned sinks into its sums.
+    takes_sinks: ClassVar[bool] = False
     # Of scores made at once on a processor; None: as is quickest.
     block_bytes: ClassVar[int | None] = None
     # Layers before it are not computed: their output is known from an earlier pass.

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels.scoring import Scoring, at_least_float32
+from ..kernels.scoring import Scoring, at_least_float32, softmax
 from .arguments import Entering
-from .cache import TokenMemory, past_length
+from .cache import TokenMemory
+from .cache_checks import past_length
 from .calls import Block, Prompt
 from .hooks import Hooks
 from .visible import Visible, is_visible
@@ -137,10 +138,7 @@ def _probabilities(method: Hooks, block: Block) -> Tensor:
     scores = method.scores(block)
     mask = method.mask(block)
     block.read = block.visible if mask is None else _shared(block, mask)
-    logits = scores.masked_fill(~block.read, float("-inf"))
-    if block.sinks is not None:
-        logits = torch.cat([logits, block.sinks.to(logits.dtype)[:, None, None].expand(*logits.shape[:3], 1)], -1)
-    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)[..., : scores.shape[-1]]
+    probabilities = softmax(scores.masked_fill(~block.read, float("-inf")), block.sinks, torch.float32)
     # a row that reads nothing; most blocks have none
     if probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)

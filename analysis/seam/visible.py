@@ -24,11 +24,6 @@ class Visible:
     sinks: Tensor | None = None
     chosen: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a softmax over masked scores is all there is."""
-        return self.bias is None and self.sinks is None
-
 
 def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> Visible:
     """From what a model hands to its attention: query [B, H, n, D], key [B, G, Tk, D], and the keyword arguments.

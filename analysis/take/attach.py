@@ -32,7 +32,8 @@ from ..methods.csa import CSA
 from ..methods.focus import Focus
 from ..routers.routing_state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
-from ..seam.cache import TokenMemory, layer_of
+from ..seam.cache import TokenMemory
+from ..seam.cache_checks import layer_of
 from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
 from ..seam.reference import Reading, by_blocks

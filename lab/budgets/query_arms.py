@@ -41,7 +41,7 @@ class Routed(Counting):
         parts = zip(*(x.split(1 << 15) for x in (queries, cell, place)), strict=True)
         wanted = torch.cat([self.router(*part, self.ask) for part in parts])
         counts = keys_of(wanted, self.factor, self.cap).view(batch, heads, length).to(call.query.device)
-        out, mask = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
+        out, mask = topk_attention(*call.states, counts, call.scaling, call.past, call.sink_logits)
         self.note(call, mask)
         return Attended(out, "top-k of all scores", "Each query has a budget of its own.")
 

@@ -58,6 +58,8 @@ class Looked(Focus):
     wide: list[int] = field(default_factory=list)
     sums: list[Tensor] = field(default_factory=list)
 
+    takes_sinks = False
+
     def attend(self, call: Call) -> Attended:
         assert call.of_tokens is not None, "the groups of all tokens"
         members = call.of_tokens[0]  # [T, K]

@@ -11,7 +11,8 @@ from analysis.errors import BadModel
 from analysis.methods import METHODS
 from analysis.seam.arguments import Entering, as_past, past_of
 from analysis.seam.attention import apply, ran
-from analysis.seam.cache import CompactLayer, GroupedLayer, GrowingLayer, check_keys
+from analysis.seam.cache import CompactLayer, GroupedLayer, GrowingLayer
+from analysis.seam.cache_checks import check_keys
 from analysis.timing.inference import next_token
 from tests.contract.test_contract import AllKeys, router
 from tests.made.renamed import greedy, renamed

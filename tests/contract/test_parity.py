@@ -96,7 +96,7 @@ def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkey
 
 
 BROKEN = {
-    "the kernel": (attention, "_dense_kernel", lambda real: lambda *a: real(*a) * 1.01),
+    "the kernel": (attention, "dense", lambda real: lambda *a: real(*a) * 1.01),
     "the scores": (reference, "_probabilities", lambda real: lambda *a: real(*a) * 1.01),
     "where a continued text begins": (reference, "past_length", lambda real: lambda *given: 0),
     "a token in the cache": (reference, "past_length", lambda real: lambda *given: max(0, real(*given) - 1)),

@@ -43,8 +43,9 @@ every window of the model itself.
 - *Same logits*: Focuscope's attention against the model's own, both reading every key that the model lets be read.
 - *Future*: the largest change of any logit when later tokens change.
 - *Statistics*: entropies, ranks, distances and masses of every head against fully made attention tables in float64.
-- *Kernels*: what runs a method that skips keys (Focus), checked against the masked pass. Families whose layers have
-  windows, caps, sinks or an indexer of their own keep the masked pass: exact, and no faster.
+- *Kernels*: what runs a method that skips keys (Focus), checked against the masked pass to 1e-5 of the largest logit.
+  Layers with a window, a cap, values of another size than keys or an indexer of their own keep the masked pass: exact, and
+  no faster. Learned sinks are one more term of a kernel's sum.
 - *Generation*: 12 tokens with a KV cache, against the model's own `generate`.
 
 {loaded} load, newest first by the year in which transformers took them in.
@@ -105,8 +106,17 @@ def same_logits(lm) -> str:
     load_model(lm)
     stock = logits(lm, input_ids=ids)
     with apply(lm, AllKeys()):
-        difference = float((logits(lm, input_ids=ids) - stock).abs().max() / stock.abs().max())
-    return "bit for bit" if difference == 0 else "to 1e-5" if difference < 1e-5 else "differ"
+        found = logits(lm, input_ids=ids)
+    if torch.equal(found, stock):
+        return "bit for bit"
+    return "to 1e-5" if near(found, stock) else "differ"
+
+
+def near(found, wanted) -> bool:
+    """Whether logits differ by 1e-5 of the largest one at most: float32 rounds to a share of what it adds, and streams
+    of many layers add up. (Of gemma3n's 20 layers the kernels' logits differ from the masked pass's by 5e-6 of the
+    largest, and both from the same pass in float64 by 4e-5.)"""
+    return bool((found - wanted).abs().max() < 1e-5 * wanted.abs().max())
 
 
 def future(lm) -> str:
@@ -142,7 +152,7 @@ def kernels(lm) -> str:
     with apply(lm, method):
         wanted = logits(lm, input_ids=ids)
     with apply(lm, method, kernels=True):
-        same = (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
+        same = near(logits(lm, input_ids=ids), wanted)
         used = {entry.kernel for entry in ran(lm)}
     if used == {"masked blocks"}:
         return "masked pass" if same else "differ"

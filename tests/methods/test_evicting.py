@@ -16,7 +16,8 @@ from analysis.methods.expected_attention import mean_rotation
 from analysis.models import load_model
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran
-from analysis.seam.cache import DynamicCache, cache_bytes, sees_all
+from analysis.seam.cache import DynamicCache, cache_bytes
+from analysis.seam.cache_checks import sees_all
 from tests.made.passes import logits, seen
 from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
 

@@ -9,7 +9,7 @@ from ...answer import Worded, doc, record
 from ...commands.quality import Generate
 from ...errors import BadSetting
 from ...models import Model
-from ...seam.cache import sees_all
+from ...seam.cache_checks import sees_all
 from ...timing import check_model_memory, processor
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates

@@ -13,8 +13,8 @@ from ...commands import commandline
 from ...commands.probes import Pitfalls
 from ...errors import BadSetting
 from ...kernels.collisions import collide, hash_codes
+from ...kernels.dense import flash
 from ...kernels.merge import merge, merges
-from ...kernels.packed import flash
 from ...methods.magicpig import SLACK, MagicPIG
 from ...metrics.intervals import BLOCKS, interval
 from ...statistics import attention_inputs

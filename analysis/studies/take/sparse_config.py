@@ -14,7 +14,7 @@ from ...errors import BadSetting
 from ...files import write_text
 from ...models import Model
 from ...package import version
-from ...seam.cache import sees_all
+from ...seam.cache_checks import sees_all
 from ...seam.layers import attention_modules
 from ...statistics.skipped import LOW, PHASES, fit_scale, rises_of, skipped
 from ..context import Context, protocol

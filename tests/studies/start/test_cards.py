@@ -103,8 +103,8 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, cont
     assert parity["same"] is True and parity["max_abs_difference"] < 1e-3 and parity["causal_difference"] < 1e-3
     assert card["layers"] == context.model().num_layers and card["parameters"] * 4 == card["weight_bytes"]
     assert card["protocol"]["tokens"] == 256
-    real = attention._dense_kernel
-    monkeypatch.setattr(attention, "_dense_kernel", lambda *a: real(*a) * 1.01)
+    real = attention.dense
+    monkeypatch.setattr(attention, "dense", lambda *a: real(*a) * 1.01)
     assert STUDIES["model"](context=context).numbers["parity"] == parity, "the model was compared already"
     context.kept.pop("parity")
     assert STUDIES["model"](context=context).numbers["parity"]["same"] is False
@@ -114,7 +114,7 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, cont
         everything = torch.ones(1, 1, query.shape[2], key.shape[2], dtype=torch.bool)
         return real(query, key, value, everything, dropout, scaling)
 
-    monkeypatch.setattr(attention, "_dense_kernel", leaking)
+    monkeypatch.setattr(attention, "dense", leaking)
     broken = STUDIES["model"](context=context).numbers["parity"]
     assert broken["same"] is False and broken["causal_difference"] > 0.01
 
