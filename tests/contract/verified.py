@@ -44,8 +44,8 @@ every window of the model itself.
 - *Future*: the largest change of any logit when later tokens change.
 - *Statistics*: entropies, ranks, distances and masses of every head against fully made attention tables in float64.
 - *Kernels*: what runs a method that skips keys (Focus), checked against the masked pass to 1e-5 of the largest logit.
-  Layers with a window, a cap, values of another size than keys or an indexer of their own keep the masked pass: exact, and
-  no faster. Learned sinks are one more term of a kernel's sum.
+  Layers with a window, a cap, values of another size than keys or an indexer of their own keep the masked pass: exact,
+  and no faster. Learned sinks are one more term of a kernel's sum.
 - *Generation*: 12 tokens with a KV cache, against the model's own `generate`.
 
 {loaded} load, newest first by the year in which transformers took them in.
