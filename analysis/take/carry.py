@@ -45,6 +45,10 @@ INSTEAD = {
     (f"{PACKAGE}.declaration", "fields_of"): "def fields_of(method):\n    return ()",
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
+    # causal membership alone is taken along
+    (f"{PACKAGE}.groups.sinkhorn", "prefix_sinkhorn"): (
+        'def prefix_sinkhorn(*about):\n    raise ValueError("Prefix membership was left behind: set causal.")'
+    ),
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
 CODE = "focuscope_attention.py"
