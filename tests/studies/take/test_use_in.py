@@ -21,14 +21,37 @@ from analysis.methods import METHODS
 from analysis.shapes import make_shape
 from analysis.studies.context import Context
 from analysis.studies.take.take import take
-from analysis.studies.take.use_in import STACKS, use_in
+from analysis.studies.take.use_in import STACKS, Stack, use_in
 from analysis.take.carry import TAKEN
 
 SCHEMAS = json.loads(Path(package.__file__).with_name("stacks.schema.json").read_text(encoding="utf-8"))
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}
 CONFIG |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 8192}
 CONFIG |= {"max_position_embeddings": 2048, "dtype": "bfloat16"}
-PROMPT = 64
+PROMPT, WINDOW = 64, 16
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
+LINEAR = {f"linear_num_{name}_heads": 2 for name in ("key", "value")}
+LINEAR |= {f"linear_{name}_head_dim": 8 for name in ("key", "value")}
+# class of a kind that people run -> (what its config.json says besides, window of each layer that holds keys)
+OTHERS: dict[str, tuple[dict, list[int | None]]] = {
+    "Qwen3ForCausalLM": ({"model_type": "qwen3", "head_dim": 16}, [None, None]),
+    "GptOssForCausalLM": (
+        EXPERTS | {"model_type": "gpt_oss", "sliding_window": WINDOW, "num_local_experts": 4},
+        [WINDOW, None],
+    ),
+    "Qwen3NextForCausalLM": (
+        EXPERTS
+        | LINEAR
+        | {"model_type": "qwen3_next", "num_experts": 4, "shared_expert_intermediate_size": 32}
+        | {"full_attention_interval": 2, "num_hidden_layers": 4},
+        [None, None],
+    ),
+    "Gemma3ForCausalLM": (
+        {"model_type": "gemma3_text", "head_dim": 16, "sliding_window": WINDOW}
+        | {"layer_types": ["sliding_attention", "full_attention"]},
+        [WINDOW, None],
+    ),
+}
 RUN = f"""
 import torch
 ids = torch.arange(3, {PROMPT + 3})[None]
@@ -36,7 +59,8 @@ with torch.no_grad():
     begun = model(ids, use_cache=True)
     written = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, min_new_tokens=4)
 cache = begun["cache"] if "cache" in begun else begun.past_key_values
-print(written.shape[1], *[layer.keys.shape[2] for layer in cache.layers])
+held = [layer.keys.shape[2] for layer in cache.layers if getattr(layer, "keys", None) is not None]
+print(written.shape[1], *held)
 """
 
 
@@ -45,29 +69,51 @@ def lines(stack: str, method: str, **more) -> str:
     return next(row.lines for row in use_in(UseIn(method=method, **more)).rows if row.stack == stack)
 
 
+def shaped(config: dict, folder: Path) -> Path:
+    """A checkpoint of the configuration that somebody pastes."""
+    (folder / "config.json").write_text(json.dumps(config))
+    make_shape(str(folder / "config.json"), str(folder / "model"))
+    return folder / "model"
+
+
+def run_lines(method: str, config: dict, model: Path, folder: Path) -> tuple[Stack, int, list[int]]:
+    """What the page says of a method in transformers; tokens of prompt and answer, and keys held after the prompt in
+    each layer that holds keys, where its lines ran beside its zip in a fresh process."""
+    row, *_ = use_in(UseIn(method=method, model=str(model), keep=0.25)).rows
+    settings = {"method": {"name": method, "settings": row.settings}, "config": json.dumps(config)}
+    take(Take(run=method, **settings, output=str(folder / "it.zip")), context=Context(browser=False))
+    zipfile.ZipFile(folder / "it.zip").extractall(folder)
+    (folder / "script.py").write_text(row.lines + RUN)
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
+    done = subprocess.run([sys.executable, "script.py"], cwd=folder, env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    written, *held = map(int, done.stdout.split())
+    return row, written, held
+
+
 @pytest.fixture(scope="module")
 def shape(tmp_path_factory) -> Path:
-    """A two-layer checkpoint of the configuration that somebody pastes."""
-    folder = tmp_path_factory.mktemp("shape")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    make_shape(str(folder / "config.json"), str(folder / "model"))
-    return folder
+    return shaped(CONFIG, tmp_path_factory.mktemp("shape"))
 
 
 @pytest.mark.parametrize("method", ["snapkv", "streaming_llm"])
 def test_the_transformers_lines_run_in_a_fresh_process_and_drop_what_they_say(method, shape, tmp_path):
-    row, *_ = use_in(UseIn(method=method, model=str(shape / "model"), keep=0.25)).rows
-    settings = {"method": {"name": method, "settings": row.settings}, "config": json.dumps(CONFIG)}
-    take(Take(run=method, **settings, output=str(tmp_path / "it.zip")), context=Context(browser=False))
-    zipfile.ZipFile(tmp_path / "it.zip").extractall(tmp_path)
-    (tmp_path / "script.py").write_text(row.lines + RUN)
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=kept, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    written, *held = map(int, done.stdout.split())
+    row, written, held = run_lines(method, CONFIG, shape, tmp_path)
     shrinks = METHODS[method].saves == "memory"
     assert written == PROMPT + 4 and held == [PROMPT // 4 if shrinks else PROMPT] * 2
     assert ("really shrinks" in row.says) == shrinks, "said before anybody takes it"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_they_run_in_every_kind_of_model_that_the_page_offers(kind, tmp_path):
+    """Layers with a window hold it without the token that comes next, and are not shortened; layers with a state hold
+    no keys."""
+    more, windows = OTHERS[kind]
+    config = CONFIG | more | {"architectures": [kind]}
+    _, written, held = run_lines("snapkv", config, shaped(config, tmp_path), tmp_path)
+    assert written == PROMPT + 4 and held == [PROMPT // 4 if window is None else window - 1 for window in windows]
 
 
 def test_the_lines_of_serving_stacks_hold_what_they_document():
