@@ -20,7 +20,12 @@ class Evaluate(OfText):
     seed: int = seed()
     long_text: str = long_text()
     share: float | None = field(None, "share of the causal pairs that every method is set to read", low=0.01, high=1)
-    instead: bool = field(False, "let methods choose in place of the model's own indexer, among all past keys")
+    instead: bool = field(
+        False,
+        "let methods choose in place of the model's own indexer, among all past keys",
+        control="quality_instead",
+        label="replace the model's own indexer",
+    )
 
 
 class EqualBudget(OfText):

@@ -15,7 +15,7 @@ from app.quality.asked import Asked, counted
 from app.quality.picker import Picker
 from app.quality.steps import Found, Step, Subject
 from app.selection import state
-from app.selection.controls import named
+from app.selection.controls import CONTROLS, named
 from app.selection.decide import MAY_LOSE, SAVES
 from app.speed import speed_requests
 from app.ui import asking, fields, foot, jobs, repeat, take, widgets
@@ -75,6 +75,8 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
             st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
+            if saves == "reads" and card.get("indexer"):
+                subject = _instead(subject)
     picker, opens_at = _picker(card, subject)
     choices = picker.chosen()
     with methods:
@@ -98,15 +100,18 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
         _beside(step, lead.choice, subject, card)
         if searched[0] is not None:
             search.button(searched[0])
-        take.offer({step.row["label"]: (step.run, step.asked.spec)}, f"quality_{saves}")
+        if not subject.instead:
+            take.offer({step.row["label"]: (step.run, step.asked.spec)}, f"quality_{saves}")
     question = st.container()
     if "bins" in step.row:
         # Only these runs scored every token.
         lost, question = st.columns([2, 1], gap="medium")
         with lost:
             painted_change.text(step)
-    with question, widgets.guarded():
-        beneath(step.asked)
+    if not subject.instead:
+        # what answers it keeps the model's own indexer
+        with question, widgets.guarded():
+            beneath(step.asked)
     _drawers([one for one in (each.at(percent) for each in found) if one], step, searched)
     repeat.drawer(_command(subject, choices, percent))
 
@@ -181,6 +186,7 @@ def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
         return
     share = f"{round(100 * step.share) if step.percent is None else step.percent}%"
     cut = f"{VERBS[subject.saves]} {share} with {widgets.plain(step.asked.title)}"
+    cut += " instead of the indexer" if subject.instead else ""
     dense = step.row["perplexity"] / (1 + step.change.value)
     hint = f"Perplexity against dense attention, which has {dense:.2f}; in brackets its 95% interval."
     answer(f"{cut}: {step.change.bracketed}", hint, scope=subject.where)
@@ -240,6 +246,15 @@ def _windows(saves: str, tokens: int, longest: int) -> Subject:
     return Subject(
         saves, about, size, read, where + (f" in {counted(read // size, 'window')}." if read > size else ".")
     )
+
+
+def _instead(subject: Subject) -> Subject:
+    """Of a model with an indexer of its own: whether methods choose in its place."""
+    control = CONTROLS["quality_instead"]
+    label, help = control.label, control.declared.help
+    if not st.checkbox(label[:1].upper() + label[1:], key=control.name, help=f"{help[:1].upper()}{help[1:]}."):
+        return subject
+    return replace(subject, about=subject.about | {"instead": True})
 
 
 def _prompts(saves: str, tokens: int, longest: int) -> Subject:

@@ -31,6 +31,8 @@ LEAST_OF = {"memory": ("window", 8), "prefill": ("block", 4)}
 def request(subject: Subject, choices: Sequence[Asked], tokens: int) -> tuple[Search | None, str]:
     """The search for the prompts that the page shows, of a text of so many `tokens`; None where it or the prompt is too
     short, and then why. Methods that save reads have no prompt: their stretches have up to 1,024 tokens."""
+    if subject.instead:
+        return None, "A search keeps the model's own indexer: leave it in its place to search."
     able = [choice.free() for choice in choices if not choice.free().fixed and not choice.about["ceiling"]]
     if not able:
         return None, "A search needs a method whose share can be chosen: choose one."

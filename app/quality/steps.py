@@ -34,6 +34,11 @@ class Subject:
     tokens: int
     where: str
 
+    @property
+    def instead(self) -> bool:
+        """Whether methods choose in place of the model's own indexer."""
+        return bool(self.about.get("instead"))
+
     def request(self, choice: Asked, percent: int | None) -> Command:
         """A method at a share, or as it is set where it has no such setting."""
         share = None if choice.fixed or percent is None else percent / 100
@@ -174,4 +179,4 @@ def nearest(budget: float) -> int:
 def _same_subject(run: Run, subject: Subject) -> bool:
     texts = subject.about.get("texts") or [subject.about["text"]]
     wanted = {"model": subject.about["model"], "texts": texts, "saves": subject.saves}
-    return all(run.request.get(name) == value for name, value in wanted.items())
+    return not subject.instead and all(run.request.get(name) == value for name, value in wanted.items())

@@ -85,6 +85,17 @@ def test_a_card_says_what_the_models_own_indexer_leaves_of_a_head(hub):
     assert "own indexer" in markup(app) and part(app, "heads")["measure"] == "selected_mass"
 
 
+def test_methods_may_choose_in_place_of_the_indexer(hub):
+    model, text = opened(hub, "deepseek_v32")
+    link = {"model": model, "text": text, "quality": "streaming_llm", "quality_equal": 50}
+    app = at("methods", **link, quality_instead="yes")
+    assert run(app) == [] and app.checkbox(key="quality_instead").value
+    assert "instead of the indexer" in app.title[0].value and "--instead" in app.code[-1].value
+    assert "Export" not in markup(app), "the code that leaves keeps the indexer"
+    app.checkbox(key="quality_instead").uncheck().run()
+    assert run(app) == [] and "instead" not in app.title[0].value and "quality_instead" not in app.query_params
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", WALKED)
 def test_every_page_opens_with_every_kind_of_model(hub, family):

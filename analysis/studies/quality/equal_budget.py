@@ -95,20 +95,26 @@ def equal_budget(request: EqualBudget, *, context: Context) -> EqualBudgets:
     )
 
 
-def ladder(context: Context, lm: Model, spec: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
+def ladder(
+    context: Context, lm: Model, spec: dict, window: np.ndarray, shares: Sequence[float], indexer: bool = True
+) -> list[dict]:
     """A method as `evaluate` takes one, at the values of its field that come near to each of `shares` of the causal
-    pairs of one window; what was tried is kept for the next shares. Errors: BadSetting."""
-    belongs = (lm.name, lm.revision, spec, ids_hash(window))
-    budget = Budget(context, lm, spec, [window])
+    pairs of one window; what was tried is kept for the next shares. Without `indexer` it chooses in place of the
+    model's own one. Errors: BadSetting."""
+    belongs = (lm.name, lm.revision, spec, ids_hash(window), indexer)
+    budget = Budget(context, lm, spec, [window], indexer)
     budget.tried = context.once(f"reads of {budget.name}", belongs, lambda: budget.tried)
     values = [budget.nearest(share * (len(window) + 1) / 2, REACHED) for share in shares]
     return [at_budget(spec, value) for value in dict.fromkeys(values)]
 
 
 class Budget:
-    """Counts what a method reads of windows at values of its budget field, each value once. Errors: BadSetting."""
+    """Counts what a method reads of windows at values of its budget field, each value once; without `indexer`, in place
+    of the model's own one. Errors: BadSetting."""
 
-    def __init__(self, context: Context, lm: Model, spec: dict, windows: list[np.ndarray]) -> None:
+    def __init__(
+        self, context: Context, lm: Model, spec: dict, windows: list[np.ndarray], indexer: bool = True
+    ) -> None:
         name = spec.get("name") if isinstance(spec, dict) else spec
         if name not in FIELDS:
             raise BadSetting(
@@ -116,6 +122,7 @@ class Budget:
                 f"{', '.join(FIELDS)}."
             )
         self.context, self.lm, self.spec, self.windows, self.name = context, lm, spec, windows, name
+        self.indexer = indexer
         self.tried: dict[int, tuple[Candidate, Reads]] = {}
 
     def attended(self, value: int) -> float:
@@ -127,7 +134,7 @@ class Budget:
             candidate = candidates(self.context, self.lm, [at_budget(self.spec, value)])[0]
             counter = ReadCounter(len(self.windows[0]))
             for window in self.windows:
-                with torch.no_grad(), apply(self.lm, candidate.method, watch=counter):
+                with torch.no_grad(), apply(self.lm, candidate.method, counter, indexer=self.indexer):
                     forward(self.lm, window)
             self.tried[value] = candidate, counter.reads(candidate.method)
         return self.tried[value][1].attended

@@ -85,12 +85,10 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     lm = context.model(request.model)
     if request.instead and not has_indexer(lm):
         raise BadSetting(f"{lm.name} has no indexer of its own that methods could replace: leave that out.")
-    if request.instead and request.share is not None:
-        raise BadSetting("A share is counted with the model's own indexer at work: give settings, and no share.")
     chosen = candidates(context, lm, request.methods)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     if request.share is not None:
-        chosen = _at_share(context, lm, request.methods or [], reading.windows[0], request.share)
+        chosen = _at_share(context, lm, request, reading.windows[0], request.share)
     methods = {candidate.label: candidate.method for candidate in chosen}
     dense, by_label = score(context, lm, request.text, reading, methods, indexer=not request.instead)
     scored = [by_label[candidate.label] for candidate in chosen]
@@ -126,11 +124,14 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     )
 
 
-def _at_share(context: Context, lm: Model, specs: list[dict], window: np.ndarray, share: float) -> list[Candidate]:
+def _at_share(context: Context, lm: Model, request: Evaluate, window: np.ndarray, share: float) -> list[Candidate]:
     """The methods, each set so that it reads the `share` of the causal pairs of a window, as near as it comes."""
     settled = []
-    for spec in specs:
-        settled += [spec] if METHODS[spec["name"]].dense else ladder(context, lm, spec, window, [share])
+    for spec in request.methods or []:
+        if METHODS[spec["name"]].dense:
+            settled.append(spec)
+        else:
+            settled += ladder(context, lm, spec, window, [share], indexer=not request.instead)
     return candidates(context, lm, settled)
 
 

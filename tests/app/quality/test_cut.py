@@ -54,6 +54,12 @@ def test_it_opens_at_the_best_stored_setting_with_a_null_beside_it(client, page)
     assert low["low"] == pytest.approx(low["change"] - 0.005) and low["share"] == 0.25
 
 
+def test_a_model_without_an_indexer_has_none_to_replace(client, page):
+    app = page(quality=TWO, quality_equal=25, quality_instead="yes")
+    assert not app.error and "quality_instead" not in [box.key for box in app.checkbox]
+    assert client.job.verb == "evaluate" and "instead" not in client.job.args
+
+
 def test_a_search_that_is_stored_for_the_text_says_where_it_opens(client, page):
     chosen = {"method": "focus", "budget": 0.12}
     about = {"model": "demo", "texts": [cached.sample("story")], "saves": "reads"}
