@@ -91,7 +91,7 @@ class Budgets(OfModel):
 
     place = "budgets.edited:budgets"
     page = "/kv-budgets?budgets=map"
-    version = 2
+    version = 3
 
     policy: dict | str | None = policy()
     window: int | None = window()

@@ -77,6 +77,11 @@ class Shape:
         """Numbers of the one latent that a layer of MLA caches of a token; 0 where there is none."""
         return max((layer.entries[0].numbers for layer in self.stack if layer.latent), default=0)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether an indexer of the model's own chooses keys."""
+        return any(entries.selects for layer in self.stack for entries in layer.entries)
+
     @cached_property
     def parameters(self) -> int:
         """Weights of all matrices, every expert and both ends included."""

@@ -176,10 +176,9 @@ def _is_number(value: Any, low: float, high: float) -> bool:
     return isinstance(value, int | float | np.number) and bool(low <= value <= high)
 
 
-def cache_keys(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:
-    """Keys (each with its value) that a KV cache holds after `length` tokens: (all of them, the most that are left when
-    each head keeps min(budget, cap) for good). Query heads that share keys may keep different ones, so theirs add up.
+def keys_left(budgets: ArrayLike, cap: int | None, length: int, kv_heads: int) -> np.ndarray:
+    """The most keys (each with its value) that a KV cache of `length` holds of each key-value head, int64 [L, G], when
+    every head keeps min(budget, cap) for good. Query heads that share keys may keep different ones, so theirs add up.
     """
     keys = _capped(budgets, cap, length)
-    shared = keys.reshape(len(keys), kv_heads, -1).sum(2)  # [L, G]
-    return len(keys) * kv_heads * length, int(np.minimum(shared, length).sum())
+    return np.minimum(keys.reshape(len(keys), kv_heads, -1).sum(2), length)

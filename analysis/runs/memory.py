@@ -40,8 +40,9 @@ def held(
         total += layers * of_layer if layers * of_layer <= STATES_BYTES else of_layer
         total += OF_TOKEN_AND_LAYER * tokens * layers
     if command.gradient:
-        # The estimate keeps what every layer computed for the way back.
-        total += (layers - 1) * window * a_token + OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
+        # The estimate keeps what every layer computed for the way back, those of a hybrid without attention too.
+        every = layers + len(card.get("other_layers") or {})
+        total += (every - 1) * window * a_token + OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
     if command.scores:
         total += LOGITS * item * window * card.get("vocabulary", 0)
     return total

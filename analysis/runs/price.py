@@ -213,7 +213,9 @@ class _ModelPrices:
         if parity.get("seconds"):
             self.a_pass = parity["seconds"] / parity["tokens"]
         else:
-            self.a_pass = 2 * card["parameters"] / WORK[card["device"].partition(":")[0]]
+            # the experts that a token visits, and the states of layers without attention
+            work = card.get("token_flops") or 2 * card["parameters"]
+            self.a_pass = work / WORK[card["device"].partition(":")[0]]
 
     def first(self, command: type[Command], work: float) -> float:
         """Seconds of a command that was never run here, on a machine as fast as WORK says."""

@@ -73,14 +73,17 @@ def _memory(run: Run, refused: str | None) -> None:
     numbers, dtype = run.numbers, run.protocol["dtype"]
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
     dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
-    held = f"{share(evicted / dense)} of it"
-    facts = (
-        (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
-        (f"Held under eviction, {dtype}, at most", size(evicted), held, cached.glossary("eviction")),
-    )
-    with st.container(horizontal=True, gap="large", vertical_alignment="center"):
-        widgets.metrics(facts)
-        st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
+    if dense is not None:
+        held = f"{share(evicted / dense)} of it"
+        facts = (
+            (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
+            (f"Held under eviction, {dtype}, at most", size(evicted), held, cached.glossary("eviction")),
+        )
+        with st.container(horizontal=True, gap="large", vertical_alignment="center"):
+            widgets.metrics(facts)
+            hint = cached.glossary("estimated and measured")
+            st.badge("counted", icon=":material/calculate:", color="blue", help=hint)
+    widgets.prose(numbers.get("kv_notes", []), "note")
     widgets.prose(EVICTION, "quiet")
     if refused:
         widgets.prose(refused, "note")

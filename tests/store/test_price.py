@@ -12,7 +12,7 @@ from analysis.declaration.command import Shape
 from analysis.declaration.undeclared import Undeclared
 from analysis.probes.named import LENGTH
 from analysis.runs import Result
-from analysis.runs.memory import held
+from analysis.runs.memory import held, of_token
 from analysis.runs.price import FIRST_SECONDS, RECENT, SERVED, Price, predict, predicted, spell, together
 from analysis.studies.heads.names import TEXTS
 from analysis.studies.temperature.curve import ALL_LAYERS
@@ -293,3 +293,14 @@ def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
 )
 def test_seconds_are_told_as_a_person_tells_them(seconds, words):
     assert spell(seconds) == words
+
+
+def test_the_layers_of_a_hybrid_without_attention_count(store):
+    """They hold tensors on the way back as others do, and a token's operations are those of every kind of layer."""
+    verb = next(verb for verb, command in COMMANDS.items() if command.gradient)
+    plain, hybrid = qwen(2), qwen(2) | {"other_layers": {"0": "linear attention", "2": "linear attention"}}
+    more = held(COMMANDS[verb], {}, 512, hybrid) - held(COMMANDS[verb], {}, 512, plain)
+    assert more == 2 * 512 * of_token(4, plain["width"], plain["inner"])
+    # as many operations as two for each of 6 million weights, then ten times as many
+    same, dear = (price(store, "start", card(token_flops=flops)).seconds for flops in (1.2e7, 1.2e8))
+    assert same == price(store, "start", card()).seconds < dear

@@ -5,14 +5,14 @@ import pandas as pd
 
 from ...answer import Answer, doc, record
 from ...commands.budgets import Budgets, Calibrations
-from ...costs import kv_cache_bytes
-from ...errors import BadSetting
-from ...metrics.budgets import allocate_budget, cache_keys, reads
-from ...models import Model
-from ...seam.layers import attention_modules
+from ...costs import Shape
+from ...errors import BadModel, BadSetting
+from ...metrics.budgets import allocate_budget, reads
+from ...models.counted import counted
 from ..context import Context, protocol
 from ..text.held_out import check_range
 from ..text.text import cells_table
+from .held import held_bytes
 from .policies import DEFAULT, facts, stored_policies
 from .recipes import policy_for, resolve
 
@@ -36,8 +36,9 @@ class BudgetMap(Answer):
     kv_read: float = doc("share of the key and value vectors that is fetched")
     reads_kv_least: float = doc("share that a key-value head reads where the heads that share it choose alike")
     reads_kv_most: float = doc("the same where they never do")
-    kv_bytes: int = doc("bytes of the KV cache with all keys")
-    kv_bytes_evicted: int = doc("the same, at most, when keys leave for good")
+    kv_bytes: int | None = doc("bytes of the KV cache with all keys; null for a family that is not counted")
+    kv_bytes_evicted: int | None = doc("the same, at most, when keys leave for good")
+    kv_notes: list[str] = doc("what to bear in mind of these bytes")
     window: int = doc("tokens that these are of")
     policy: dict = doc("facts of the policy")
     policies: list[dict] = doc("facts of all policies of the model")
@@ -70,7 +71,11 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
     policy, length = resolve(context, lm, request.policy, request.window), request.window or lm.max_positions
     base = policy_for(context, lm, policy.name)
     total = int(policy.budgets.sum())
-    keys, evicted = cache_keys(policy.budgets, policy.cap, length, lm.num_kv_heads)
+    try:
+        shape = counted(lm)
+    except BadModel:
+        shape = None
+    whole, left = held_bytes(lm, shape, policy.budgets, policy.cap, length) if shape else (None, None)
     capped = np.minimum(policy.budgets, policy.cap)
     fixed = np.zeros(capped.shape, dtype=bool) if policy.fixed is None else policy.fixed
     return BudgetMap(
@@ -82,12 +87,13 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         beta=total / float(policy.ranks.sum()),
         cap=int(policy.cap),
         integers=policy.integers,
-        kv_bytes=kv_cache_bytes(keys, lm.head_dim, lm.dtype.itemsize),
-        kv_bytes_evicted=kv_cache_bytes(evicted, lm.head_dim, lm.dtype.itemsize),
+        kv_bytes=whole,
+        kv_bytes_evicted=left,
+        kv_notes=_of_cache(shape),
         window=length,
         policy=facts(base),
         policies=stored_policies(context, lm),
-        notes=[*_counted(lm), CAN_NOT],
+        notes=[CAN_NOT],
         cells=cells_table(
             lm, rank=policy.ranks, budget=policy.budgets, stored=base.budgets, fixed=fixed, capped=capped
         ),
@@ -95,17 +101,21 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
     )
 
 
-def _counted(lm: Model) -> list[str]:
+def _of_cache(shape: Shape | None) -> list[str]:
     """What to bear in mind of the bytes of the KV cache."""
-    modules = attention_modules(lm.lm)
-    if any(hasattr(module, "kv_lora_rank") for module in modules):
-        return [
-            "This model stores one latent for all heads of a layer, which budgets of single heads do not shrink: the "
-            "bytes here are those of keys and values made of it."
-        ]
-    if len({getattr(module, "head_dim", None) for module in modules}) > 1:
-        return ["Layers of this model differ in the size of their heads: the bytes here are counted with the largest."]
-    return []
+    if shape is None:
+        return ["What this family caches is not counted here, so no bytes of it are shown."]
+    notes = []
+    if shape.latent:
+        notes.append(
+            f"This model caches one latent of {shape.latent:,} numbers for all heads of a layer, which budgets of "
+            "single heads do not shrink."
+        )
+    if shape.chooses:
+        notes.append("The keys of the model's own indexer are counted, and stay.")
+    if shape.state:
+        notes.append("The states of its other layers are counted, and stay.")
+    return notes
 
 
 def calibrations(request: Calibrations, *, context: Context) -> Agreement:

@@ -8,10 +8,13 @@ import torch
 from ...answer import Answer, doc, record
 from ...commands.text import Model as ModelRequest
 from ...corpus import sample_texts, tokenize
+from ...costs import coefficients
+from ...errors import BadModel
 from ...kernels.parts import now
 from ...methods import METHODS
 from ...models import Model
-from ...models.own import own_reading
+from ...models.counted import counted
+from ...models.own import has_indexer, own_reading
 from ...seam.attention import apply
 from ...seam.parity import COMPARED, check, longest_span, parity as compare
 from ..context import Context, protocol
@@ -66,6 +69,8 @@ class ModelCard(Answer):
     layer_numbers: list[int] | None = doc("of a hybrid, the numbers of its layers of softmax attention", default=None)
     other_layers: dict[str, str] | None = doc("of a hybrid, number of each other layer -> what it is", default=None)
     own_reading: list[str] | None = doc("what it does by itself to what its heads read", default=None)
+    token_flops: float | None = doc("operations of a token beside attention, in every kind of layer", default=None)
+    indexer: bool | None = doc("true where an indexer of its own chooses what its queries read", default=None)
 
 
 def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
@@ -91,8 +96,19 @@ def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
         layer_numbers=list(lm.layer_numbers) if lm.other_layers else None,
         other_layers={str(number): kind for number, kind in lm.other_layers.items()} or None,
         own_reading=own_reading(lm) or None,
+        token_flops=_token_flops(lm),
+        indexer=has_indexer(lm) or None,
         protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
     )
+
+
+def _token_flops(model: Model) -> float | None:
+    """Operations of a token beside attention, its logits included; None for a family that is not counted."""
+    try:
+        made_of = coefficients(counted(model))
+    except BadModel:
+        return None
+    return made_of["token_flops"] + made_of["once_flops"]
 
 
 def full_parity(model: Model) -> dict:

@@ -11,13 +11,12 @@ from ...answer import Answer, doc, record
 from ...commands import commandline
 from ...commands.quality import Take
 from ...corpus import text_hash
-from ...costs import read_config, read_shape
+from ...costs import Shape, read_config, read_shape
 from ...errors import BadSetting
 from ...files import write_bytes
 from ...methods import METHODS
-from ...methods.base import Method
 from ...methods.evicting import Evicting
-from ...models.own import has_indexer
+from ...models.counted import counted
 from ...places import locate
 from ...runs import Run, RunStore
 from ...runs.run import command_of
@@ -67,6 +66,11 @@ def take(request: Take, *, context: Context) -> Taken:
         command = commandline("take", asdict(request))
     else:
         stored = (context.store or RunStore()).open(run)
+        if stored.request.get("instead"):
+            raise BadSetting(
+                f"In the run {run} methods choose in place of the model's own indexer, which stays where the code that "
+                "leaves runs: take a method along from a run that keeps the indexer."
+            )
         name, setting = stored.request.get("model") or "demo", _chosen(stored, method)
         context = _as_then(stored, context)
         if request.model not in (None, name) and str(Path(request.model).resolve()) != name:
@@ -78,8 +82,8 @@ def take(request: Take, *, context: Context) -> Taken:
     if (revision := measured_by.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
     candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
-    latent = bool(getattr(lm.lm.config.get_text_config(), "kv_lora_rank", None))
-    _check_drops(candidate.method, lm.name, latent, has_indexer(lm))
+    if isinstance(candidate.method, Evicting):
+        _check_drops(candidate.method, lm.name, counted(lm))
     of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
     sizes = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     about = {"method": candidate.name, "label": candidate.label, "model": lm.name, "revision": lm.revision, **sizes}
@@ -93,8 +97,8 @@ def _of_config(request: Take, context: Context) -> Taken:
     title, text = config_text(request.model or "demo", request.config, context)
     shape = read_shape(read_config(text, title))
     made = method(**(request.method or {}).get("settings") or {})
-    chooses = any(entries.selects for layer in shape.stack for entries in layer.entries)
-    _check_drops(made, title, shape.latent > 0, chooses)
+    if isinstance(made, Evicting):
+        _check_drops(made, title, shape)
     of_method, tensors = carry(request.run, made, shape.reading)
     about: dict[str, Any] = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
     about |= {"layers": shape.reading, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
@@ -105,11 +109,11 @@ def _of_config(request: Take, context: Context) -> Taken:
     return _packed(about, tensors, "MODEL" if request.config else str(_place(title)), request.output, protocol)
 
 
-def _check_drops(method: Method, model: str, latent: bool, chooses: bool) -> None:
+def _check_drops(method: Evicting, model: str, shape: Shape) -> None:
     """Raise BadSetting where the code that leaves would drop keys of a cache that it does not know: the latent of MLA,
     or keys that an indexer of the model's own chooses by their places."""
-    if isinstance(method, Evicting) and (latent or chooses):
-        why = "chooses keys by an indexer of its own" if chooses else "caches one latent for all heads"
+    if shape.latent or shape.chooses:
+        why = "chooses keys by an indexer of its own" if shape.chooses else "caches one latent for all heads"
         raise BadSetting(
             f"{method.title} leaves as code that drops keys of each head, and {model} {why}: take a method along that "
             "masks, such as streaming_llm."

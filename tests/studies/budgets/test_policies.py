@@ -8,7 +8,7 @@ import pytest
 from analysis.commands.budgets import Budgets, Calibrate, Calibrations, ImportPolicy
 from analysis.commands.quality import Evaluate
 from analysis.errors import BadSetting
-from analysis.metrics.budgets import allocate_budget, cache_keys, reads
+from analysis.metrics.budgets import allocate_budget, keys_left, reads
 from analysis.runs.stored import policies
 from analysis.studies.budgets.policies import stored_policies
 from analysis.studies.budgets.recipes import policy_for, resolve
@@ -121,17 +121,17 @@ def test_the_budget_map_and_what_it_reads(ask, tiny):
     assert numbers["integers"]["policy"] == [*budgets.ravel().tolist(), numbers["cap"]]
     for name, value in reads(budgets, numbers["cap"], 48, tiny.num_kv_heads).items():
         assert numbers[name] == pytest.approx(value)
-    dense, evicted = cache_keys(budgets, numbers["cap"], 48, tiny.num_kv_heads)
-    assert dense == 3 * 2 * 48 and numbers["kv_bytes"] == dense * 2 * tiny.head_dim * 4
-    assert numbers["kv_bytes_evicted"] == evicted * 2 * tiny.head_dim * 4 < numbers["kv_bytes"]
+    left = keys_left(budgets, numbers["cap"], 48, tiny.num_kv_heads).sum()
+    assert numbers["kv_bytes"] == 3 * 2 * 48 * 2 * tiny.head_dim * 4 and numbers["kv_notes"] == []
+    assert numbers["kv_bytes_evicted"] == left * 2 * tiny.head_dim * 4 < numbers["kv_bytes"]
     assert [policy["name"] for policy in numbers["policies"]] == ["other", "policy"]
 
 
 def test_the_cache_that_eviction_leaves_by_hand():
     """Two layers of four heads on two key heads, 10 tokens: 3 + 5, 2 + 2; 10 + 1 (no more than there are), 4 + 4."""
     budgets = [[3, 5, 2, 2], [30, 1, 4, 4]]
-    assert cache_keys(budgets, None, 10, 2) == (40, 8 + 4 + 10 + 8)
-    assert cache_keys(budgets, 3, 10, 2) == (40, 6 + 4 + 4 + 6)
+    assert keys_left(budgets, None, 10, 2).tolist() == [[8, 4], [10, 8]]
+    assert keys_left(budgets, 3, 10, 2).tolist() == [[6, 4], [4, 6]]
 
 
 def test_two_calibrations_are_compared(ask, context, tiny):
