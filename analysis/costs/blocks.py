@@ -11,6 +11,8 @@ BESIDE = ("gemma4", "longcat")
 # Where the usual name is that of something else.
 DENSE = {"minimax_m3": "dense_intermediate_size", "llama4": "intermediate_size_mlp", "lfm2": "block_ff_dim"}
 SPARSE = ("sparse", "moe", "hash_moe")
+# First layers that are dense where the file does not say.
+FIRST = {"beam": 3, "bailing_hybrid": 2, "axk2": 1, "hy_v4": 1, "dots3_note_text": 1, "mistral_large4_text": 1}
 
 
 def blocks_of(keys: Keys, kinds: tuple[str, ...], width: int, matrices: int) -> list[tuple[FeedForward, ...]]:
@@ -24,6 +26,11 @@ def blocks_of(keys: Keys, kinds: tuple[str, ...], width: int, matrices: int) -> 
     if sparse is None:
         assert dense is not None
         return [_double_wide(keys, dense, layer, len(kinds)) for layer in range(len(kinds))]
+    if keys.family == "jetmoe":
+        # each expert of attention makes a query of every key-value head, and its output
+        assert sparse is not None
+        inner = keys.needed("num_key_value_heads") * keys.needed("kv_channels", "head_dim")
+        return [(sparse, FeedForward(inner, PLAIN, sparse.experts, sparse.active)) for _ in kinds]
     if keys.family.startswith(BESIDE):
         assert dense is not None
         return [(dense, sparse) if keys.family.startswith("gemma4") else (dense, dense, sparse) for _ in kinds]
@@ -90,6 +97,7 @@ def _shared(keys: Keys, expert: int) -> int:
     if keys.family.startswith(("llama4", "hunyuan_v1_moe")):
         return expert
     names = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+    names += ("shared_experts_intermediate_size",)
     many = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     shared = keys.number(*names, default=0, low=0)
     return shared or expert * keys.number(*many, high=10_000, default=0, low=0)
@@ -106,8 +114,7 @@ def _sparse_layers(keys: Keys, layers: int) -> set[int]:
     steps = ("decoder_sparse_step", "expert_layer_period", "interleave_moe_layer_step", "moe_layer_interval")
     step = keys.number(*steps, high=1000, default=2 if keys.family == "jamba" else 1)
     after = keys.number("expert_layer_offset", high=1000, default=step - 1, low=0)
-    first = keys.number(
-        "first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", high=1000, default=0, low=0
-    )
+    names = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
+    first = keys.number(*names, high=1000, default=FIRST.get(keys.family, 0), low=0)
     plain = keys.list("mlp_only_layers")
     return {layer for layer in range(first, layers) if layer % step == after % step and layer not in plain}

@@ -129,7 +129,8 @@ def _family(outer: dict, config: dict) -> str:
         )
     if family in UNCOUNTED:
         raise Uncounted(
-            f"{shown_name!r} has layers whose sizes cannot be read from its config.json here: choose another model."
+            f"{shown_name!r} has {UNCOUNTED[family]}, which is not counted from its config.json here: choose another "
+            "model."
         )
     return TEXT_PARTS.get(family, family)
 

@@ -10,7 +10,8 @@ deepseek_v32 deepseek_v4 kimi_linear longcat_flash minimax minimax_m2 minimax_m3
 qwen3_next qwen3_5_text qwen3_5_moe_text olmo_hybrid jamba bamba falcon_h1 granitemoehybrid granitemoe_swa
 doge seed_oss exaone4 helium dots1 solar_open cwm exaone_moe flex_olmo glm granitemoeshared hy_v3
 mellum mimo_v2_flash afmoe bitnet axk1 aria_text flint kolibri1 diffllama granite hyperclovax
-hunyuan_v1_dense hunyuan_v1_moe
+hunyuan_v1_dense hunyuan_v1_moe axk2 hy_v4 dots3_note_text beam bailing_hybrid
+mistral_large4_text
 """.split()
 _PLAIN_UNTIED = """
 gpt_neox phi gptj codegen nemotron persimmon nemotron_h apertus apertus1p5_text arcee jais2 nanochat
@@ -18,7 +19,7 @@ gpt_neox phi gptj codegen nemotron persimmon nemotron_h apertus apertus1p5_text 
 # They are one.
 _GATED_TIED = """
 gemma4_unified_text vaultgemma cohere2_moe gemma gemma2 gemma3_text gemma4_text cohere cohere2
-minicpm3 youtu lfm2 lfm2_moe lfm3 granite_swa recurrent_gemma ernie4_5 ernie4_5_moe smollm3
+minicpm3 youtu lfm2 lfm2_moe lfm3 granite_swa recurrent_gemma ernie4_5 ernie4_5_moe smollm3 jetmoe zaya lara_mini
 """.split()
 _PLAIN_TIED = """
 gpt2 opt falcon bloom gpt_bigcode starcoder2 biogpt
@@ -33,16 +34,25 @@ TEXT_PARTS = {
     "gemma4": "gemma4_text",
     "kimi_k2": "deepseek_v3",
     "gemma4_unified": "gemma4_unified_text",
+    "dots3_note": "dots3_note_text",
+    "mistral_large4": "mistral_large4_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
 }
 NO_DECODER = set("bert roberta distilbert albert electra deberta deberta-v2 xlm-roberta mpnet modernbert vit".split())
 NO_ATTENTION = set("mamba mamba2 falcon_mamba rwkv xlstm".split())
-# Layers that share weights, learned residual streams or gates, or attention that is not read from the usual keys.
-UNCOUNTED = set(
-    """
-axk2 bailing_hybrid beam dots3_note dots3_note_text gemma3n gemma3n_text glm5_next glm5_next_text hy_v4
-inkling_text jetmoe lara_mini mistral_large4 mistral_large4_text modernbert-decoder moshi qwen4_exp
-qwen4_exp_text zamba zamba2 zaya
-""".split()
-)
+# Family -> what of it is not counted.
+_HASHED = "hashed tables of token groups and several residual streams"
+_POOLED = "an indexer over pools of keys"
+_ALTUP = "layers of several predictions (AltUp)"
+_RELATIVE = "learned relative positions"
+_SHARED = "layers that share their weights"
+UNCOUNTED = {
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), _ALTUP),
+    **dict.fromkeys(("glm5_next", "glm5_next_text"), _POOLED),
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), _HASHED),
+    **dict.fromkeys(("inkling", "inkling_text", "inkling_mm_model"), _RELATIVE),
+    **dict.fromkeys(("zamba", "zamba2"), _SHARED),
+    "modernbert-decoder": "a prediction head of several layers",
+    "moshi": "a second decoder for sound",
+}

@@ -32,9 +32,9 @@ class Keys:
             return value
         return default
 
-    def needed(self, *keys: str, high: int = MOST_WIDTH) -> int:
+    def needed(self, *keys: str, high: int = MOST_WIDTH, low: int = 1) -> int:
         """The same, where a layer cannot be counted without it. Errors: BadModel."""
-        value = self.number(*keys, high=high)
+        value = self.number(*keys, high=high, low=low)
         if value is None:
             raise BadModel(
                 f"This config lacks {keys[0]}, without which the layers of {self.family[:40]!r} cannot be counted: "

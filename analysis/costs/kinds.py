@@ -12,6 +12,8 @@ MLP, MOE = "mlp", "moe"
 KINDS = (FULL, SLIDING, CHUNKED, LINEAR, INDEXED, BLOCKS, CONV, BOTH, CSA, HCA, MLP, MOE)
 OLDER = {"attention": FULL, "mamba": LINEAR, "mamba2": LINEAR, "recurrent": LINEAR, "short_conv": CONV}
 OLDER |= {"hybrid": BOTH, "deepseek_sparse_attention": INDEXED}
+# Its attention mixes queries and keys with those before them.
+ZAYA = {"hybrid": FULL, "hybrid_sliding": SLIDING}
 # Each nth layer reads everything, the others a window.
 EVERY = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6, "cohere2": 4, "gpt_oss": 2, "olmo3": 4}
 PATTERN = {"M": LINEAR, "*": FULL, "-": MLP, "E": MOE}
@@ -21,7 +23,8 @@ RATIOS = {0: SLIDING, 4: CSA, 128: HCA}
 def kinds_of(keys: Keys, layers: int) -> tuple[str, ...]:
     """The kind of each of the layers. BadModel for kinds that are not counted here, or for another number of them."""
     listed = [str(kind) for kind in keys.list("layer_types") or keys.list("layers_block_type")]
-    kinds = [OLDER.get(kind, kind) for kind in listed] or _by_family(keys, layers)
+    older = OLDER | (ZAYA if keys.family == "zaya" else {})
+    kinds = [older.get(kind, kind) for kind in listed] or _by_family(keys, layers)
     # MTP layers may stand behind the others
     kinds = kinds[:layers] if keys.family == "deepseek_v4" else kinds
     if len(kinds) != layers:
@@ -42,7 +45,8 @@ def kinds_of(keys: Keys, layers: int) -> tuple[str, ...]:
 
 def window_of(keys: Keys) -> int | None:
     """Tokens in a window; None where none is said."""
-    return keys.number("sliding_window", "attention_window_size", high=1 << 32, default=0, low=0) or None
+    names = ("sliding_window", "attention_window_size", "sliding_window_size")
+    return keys.number(*names, high=1 << 32, default=0, low=0) or None
 
 
 def _by_family(keys: Keys, layers: int) -> list[str]:
@@ -81,6 +85,16 @@ def _by_family(keys: Keys, layers: int) -> list[str]:
     if family == "deepseek_v4":
         ratios = [RATIOS.get(ratio, str(ratio)) for ratio in keys.list("compress_ratios") if type(ratio) is int]
         return ratios or [CSA if layer > 1 and layer % 2 else HCA for layer in range(layers)]
+    if family == "beam":
+        return [SLIDING if (layer + 1) % 6 and layer + 1 < layers else FULL for layer in range(layers)]
+    if family == "lara_mini":
+        turn = (LINEAR, SLIDING, LINEAR, FULL, SLIDING)
+        return [turn[layer % len(turn)] for layer in range(layers)]
+    if family == "bailing_hybrid":
+        every = keys.number("layer_group_size", high=1000, default=6)
+        return [LINEAR if (layer + 1) % every else FULL for layer in range(layers)]
+    if family == "dots3_note_text":
+        return [FULL if layer < 2 or layer % 4 == 1 else SLIDING for layer in range(layers)]
     if family.startswith("llama4"):
         return _llama4(keys, layers)
     return _windows(keys, layers)

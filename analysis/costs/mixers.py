@@ -14,9 +14,12 @@ from .kinds import BLOCKS, BOTH, CHUNKED, CONV, CSA, HCA, INDEXED, LINEAR, MLP, 
 from .layer import Entries, Layer
 
 # A gate over every number of the output.
-GATED = ("qwen3_next", "qwen3_5", "afmoe")
+GATED = ("qwen3_next", "qwen3_5", "afmoe", "beam")
 # What layers may have of their own.
 SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim")
+SIZES += ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
+# What dots3 says of its layers with a window when its file does not.
+DOTS3 = dict(zip(SIZES, (64, 64, 256, 128, 1024, 1024, 192, 64), strict=True))
 
 
 def mixers_of(keys: Keys, kinds: tuple[str, ...], width: int, heads: int) -> list[Layer]:
@@ -24,9 +27,11 @@ def mixers_of(keys: Keys, kinds: tuple[str, ...], width: int, heads: int) -> lis
     layers = []
     of_sizes: dict[tuple, Layer] = {}
     sharing = keys.number("num_kv_shared_layers", high=len(kinds), default=0, low=0)
+    # the layer whose latent each one reads
+    sources = keys.list("kv_source_layers")
     for place, kind in enumerate(kinds):
         sizes = _sizes_of(keys, place, kind)
-        chooses, shared = _has_indexer(keys, place), place >= len(kinds) - sharing
+        chooses, shared = _has_indexer(keys, place), place >= len(kinds) - sharing or place not in (sources or [place])
         distinct = kind, str(sizes), chooses, shared
         if distinct not in of_sizes:
             layer = Keys(keys.values | sizes, keys.family)
@@ -45,7 +50,7 @@ def _mixer(keys: Keys, kind: str, width: int, heads: int, chooses: bool, shared:
     if kind in (CSA, HCA):
         return _compressed(keys, kind, width, heads)
     if keys.values.get("kv_lora_rank"):
-        layer = _latent(keys, kind, width, heads, chooses)
+        layer = _latent(keys, kind, width, heads, chooses, shared)
         # LongCat-Flash attends twice in a layer
         twice = 2 if keys.family.startswith("longcat") else 1
         return replace(layer, weights=twice * layer.weights, entries=twice * layer.entries)
@@ -66,7 +71,18 @@ def _sizes_of(keys: Keys, place: int, kind: str) -> dict[str, Any]:
     apart = {name: keys.values[key] for key, name in names.items() if keys.values.get(key) is not None}
     if keys.family == "mimo_v2_flash" and kind == SLIDING:
         apart.setdefault("num_key_value_heads", 2 * keys.number("num_key_value_heads", high=5_000, default=4))
+    if keys.family == "dots3_note_text" and kind == SLIDING and not listed:
+        apart = DOTS3 | apart
+    if keys.family == "mistral_large4_text" and not _turns(keys, place):
+        apart |= {"qk_nope_head_dim": _latent_query(keys), "qk_rope_head_dim": 0}
     return apart | (sizes if isinstance(sizes, dict) else {})
+
+
+def _turns(keys: Keys, place: int) -> bool:
+    """Whether a layer of Mistral Large 4 has rotary positions."""
+    listed = keys.list("no_rope_layers")
+    every = keys.number("no_rope_layer_interval", high=1000, default=4)
+    return bool(listed[place]) if place < len(listed) else (place + 1) % every != 0
 
 
 def head_sizes(keys: Keys, width: int, heads: int) -> tuple[int, int, int]:
@@ -79,7 +95,7 @@ def head_sizes(keys: Keys, width: int, heads: int) -> tuple[int, int, int]:
         groups = keys.number(*names, high=10_000, default=heads)
     else:
         groups = 1
-    size = keys.number("head_dim", high=100_000, default=0)
+    size = keys.number("head_dim", "kv_channels", high=100_000, default=0)
     if not size and width % heads:
         raise BadModel(
             f"This config divides a width of {width:,} among {heads:,} heads, which leaves a remainder, and states no "
@@ -95,7 +111,9 @@ def _softmax(keys: Keys, kind: str, width: int, heads: int, shared: bool) -> Lay
     """Plain or grouped attention over all keys, the last ones, a chunk, or the blocks that an indexer chose."""
     groups, size, value = head_sizes(keys, width, heads)
     same = keys.true("attention_k_eq_v") and kind != SLIDING
-    weights = width * (heads * (size + value) + (0 if shared else groups * (size + (0 if same else value))))
+    weights = 0 if shared else width * groups * (size + (0 if same else value))
+    # JetMoE's queries and outputs are made by experts
+    weights += 0 if keys.family == "jetmoe" else width * heads * (size + value)
     if keys.family.startswith(GATED):
         weights += width * heads * value
     capacity = window_of(keys) if kind == SLIDING else None
@@ -105,6 +123,8 @@ def _softmax(keys: Keys, kind: str, width: int, heads: int, shared: bool) -> Lay
     whole = Entries(
         groups * (size + value), products, products, capacity=capacity, chunked=kind == CHUNKED, shared=shared
     )
+    if keys.family == "zaya":
+        return _mixed_before(keys, Layer(kind, weights, (whole,)), heads, groups, size)
     if kind != BLOCKS:
         return Layer(kind, weights, (whole,))
     both = Keys(keys.part("sparse_attention_config").values | keys.values, keys.family)
@@ -116,25 +136,43 @@ def _softmax(keys: Keys, kind: str, width: int, heads: int, shared: bool) -> Lay
     return Layer(kind, weights + width * inner * (count + 1), (replace(whole, top=most), chooses))
 
 
+def _mixed_before(keys: Keys, layer: Layer, heads: int, groups: int, size: int) -> Layer:
+    """ZAYA: two short convolutions over queries and keys, the second within each head, and values of which half is the
+    token before's; a router of its own."""
+    first, second = (keys.number(name, high=10_000, default=2) for name in ("cca_time0", "cca_time1"))
+    inner, experts = (
+        keys.number("router_hidden_size", default=256),
+        keys.number("num_experts", high=100_000, default=16),
+    )
+    weights = (heads + groups) * size * (first + size * second) + 2 * inner * inner + inner * (experts + 1)
+    # instead of the router that every mixture is counted with
+    weights += keys.needed("hidden_size", "d_model") * (inner - experts)
+    state = (heads + groups) * size * (first + second - 2) + groups * size // 2
+    return replace(layer, weights=layer.weights + weights, state=state)
+
+
 def _latent_query(keys: Keys) -> int:
-    return keys.needed("qk_nope_head_dim", high=100_000) + keys.needed("qk_rope_head_dim", high=100_000)
+    return keys.needed("qk_nope_head_dim", high=100_000) + keys.needed("qk_rope_head_dim", high=100_000, low=0)
 
 
-def _latent(keys: Keys, kind: str, width: int, heads: int, chooses: bool) -> Layer:
+def _latent(keys: Keys, kind: str, width: int, heads: int, chooses: bool, shared: bool) -> Layer:
     """MLA: keys and values of all heads come from one latent, which alone is cached with a part that holds positions.
 
     A prompt multiplies the keys and values of every head; a later step multiplies the latent itself.
     """
-    latent, rotary = keys.needed("kv_lora_rank"), keys.needed("qk_rope_head_dim", high=100_000)
+    latent, rotary = keys.needed("kv_lora_rank"), keys.needed("qk_rope_head_dim", high=100_000, low=0)
     query, value = _latent_query(keys), keys.needed("v_head_dim", high=100_000)
     inner = keys.number("q_lora_rank", default=0, low=0) or 0
     weights = inner * (width + heads * query) if inner else width * heads * query
-    weights += width * (latent + rotary) + latent * heads * (query - rotary + value) + heads * value * width
+    weights += 0 if shared else width * (latent + rotary)
+    weights += latent * heads * (query - rotary + value) + heads * value * width
+    weights += _beside_latent(keys, width, heads * value, inner, heads)
     entries = Entries(
         latent + rotary,
         heads * (query + value),
         heads * (2 * latent + rotary),
         capacity=window_of(keys) if kind == SLIDING else None,
+        shared=shared,
     )
     if kind != INDEXED:
         return Layer(kind, weights, (entries,), latent=True)
@@ -145,6 +183,18 @@ def _latent(keys: Keys, kind: str, width: int, heads: int, chooses: bool) -> Lay
     weights += (inner or width) * count * size + width * (size + count)
     choosing = Entries(size, count * size, count * size, selects=True)
     return Layer(kind, weights, (entries, choosing), latent=True)
+
+
+def _beside_latent(keys: Keys, width: int, out: int, inner: int, heads: int) -> int:
+    """Weights that families have beside MLA: output gates, gates of the norms, the mixing of residual streams."""
+    if keys.family == "axk2":
+        # queries from the latent twice, with the gate; the norms of attention and of the feed-forward block
+        both = heads * _latent_query(keys) + 2 * out
+        return inner * both + 4 * width * keys.number("gated_norm_rank", default=16)
+    if keys.family == "hy_v4":
+        streams = keys.number("hc_mult", high=1000, default=4)
+        return width * out + 2 * (2 * streams) * streams * width
+    return width * heads if keys.family in ("dots3_note_text", "bailing_hybrid") else 0
 
 
 def _has_indexer(keys: Keys, place: int) -> bool:

@@ -10,7 +10,7 @@ from .layer import Layer
 
 MAMBA_1 = ("jamba",)
 MAMBA_2 = ("bamba", "falcon_h1", "granitemoehybrid", "nemotron_h")
-DELTA = ("qwen3_next", "qwen3_5", "olmo_hybrid")
+DELTA = ("qwen3_next", "qwen3_5", "olmo_hybrid", "lara_mini")
 
 
 def state_layer(keys: Keys, kind: str, width: int, heads: int) -> Layer:
@@ -23,6 +23,8 @@ def state_layer(keys: Keys, kind: str, width: int, heads: int) -> Layer:
         return _delta(keys, width)
     if family == "kimi_linear":
         return _kimi(keys, width)
+    if family == "bailing_hybrid":
+        return _bailing(keys, width)
     if family.startswith(MAMBA_2):
         return _mamba_2(keys, width)
     if family.startswith(MAMBA_1):
@@ -56,6 +58,15 @@ def _kimi(keys: Keys, width: int) -> Layer:
     wide = count * size
     weights = 4 * width * wide + 2 * (width * size + size * wide) + width * count + 3 * wide * mixed
     return Layer("linear", weights, state=wide * size + 3 * wide * mixed)
+
+
+def _bailing(keys: Keys, width: int) -> Layer:
+    """Ling 3: the same, both gates made in one step."""
+    size = keys.number("linear_head_dim", default=None) or keys.needed("head_dim")
+    count = keys.number("linear_num_heads", default=None) or keys.needed("num_attention_heads")
+    tokens = keys.number("linear_conv_kernel_dim", "short_conv_kernel_size", high=10_000, default=4)
+    wide = count * size
+    return Layer("linear", 6 * width * wide + width * count + 3 * wide * tokens, state=wide * size + 3 * wide * tokens)
 
 
 def _lightning(keys: Keys, width: int, heads: int) -> Layer:

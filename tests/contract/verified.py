@@ -48,6 +48,10 @@ every window of the model itself.
   and no faster. Learned sinks are one more term of a kernel's sum.
 - *Generation*: 12 tokens with a KV cache, against the model's own `generate`.
 
+None of these small models is trained, and no trained hybrid or model with an indexer comes with Focuscope: whether
+the code is right does not depend on the weights, and what a gate or an indexer of a few million weights learns from a
+few novels says nothing of the models that people run. Load one of those by its id.
+
 {loaded} load, newest first by the year in which transformers took them in.
 
 | family | year | layers | same logits | future | statistics | kernels | generation |

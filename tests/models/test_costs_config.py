@@ -130,7 +130,7 @@ REFUSED = {
     "linear layers of nobody": (LLAMA | {"layer_types": ["linear_attention"] * 2}, "'llama' has linear layers"),
     "a kind of layer": (LLAMA | {"layer_types": ["memory", "full_attention"]}, "layers of type 'memory'"),
     "a latent without sizes": (LLAMA | {"kv_lora_rank": 512}, "lacks qk_nope_head_dim"),
-    "a family of another make": (LLAMA | {"model_type": "axk2"}, "cannot be read from its config.json"),
+    "a family of another make": (LLAMA | {"model_type": "zamba"}, "has layers that share their weights"),
     "layers without a type": (LLAMA | {"layer_types": ["full_attention"]}, "types of 1 layers"),
     "too many layers": (LLAMA | {"num_hidden_layers": 10**9}, "from 1 to 1,000 belongs"),
     "no layers": (LLAMA | {"num_hidden_layers": 0}, "num_hidden_layers = '0'"),

@@ -1,5 +1,16 @@
 """Costs from config.json against what the models' authors print: weights to the printed digits, bytes cached for a
-token exactly, and attention's share by arithmetic written out. The configurations are those of `KNOWN`."""
+token exactly, and attention's share by arithmetic written out. The configurations are those of `KNOWN`.
+
+Their values were compared with what others publish of the same files, and agree:
+
+- Llama-3.1-8B: config.json of NbAiLab/nb-llama-3.1-8B, which is trained on from it.
+- Qwen3-30B-A3B: configs/model/qwen3_30b_a3b.yaml of MindSpeed-RL, but for `intermediate_size`, which no layer has.
+- Qwen3-Next-80B-A3B: the configuration in NVIDIA Megatron-Bridge's tests of Qwen3NextBridge.
+- gpt-oss-20b: docs/gpt-oss-20b-architecture.md in EchoCog/gpt-oss-20b, a copy of the checkpoint's repository, its
+  formats too; gpt-oss-120b: vLLM's GptOssConfig, whose defaults it is, with the formats of the smaller one.
+- GLM-4.5: config.json of Delta-Vector/GLM4.5-Scattermoe, made from it, and of zai-org/GLM-4.7, but for the context.
+- DeepSeek-V3.2: inference/config_671B_v3.2.json of the authors' DeepSeek-V3.2-Exp; it says nothing of the MTP layer.
+"""
 
 from dataclasses import replace
 
