@@ -11,7 +11,6 @@ from .shape import (
     costs,
     decode_bytes,
     first_context,
-    kv_cache_bytes,
     prefill_flops,
 )
 
@@ -23,7 +22,6 @@ __all__ += [
     "decode_bytes",
     "estimate",
     "first_context",
-    "kv_cache_bytes",
     "largest_batch",
 ]
 __all__ += ["longest_context", "named_gpu", "prefill_flops", "read_config", "read_shape"]

@@ -129,12 +129,6 @@ class Shape:
         return layer.weights + sum(block.weights(self.width, block.experts) for block in layer.blocks)
 
 
-def kv_cache_bytes(keys: float, head_dim: int, value_bytes: float) -> int:
-    """Bytes that so many keys with their values hold, each `head_dim` numbers of `value_bytes`: of a whole model, keys
-    are layers * kv_heads * tokens * batch. Read once in every step of dense attention."""
-    return round(2 * keys * head_dim * value_bytes)
-
-
 def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[float, float]:
     """(attention, everything else) in FLOPs to read a prompt of `context` tokens.
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from analysis.commands.quality import Continuation
-from analysis.costs import kv_cache_bytes, read_shape
+from analysis.costs import read_shape
 from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
+from analysis.models.counted import counted as shape_of
 from analysis.seam.arguments import past_of
 from analysis.seam.attention import apply
 from analysis.seam.cache import cache_bytes
+from analysis.studies.budgets.held import held_bytes
 from analysis.studies.quality.continuation import KNOWN, UNKNOWN
 from analysis.studies.quality.following import NOTHING, PLAIN, follow
 from tests.made.evaluating import TEXT
@@ -105,7 +107,9 @@ def test_budgets_are_keys_and_bytes(follows, tiny):
 def test_a_kv_cache_is_counted_alike_everywhere(follows, tiny, home):
     """By the sizes in config.json (Is it worth it?), as a policy counts (KV budgets), held after a prompt (Quality vs
     speed, Generate), and as a cache of transformers is large."""
-    counted = kv_cache_bytes(tiny.num_layers * tiny.num_kv_heads * 32, tiny.head_dim, tiny.dtype.itemsize)
+    budgets = [[32] * tiny.num_heads] * tiny.num_layers
+    counted = held_bytes(tiny, shape_of(tiny), budgets, 32, 32)[0]
+    assert counted == 2 * tiny.num_layers * tiny.num_kv_heads * 32 * tiny.head_dim * tiny.dtype.itemsize
     with torch.no_grad():
         cache = past_of(tiny.lm(torch.arange(32)[None], use_cache=True))
     assert counted == follows([SNAPKV]).numbers["rows"][0]["kv_bytes"] == cache_bytes(cache)[0]
