@@ -245,3 +245,19 @@ def test_what_has_no_gradient_beside_sinks_says_so():
     with torch.no_grad():
         assert dense(q, q, q, None, True, 1.0, sink_logits=sinks).isfinite().all()
     assert one_query.compiled(q) is False
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
+def test_on_a_gpu(dtype, atol):
+    made = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, n, 333, 64, generator=made).to(dtype) for n in (8, 2, 2))
+    sinks, here = torch.randn(8, generator=made), (q.cuda(), k.cuda(), v.cuda())
+    in_window = causal(333) & ~causal(333).tril(-40)
+    found = [
+        (dense(*here, None, True, SCALE, sink_logits=sinks.cuda()), causal(333)),
+        (dense(*here, in_window[None, None].cuda(), False, SCALE, sink_logits=sinks.cuda()), in_window),
+        (topk_attention(*here, [333] * 8, SCALE, sink_logits=sinks.cuda())[0], causal(333)),
+    ]
+    for out, read in found:
+        assert (out.cpu().double() - defined(q, k, v, read, sinks)[0]).abs().max() < atol
