@@ -32,7 +32,7 @@ MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "
 DRAWING = "_drawing"  # of the session
 # Seconds that the first page has the processors for itself, unless it asks the worker.
-BEGIN = 5.0
+BEGIN = 2.0
 # Bytes of weights read and tried out a second, until a model was loaded here.
 LOADED = 2e8
 

@@ -79,19 +79,21 @@ class FarShares:
         power = 1 << self.min_distance.bit_length()
         return [self.min_distance] + [power << b for b in range(count)]
 
-    def count(self, layer: int, rows: Tensor, mass: Tensor, same_group: list[Tensor]) -> None:
-        """rows int [n] in the window; mass [n, t] of keys skip_first.., 0 where not far; same: per arm, bool [n, t]."""
+    def count(self, layer: int, rows: Tensor, mass: Tensor, far: Tensor, same_group: list[Tensor]) -> None:
+        """rows int [n] in the window; mass [n, t] of keys skip_first.. and `far` bool [n, t], which of them are; same:
+        per arm, bool [n, t], far pairs of one group."""
+        # numba is loaded when it is first needed
+        from ..kernels.far import in_bands
+
         # The largest distance in this block.
         reach = int(rows.max()) - self.skip_first
         bins = max(1, math.floor(math.log2(reach)) - math.floor(math.log2(self.min_distance)) + 1)
-        # Key positions of bin b of query i are i - edge[b+1] < key <= i - edge[b]: a difference of two running sums.
-        edges = torch.tensor(self.edges(bins), device=rows.device)
-        upto = (rows[:, None] - edges + 1 - self.skip_first).clamp(0, mass.shape[1])  # [n, bins + 1] keys at >= edge
-        far = (upto[:, :-1] - upto[:, 1:]).sum(0).double()
-        counts = [torch.stack([far, _by_bin(mass, upto)])]
-        for arm in same_group:
-            counts.append(torch.stack([_by_bin(arm, upto), _by_bin(mass * arm, upto)]))
-        new = torch.stack(counts).cpu()  # [1 + arms, 2, bins]
+        # Key positions of bin b of query i are i - edge[b+1] < key <= i - edge[b].
+        edges = torch.tensor(self.edges(bins))
+        upto = (rows.cpu()[:, None] - edges + 1 - self.skip_first).clamp(0, mass.shape[1])  # [n, bins + 1]
+        in_float64 = mass.double().cpu().numpy()
+        sums = [in_bands(in_float64, pairs.cpu().numpy(), upto.numpy()) for pairs in (far, *same_group)]
+        new = torch.from_numpy(np.stack(sums))  # [1 + arms, 2, bins]
         old = self.sums[layer]
         wide = max(old.shape[-1], bins)
         self.sums[layer] = pad(old, (0, wide - old.shape[-1])) + pad(new, (0, wide - bins))
@@ -118,13 +120,6 @@ class FarShares:
         """far_pairs, and same_group_pairs of the first arm, summed over layers."""
         pairs = [sums[:, 0].sum(-1) for sums in self.sums.values()]
         return {"far_pairs": int(sum(p[0] for p in pairs)), "same_group_pairs": int(sum(p[1] for p in pairs))}
-
-
-def _by_bin(values: Tensor, upto: Tensor) -> Tensor:
-    """Sum over queries of values [n, t] in each query's bins: upto [n, bins + 1] keys lie at or beyond each edge."""
-    running = pad(values.cumsum(-1, dtype=torch.float64), (1, 0))  # [n, t + 1]
-    beyond = running.gather(1, upto)
-    return (beyond[:, :-1] - beyond[:, 1:]).sum(0)
 
 
 def _shares(far: Tensor, arm: Tensor) -> tuple[float, float, float]:
@@ -199,7 +194,7 @@ class PairCollector(FarShares):
         for members in self.members:
             shared = members[layer][q].float() @ members[layer][k].float().T > 0
             same_group.append(shared.to(far) & far)
-        self.count(layer, rows, block.mean(0).masked_fill(~far, 0.0), same_group)
+        self.count(layer, rows, block.mean(0), far, same_group)
         if self.top and self.layer in (None, layer):
             self._list(layer, rows, block, same_group[0], q, k)
 

@@ -154,7 +154,8 @@ class Worker:
             return {"value": read_upload(self._store, str(task.args.get("upload")), str(task.args.get("name")))}
         if task.kind == "request" and task.verb == "warm":
             limits().check_model(name := str((task.args or {}).get("model", "demo")))
-            self._context.model(name)
+            warm = getattr(self._module, "warm", None)
+            warm(self._context, name) if warm else self._context.model(name)
             return {"value": {}}
         study = self._studies.get(task.verb) if isinstance(task.verb, str) else None
         if study is None:

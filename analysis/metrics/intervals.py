@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from ..errors import BadSetting
 
@@ -79,7 +79,7 @@ def ratio_interval(
         return Interval(mean, None, None, units)
     even = bool((below == below[0]).all())
     if even and not _skewed(above):
-        half = float(stats.t.ppf((1 + level) / 2, units - 1)) * error
+        half = float(special.stdtrit(units - 1, (1 + level) / 2)) * error
         return Interval(mean, mean - half, mean + half, units, "t")
     low, high = _studentised(above, below, level, seed)
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
@@ -111,7 +111,7 @@ def jackknife_edges(
     if units < max(2, fewest):
         return np.full((len(estimate), 2), np.nan)
     pseudo = units * estimate - (units - 1) * without
-    half = stats.t.ppf((1 + level) / 2, units - 1) * pseudo.std(0, ddof=1) / units**0.5
+    half = special.stdtrit(units - 1, (1 + level) / 2) * pseudo.std(0, ddof=1) / units**0.5
     return np.stack([estimate - half, estimate + half], -1)
 
 
@@ -133,7 +133,7 @@ def crossed_interval(values: ArrayLike, level: float = LEVEL, fewest: int = DOCU
     if variance == 0:
         return Interval(mean, mean, mean, documents, "crossed t")
     degrees = variance**2 / sum(part**2 / df for part, df in parts)
-    half = float(stats.t.ppf((1 + level) / 2, degrees) * variance**0.5)
+    half = float(special.stdtrit(degrees, (1 + level) / 2) * variance**0.5)
     return Interval(mean, mean - half, mean + half, documents, "crossed t")
 
 
@@ -182,7 +182,7 @@ def p_of(effect: Interval) -> float | None:
     half = mean - low if mean > 0 else high - mean
     if half <= 0:
         return float(mean == 0)
-    return float(2 * stats.t.sf(abs(mean) / half * stats.t.ppf((1 + LEVEL) / 2, degrees), degrees))
+    return float(2 * special.stdtr(degrees, -abs(mean) / half * special.stdtrit(degrees, (1 + LEVEL) / 2)))
 
 
 def p_value(values: ArrayLike) -> float | None:
@@ -193,7 +193,7 @@ def p_value(values: ArrayLike) -> float | None:
     error = _error(values, np.ones_like(values))
     if error == 0:
         return 1.0 if values.mean() == 0 else 0.0
-    return float(2 * stats.t.sf(abs(values.mean()) / error, len(values) - 1))
+    return float(2 * special.stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
 def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -209,6 +209,9 @@ def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 def _skewed(values: np.ndarray) -> bool:
     if len(values) < BLOCKS or np.ptp(values) <= 1e-12 * np.abs(values).max():
         return False
+    # Half a second to load, which few readings need.
+    from scipy import stats
+
     return bool(stats.skewtest(values).pvalue < SKEWED)
 
 

@@ -32,27 +32,22 @@ class FarReading:
         """A watch for the window whose first token is token `start` of the text (batch of one)."""
 
         def watch(block: Block, probabilities: torch.Tensor) -> None:
-            read = probabilities[0].mean(0).cpu()  # [n, Tk], mean over heads
-            distance = block.distances().cpu()
+            # numba is loaded when it is first needed
+            from ..kernels.far import read_from_afar
+
+            # Mean over heads, [n, Tk].
+            read = probabilities[0].mean(0).double().cpu().numpy()
             # Causal, and within a sliding window.
-            visible = block.visible[0, 0].cpu().expand_as(distance)
-            inner = visible & (block.columns.cpu() > 0)
-            far = inner & (distance >= self.min_distance)
-            # Chance: every visible token alike.
-            even = visible.float() / visible.sum(1, keepdim=True)
-            of_far = (read * far).sum(1)  # [n]
-            count = far.sum(1).clamp(min=1)
-            stop = start + read.shape[1]
-            self.received[start:stop] += (read * far).sum(0).numpy()
-            self.expected[start:stop] += ((of_far / count) @ far.float()).numpy()
-            bins = torch.bucketize(distance.clamp(min=0), torch.from_numpy(self.edges), right=True)
-            for total, weights in ((self.mass, read), (self.uniform, even)):
-                chosen = (weights * inner).flatten().double()
-                total += torch.bincount(bins.flatten(), chosen, minlength=len(total)).numpy()
-            self.sink += float(read[:, 0].sum()) if int(block.columns[0]) == 0 else 0.0
-            self.far += float(of_far.sum())
-            self.far_uniform += float((even * far).sum())
-            self.queries += read.shape[0]
+            visible = block.visible[0, 0].expand(read.shape).contiguous().cpu().numpy()
+            span = slice(start, start + read.shape[1])
+            sink, far, far_uniform = read_from_afar(
+                *(read, visible, block.rows.cpu().numpy(), block.columns.cpu().numpy(), self.min_distance),
+                *(self.received[span], self.expected[span], self.mass, self.uniform),
+            )
+            self.sink += sink
+            self.far += far
+            self.far_uniform += far_uniform
+            self.queries += len(read)
 
         return watch
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels.pool import accelerated
 from ..seam.attention import Block
 
 # Links that are kept of a token on either side.
@@ -30,36 +32,25 @@ class FarLinks:
         """A watch for the window whose first token is token `start` of the text (batch of one)."""
 
         def watch(block: Block, probabilities: Tensor) -> None:
+            # numba is loaded when it is first needed
+            from ..kernels.far import link, strongest
+
             # Behind them no key is far from any query of the block.
             reach = int((block.columns <= block.rows.max() - self.min_distance).sum())
-            far = block.visible[0, 0, :, :reach] & (block.columns[:reach] > 0)
-            far = far & (block.distances()[:, :reach] >= self.min_distance)
-            if not far.any():
+            if not reach:
                 return
-            # [n, keys], of the head that gives most.
-            share, head = probabilities[0, ..., :reach].max(0)
-            share = torch.where(far, share.float(), 0.0)
+            given = probabilities[0].float().contiguous()
+            if accelerated(given):
+                share, head = (part.cpu().numpy() for part in given[..., :reach].max(0))
+            else:
+                share, head = (np.empty((given.shape[1], reach), kind) for kind in (np.float32, np.int32))
+                strongest(given.numpy(), share, head)
+            visible = block.visible[0, 0, :, :reach].expand(share.shape).contiguous().cpu().numpy()
             layer = block.layer if self.numbers is None else self.numbers[block.layer]
-            head = head + layer * self.heads
-            queries, keys = start + block.rows, start + block.columns[:reach]
-            self._add(0, queries, keys, share, head)
-            self._add(1, keys, queries, share.T.contiguous(), head.T)
+            link(
+                *(share, head.astype(np.int32), visible, block.rows.cpu().numpy(), block.columns[:reach].cpu().numpy()),
+                *(self.min_distance, start, layer * self.heads),
+                *(self.place.numpy(), self.head.numpy(), self.share.numpy()),
+            )
 
         return watch
-
-    def _add(self, side: int, own: Tensor, others: Tensor, share: Tensor, head: Tensor) -> None:
-        """Put the strongest of a block, `share` and `head` [own, others], among those so far. A pair that comes again
-        in another layer keeps its stronger head; nothing is lost, as every layer brings its MOST strongest."""
-        best = share.topk(min(MOST, share.shape[1]), dim=1)
-        own = own.cpu()
-        joined = [self.place[side, own], self.head[side, own], self.share[side, own]]
-        new = [others[best.indices], head.gather(1, best.indices), best.values]
-        place, head, share = (torch.cat([old, add.to(old)], 1) for old, add in zip(joined, new, strict=True))
-        order = share.argsort(dim=1, descending=True, stable=True)
-        place, head, share = (values.gather(1, order) for values in (place, head, share))
-        earlier = torch.ones(order.shape[1], order.shape[1], dtype=torch.bool).tril(-1)
-        again = ((place[:, :, None] == place[:, None]) & earlier).any(2)
-        kept = share.masked_fill(again, 0.0).topk(MOST, dim=1)
-        self.place[side, own] = place.gather(1, kept.indices).masked_fill(kept.values <= 0, -1)
-        self.head[side, own] = head.gather(1, kept.indices)
-        self.share[side, own] = kept.values

@@ -151,8 +151,12 @@ class Reader(Hooks):
         return out
 
     def _show(self, block: Block, probabilities: Tensor) -> None:
-        for watch in self.watchers:
-            watch(block, probabilities)
+        watching = lambda watch: watch(block, probabilities)  # noqa: E731  each adds to sums of its own
+        if accelerated(probabilities):
+            for watch in self.watchers:
+                watching(watch)
+        else:
+            each(watching, self.watchers)
 
     def _measure(self, layer: int, text: int, head: int, rows: Tensor, start: int) -> Tensor:
         """Measure one head's rows [n, m] float32, which become weights; returns their sums [n]."""

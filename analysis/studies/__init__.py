@@ -48,3 +48,10 @@ def describe() -> dict[str, dict]:
     from ..methods import describe as described
 
     return described()
+
+
+def warm(context: Any, model: str) -> None:
+    """Load a model and all that reading a first text with it needs."""
+    from .warm import warm as warmed
+
+    warmed(context, model)

@@ -134,6 +134,12 @@ class Context:
         part.at = lambda done, stage: self.at(min(1.0, began + share * done), f"{before}{stage}")
         return part
 
+    def aside(self) -> "Context":
+        """This context with its model, without its store and what it keeps: for what is to leave nothing behind."""
+        part = copy.copy(self)
+        part.store, part.kept, part._texts = None, {}, {}
+        return part
+
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
         """What `make(doing)` gives, kept as NAME-HASH.json in `folder`, by the hash of all that decides the numbers.
         `doing` is a folder for checkpoints, which goes when the part is written. Without a folder nothing is kept."""
