@@ -70,7 +70,9 @@ def one_pass(
     for index, (ids, start) in enumerate(zip(windows, starts, strict=True)):
         if index < skipped:
             continue
-        stage, began = f"reading window {index + 1} of {len(windows)}", (index - skipped) * share
+        # Of a part of the text the page says how many windows there are.
+        of_all = "" if reading.tokens.shown < reading.tokens.total else f" of {len(windows)}"
+        stage, began = f"reading window {index + 1}{of_all}", (index - skipped) * share
         context.progress(began, stage)
 
         def entered(layer: int, hidden: torch.Tensor, start: int = start) -> None:
