@@ -40,6 +40,7 @@ class _Studies(Mapping):
 
 STUDIES = _Studies({verb: command.full_place() for verb, command in COMMANDS.items() if command.of_worker()})
 NAMED = _Studies({name: study.full_place() for name, study in STORED.items()})
+WARM = "start.warm:warm"
 PARTS = _Studies({"search-part": full_place(PART)})
 
 
@@ -52,6 +53,4 @@ def describe() -> dict[str, dict]:
 
 def warm(context: Any, model: str) -> None:
     """Load a model and all that reading a first text with it needs."""
-    from .warm import warm as warmed
-
-    warmed(context, model)
+    imported(*full_place(WARM).split(":"))(context, model)

@@ -1,11 +1,11 @@
 """What a worker does before anybody asks it: all that the first text of a reader would wait for."""
 
-from ..commands import named
-from ..corpus import sample_texts
-from ..runs.search import USUAL
-from . import STUDIES
-from .context import Context
-from .groups.routers import FOLDER
+from ...commands import named
+from ...corpus import sample_texts
+from ...runs.search import USUAL
+from .. import STUDIES
+from ..context import Context
+from ..groups.routers import FOLDER
 
 # Of a bundled text: enough that something is read from afar.
 CHARACTERS = 2000
