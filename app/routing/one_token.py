@@ -17,7 +17,7 @@ from app.ui.charts import HERE
 LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the far attention
 MIXES = ((16, 22), (38, 42), (72, 66))
 NEAR = "#7C8796"
-INKS = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"))
+INKS = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT, "dashed"))
 # The first class of each kind.
 FOUND, MISSED, LITTLE, TOO_NEAR = 0, len(LEVELS), 2 * len(LEVELS), 2 * len(LEVELS) + 1
 

@@ -23,8 +23,8 @@ COLUMNS = {
     "text": tables.Column("text", wrap=True),
     "about": tables.Column("settings", wrap=True),
     "when": tables.Column("computed"),
-    "took": tables.Column("took", words="took_words"),
-    "model": tables.Column("model"),
+    "took": tables.Column("took", words="took_words", spare=True),
+    "model": tables.Column("model", spare=True),
 }
 # Of these, left out where they are the same in every row.
 SAME = ("tags", "model")

@@ -84,7 +84,8 @@ def by_length(
         data.append(line(f"paper, K={groups}", lengths, times, *look, hover, xaxis="x2"))
     if paper:
         left["domain"] = [0, 0.6]
-        right = _lengths(sorted({x for points in paper.values() for x, _ in points}))
+        # Both ends and one between: the panel is a third of the chart, also on a telephone.
+        right = _lengths(sorted({x for points in paper.values() for x, _ in points}), apart=31)
         panel["xaxis2"] = right | {"domain": [0.66, 1], "anchor": "y", "title": {"text": "length, tokens"}}
         shapes.append(level(1, width=1.5, xref="x2 domain"))
         notes.append(_heading("paper: H100-80GB", 0.66))
@@ -154,9 +155,13 @@ def _hollow(name: str, points: Points, look: Look) -> dict:
     return series
 
 
-def _lengths(values: Sequence[int]) -> dict:
-    apart = [x for place, x in enumerate(values) if place == 0 or x > 1.3 * values[place - 1]]
-    return {"type": "log", "tickvals": apart, "ticktext": [short(x) for x in apart]}
+def _lengths(values: Sequence[int], apart: float = 1.3) -> dict:
+    """A logarithmic axis that names those of the rising values that are more than `apart` times their neighbour."""
+    named: list[int] = []
+    for x in values:
+        if not named or x > apart * named[-1]:
+            named.append(x)
+    return {"type": "log", "tickvals": named, "ticktext": [short(x) for x in named]}
 
 
 def _crossover(length: int, lengths: Sequence[int]) -> dict:

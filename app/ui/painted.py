@@ -17,7 +17,8 @@ PARTS = Path(__file__).parent / "parts"
 # Beside the colour, so that it is never the only channel.
 LINES = ("solid", "dotted", "dashed", "double")
 LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
-HEAT, HEAT_DARK = "#E58A12", "#C97A14"
+# What is read from afar, as everywhere on the pages (--fs-far).
+HEAT = "#C97A14"
 PACKED = ("keys", "readers", "given", "received")
 ACTS = ("token", "arc", "class", "head", "pasted")
 # Per cent of the colour in the light and in the dark.
@@ -84,7 +85,7 @@ def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]
 def heat(paint: Sequence[int], names: Sequence[str]) -> list[dict]:
     """Palette of five classes in one colour, each stronger than the one before, with how often it is painted."""
     return [
-        {"tag": "Aa", "name": name, "note": f"{paint.count(level):,}", "light": HEAT, "dark": HEAT_DARK}
+        {"tag": "Aa", "name": name, "note": f"{paint.count(level):,}", "light": HEAT, "dark": HEAT}
         | {"mix": light, "mix_dark": dark}
         for level, (name, (light, dark)) in enumerate(zip(names, MIXES, strict=True))
     ]

@@ -21,7 +21,7 @@ _TABLE = part(
 class Column:
     """One column: its title, `kind` (`text`, `token`, `whole`, `number`, `share`), digits, tooltip; `full` draws a bar
     behind the number, full at that value; `wrap` lets long text break; `words` names the values that stand in the cells
-    instead, while the column's own sort it."""
+    instead, while the column's own sort it; a `spare` column is left out where the table is narrow."""
 
     title: str
     kind: str = "text"
@@ -30,6 +30,7 @@ class Column:
     full: float | None = None
     wrap: bool = False
     words: str = ""
+    spare: bool = False
 
     def show(self, value: Any) -> str:
         """The value as it stands in a cell, with a minus that is no hyphen; a missing one is a dash."""
@@ -49,7 +50,8 @@ class Column:
         """What the browser gets of the column `name` of these values."""
         cells = list(values[name][:MAX_ROWS])
         words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
-        about = {"label": self.title, "kind": self.kind, "help": self.help, "full": self.full, "wrap": self.wrap}
+        names = ("kind", "help", "full", "wrap", "spare")
+        about = {"label": self.title} | {name: getattr(self, name) for name in names}
         return about | {"values": cells, "shown": words}
 
 

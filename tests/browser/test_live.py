@@ -12,7 +12,7 @@ from tests.browser import script
 from tests.made.browsing import PATIENCE, answered, painted, settle, visit
 
 pytestmark = pytest.mark.browser
-HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
+HOVERED = 0.05  # seconds from the pointer on a token to what it reads and who reads it
 STORED, PASS = 1.5, 5.0  # seconds to a redrawn answer and to a new number: 0.35 and 1 on two quiet cores
 ANSWER = script("answer")
 ROWS = "[aria-label='Methods and their numbers'] tr"

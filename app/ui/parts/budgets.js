@@ -224,7 +224,7 @@ function lossAxes(root, own) {
   }
   const named = rows[Math.floor(rows.length / 3)], x = own.x(named.share) + 4
   node("text", { x, y: own.y(named.worst) - 10, class: "name start worst" }, box, "worst stretch")
-  const words = data.example ? `mean, measured on ${data.example}` : "mean"
+  const words = data.example ? `mean, on ${data.example}` : "mean"
   node("text", { x, y: own.y(named.difference) - 10, class: "name start difference" }, box, words)
   own.at = node("line", { y1: LOSS.top, y2: bottom, class: "at" }, box)
   own.mark = node("circle", { r: 6, class: "mark" }, box)

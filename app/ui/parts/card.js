@@ -57,7 +57,7 @@ function quote(own, i, role) {
     return words.replace(/\s+/g, " ")
   }
   const word = written(first, stop), lead = word.match(/^\s*/)[0]
-  p.append(`… ${written(from, first).trimStart()}${lead}`, element("mark", role, word.trim() || shown(own.data.pieces[i])), `${written(stop, to)} …`)
+  p.append(`… ${written(from, first).trimStart()}${lead}`, element("mark", role, word.trim() || shown(own.data.pieces[i])), `${written(stop, to)}\u00a0…`)
   Object.assign(p, { tabIndex: 0, role: "button", onclick: () => own.goto(i) })
   p.onkeydown = (event) => {
     if (event.key !== "Enter" && event.key !== " ") return

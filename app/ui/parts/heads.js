@@ -114,7 +114,7 @@ function paint(own) {
   own.cells.forEach((cell, name) => {
     const [strong, words] = measure.cells[name] ?? [null, "no value"]
     cell.classList.toggle("blank", strong === null)
-    cell.classList.toggle("full", strong > 0.6)
+    cell.classList.toggle("full", strong > 0.85)
     cell.style.setProperty("--strong", `${Math.round(100 * (strong ?? 0))}%`)
     cell.setAttribute("aria-label", `head ${name}, ${measure.title} ${words}${data.about[name] ? `, ${data.about[name]}` : ""}`)
   })

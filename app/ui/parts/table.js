@@ -43,6 +43,7 @@ function draw(root, own) {
     const th = document.createElement("th"), name = document.createElement(sorts && column.label ? "button" : "span")
     th.scope = "col"
     th.className = column.kind === "text" || column.kind === "token" ? "" : column.full ? "number meter" : "number"
+    th.classList.toggle("spare", column.spare)
     th.title = column.help ?? ""
     if (own.sort === n) th.setAttribute("aria-sort", own.down ? "descending" : "ascending")
     name.textContent = column.label
@@ -63,6 +64,7 @@ function draw(root, own) {
       tr.onclick = () => choose(root, own, i === own.chosen && data.release ? null : i)
     }
     tr.append(...data.columns.map((column) => cell(column, i)))
+    data.columns.forEach((column, n) => tr.children[n].classList.toggle("spare", column.spare))
     tr.children[longest]?.classList.add("fill")
     return tr
   })

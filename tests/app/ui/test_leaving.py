@@ -59,7 +59,7 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client,
     assert app.button(key="start_text_menu_keep").click().run() and not app.exception
     (kept,) = app.session_state[report.KEPT]
     page = report.page([kept])
-    assert text in kept.facts["text"] and "background:#E58A12" in page and ">1–2<" in page and "times chance" in page
+    assert text in kept.facts["text"] and "background:#C97A14" in page and ">1–2<" in page and "times chance" in page
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     go(app, "groups")
     assert app.button(key="report_remove_0").click().run() and app.session_state[report.KEPT] == []
