@@ -45,7 +45,6 @@ def test_buttons_and_lines_stand_out_in_light_and_dark(mode):
 
 # Colours that are no line and no mark: words on a cell, and the ground behind painted words.
 BEHIND = {"app/budgets/budget_charts.py": {"#101010", "#FFFFFF"}, "app/probes/probe_charts.py": {"#1A1A1A", "#FFFFFF"}}
-BEHIND |= {"app/ui/painted.py": {"#C97A14"}}
 
 
 @pytest.mark.parametrize("mode", PAPER)
