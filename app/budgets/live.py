@@ -43,11 +43,13 @@ def show(run: Run, about: dict, curve: Run | None, found: dict | None, cells: Se
     now = _change(found) | {"exact": True} if found else None
     rows = reversed(curve.numbers["rows"]) if curve else []
     text = curve.request["text"] if curve else chosen["text"]
+    layers, others = asking.layers(chosen["model"]), asking.other_layers(chosen["model"])
     data = {
         "id": f"{run.id}{run.created}{curve.id if curve else ''}{now}{cells}",
         "heads": max(table["head"]) + 1,
         "kv_heads": asking.card(chosen["model"])["kv_heads"],
-        "layers": asking.layers(chosen["model"]),
+        "layers": layers,
+        "rows": [[layer, others.get(layer)] for layer in sorted({*layers, *others}, reverse=True)],
         "ranks": table["rank"],
         "budgets": table["budget"],
         "fixed": table["fixed"],

@@ -77,6 +77,7 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
             if saves == "reads" and card.get("indexer"):
                 subject = _instead(subject)
+            subject = replace(subject, where=subject.where + _unchanged(card))
     picker, opens_at = _picker(card, subject)
     choices = picker.chosen()
     with methods:
@@ -246,6 +247,13 @@ def _windows(saves: str, tokens: int, longest: int) -> Subject:
     return Subject(
         saves, about, size, read, where + (f" in {counted(read // size, 'window')}." if read > size else ".")
     )
+
+
+def _unchanged(card: dict) -> str:
+    """Of a hybrid, what no method changes."""
+    others = card.get("other_layers") or {}
+    kinds = " and ".join(sorted(set(others.values())))
+    return f" {len(others)} of {len(others) + card['layers']} layers are {kinds}: as they are." if others else ""
 
 
 def _instead(subject: Subject) -> Subject:

@@ -78,6 +78,16 @@ def test_the_map_of_a_hybrid_has_every_layer_by_its_number_and_the_card_says_how
     assert len(run(at("map", model=model, text=text, layer=1, head=0, without="yes"))) == 0
 
 
+def test_budgets_and_methods_say_which_layers_of_a_hybrid_they_leave(hub):
+    model, text = opened(hub, "qwen3_next")
+    app = at("budgets", model=model, text=text)
+    assert run(app) == []
+    other = "linear attention"
+    assert part(app, "budgets")["rows"] == [[3, None], [2, other], [1, None], [0, other]]
+    app = at("methods", model=model, text=text, quality="streaming_llm", quality_equal=50)
+    assert run(app) == [] and f"2 of 4 layers are {other}" in markup(app)
+
+
 def test_a_card_says_what_the_models_own_indexer_leaves_of_a_head(hub):
     model, text = opened(hub, "deepseek_v32")
     app = at("map", model=model, text=text, statistic="selected_mass")

@@ -157,15 +157,22 @@ function sliders(root, own) {
 function map(root, own) {
   const { data } = own, box = root.querySelector(".map"), layers = data.ranks.length / data.heads
   const high = Math.min(46, Math.max(9, Math.floor(322 / layers))), wide = (own.wide - EDGE) / data.heads
-  box.setAttribute("viewBox", `0 0 ${own.wide} ${high * layers + 26}`)
+  const strip = Math.min(16, Math.max(3, Math.floor(high / 3))), tops = new Map()
+  let total = 0
+  for (const [layer, other] of data.rows) {
+    tops.set(layer, total)
+    total += other ? strip : high
+  }
+  box.setAttribute("viewBox", `0 0 ${own.wide} ${total + 26}`)
   box.setAttribute("aria-label", `Tokens that each head may read, ${layers} layers of ${data.heads} heads; arrow keys go from head to head`)
   box.replaceChildren()
+  for (const [layer, other] of data.rows) if (other) otherLayer(box, layer, other, { y: tops.get(layer), strip, wide: own.wide })
   const every = Math.ceil(data.heads / 16), rows = Math.ceil(layers / 16)
   own.drawn = data.ranks.map((_, cell) => {
     const layer = Math.floor(cell / data.heads), head = cell % data.heads
-    const x = EDGE + head * wide, y = (layers - 1 - layer) * high
+    const x = EDGE + head * wide, y = tops.get(data.layers[layer])
     if (head === 0 && layer % rows === 0) node("text", { x: EDGE - 8, y: y + high / 2, class: "axis end" }, box, data.layers[layer])
-    if (layer === 0 && head % every === 0) node("text", { x: x + wide / 2, y: high * layers + 14, class: "axis" }, box, head)
+    if (layer === 0 && head % every === 0) node("text", { x: x + wide / 2, y: total + 14, class: "axis" }, box, head)
     const group = node("g", { "data-cell": cell, class: "cell" }, box)
     const area = node("rect", { x: x + 1, y: y + 1, width: wide - 2, height: high - 2, rx: 3 }, group)
     const words = wide >= WRITTEN && high >= 18 ? node("text", { x: x + wide / 2, y: y + high / 2 - 2 }, group) : null
@@ -184,6 +191,15 @@ function map(root, own) {
     event.preventDefault()
     choose(own, to, event.shiftKey)
   }
+}
+
+function otherLayer(box, layer, kind, { y, strip, wide }) {
+  const group = node("g", { class: "other" }, box)
+  node("rect", { x: EDGE + 1, y: y + 1, width: wide - EDGE - 2, height: strip - 2, rx: 2 }, group)
+  node("title", {}, group, `Layer ${layer}: ${kind}, without heads`)
+  if (strip < 13) return
+  node("text", { x: EDGE - 8, y: y + strip / 2, class: "axis end" }, group, layer)
+  node("text", { x: EDGE + 6, y: y + strip / 2, class: "axis start" }, group, kind)
 }
 
 function choose(own, cell, more) {
