@@ -253,7 +253,11 @@ def _unchanged(card: dict) -> str:
     """Of a hybrid, what no method changes."""
     others = card.get("other_layers") or {}
     kinds = " and ".join(sorted(set(others.values())))
-    return f" {len(others)} of {len(others) + card['layers']} layers are {kinds}: as they are." if others else ""
+    return (
+        f" {len(others)} of {len(others) + card['layers']} layers are {kinds}, which no method changes."
+        if others
+        else ""
+    )
 
 
 def _instead(subject: Subject) -> Subject:

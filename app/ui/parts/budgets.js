@@ -157,7 +157,7 @@ function sliders(root, own) {
 function map(root, own) {
   const { data } = own, box = root.querySelector(".map"), layers = data.ranks.length / data.heads
   const high = Math.min(46, Math.max(9, Math.floor(322 / layers))), wide = (own.wide - EDGE) / data.heads
-  const strip = Math.min(16, Math.max(3, Math.floor(high / 3))), tops = new Map()
+  const strip = Math.min(16, Math.max(3, Math.floor(160 / (data.rows.length - layers)))), tops = new Map()
   let total = 0
   for (const [layer, other] of data.rows) {
     tops.set(layer, total)
