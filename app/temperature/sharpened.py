@@ -102,8 +102,8 @@ def by_layer(layers: int, tokens: int) -> None:
             look: dict[str, Any] = {"step": 0.1, "format": "%.2f", "on_change": _set, "args": (layer, layers)}
             st.number_input(f"Layer {numbers[layer]}", LOW, HIGH, key=key, **look)
     with st.container(horizontal=True, gap="small"):
-        everywhere = [st.session_state["softmax"]] * layers
-        st.button("All layers at the slider's t", key="by_layer_all", on_click=_choose, args=(everywhere,))
+        t = st.session_state["softmax"]
+        st.button(f"All layers at t = {t:g}", key="by_layer_all", on_click=_choose, args=([t] * layers,))
         if any(value != 1 for value in values):
             st.button("Back to dense", key="by_layer_none", on_click=_choose, args=([1.0] * layers,), type="tertiary")
     if all(value == 1 for value in values):

@@ -150,4 +150,4 @@ def test_a_row_links_the_panels_of_all_its_studies(made):
     at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 1", "Longformer"))
     app = opened(VIEW, paper_row=at)
     links = [link.label for link in app.get("page_link")]
-    assert "Quality vs speed, Equal reads" in links and "Long-context tests, Evidence" in links
+    assert "Methods, Equal reads" in links and "Tests, Study" in links

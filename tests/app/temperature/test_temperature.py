@@ -121,7 +121,9 @@ def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(client)
     assert app.query_params["by_layer"] == "0.6~0.8~1"
     app.button(key="by_layer_none").click().run()
     assert "by_layer" not in app.query_params and "All are 1, which is dense attention" in markup(app)
-    app.button(key="by_layer_all").click().run()
+    every = app.button(key="by_layer_all")
+    assert every.label == "All layers at t = 0.4", "the number, not the name of a slider that stands elsewhere"
+    every.click().run()
     assert app.query_params["by_layer"] == "0.4~0.4~0.4"
 
 
