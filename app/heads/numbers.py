@@ -98,7 +98,7 @@ def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> No
         "label": tables.Column("label", help=cached.glossary("label of a head")),
     }
     if names:
-        columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
+        columns["name"] = tables.Column("name", wrap=True, help=cached.glossary("name of a head"))
     head_table(columns, values, "heads_alike", "Heads like this one", run.id, None)
     widgets.notes(run)
 

@@ -118,22 +118,20 @@ def _details(run: Run, tokens: dict, listed: dict, found: dict) -> None:
 
 def _places(listed: dict, keys: list[str], row: int, title: str, identity: str, size: int) -> None:
     """The pairs as a table, and where they lie in the text; one of them is chosen in either."""
-    with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            st.subheader(title, anchor=False, help=cached.glossary("long-range pair"))
-            tables.table(
-                pair_list.COLUMNS,
-                listed,
-                key="pairs_table",
-                identity=identity,
-                label="Pairs, strongest first; choose one to read both places",
-                selected=row,
-                on_row=lambda: pair_list.choose_row(keys, painted.clicked("pairs_table", "row")),
-            )
-        with st.container():
-            drawn = pair_charts.places(listed, size, row)
-            points = plots.draw(drawn, listed, "Where they are", "pairs_scatter", "distance", select="points")
-            pair_list.take_point(points, keys)
+    st.subheader(title, anchor=False, help=cached.glossary("long-range pair"))
+    tables.table(
+        pair_list.COLUMNS,
+        listed,
+        key="pairs_table",
+        identity=identity,
+        label="Pairs, strongest first; choose one to read both places",
+        selected=row,
+        height=330,
+        on_row=lambda: pair_list.choose_row(keys, painted.clicked("pairs_table", "row")),
+    )
+    drawn = pair_charts.places(listed, size, row)
+    points = plots.draw(drawn, listed, "Where they are", "pairs_scatter", "distance", select="points")
+    pair_list.take_point(points, keys)
 
 
 def _second(run: Run, tokens: dict, place: int, runs: list[Run]) -> None:
