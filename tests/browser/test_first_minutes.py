@@ -55,10 +55,11 @@ def test_the_first_page_is_painted_and_gives_its_numbers(app_server, page):
 def test_the_menu_of_a_chart_prints_it_as_a_pdf_of_one_sheet_that_says_where_it_is_from(app_server, page, tmp_path):
     page.add_init_script(f"({PRINTED})()")
     visit(page, f"{app_server}/?start_more=yes", CHART)
+    expect(page.locator(".st-key-start_distance svg.main-svg").first).to_be_visible(timeout=PATIENCE)
     page.locator(".st-key-start_distance_menu .menu > button").press("Enter")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
+    for name in ("PNG", "SVG", "PDF"):
+        expect(page.get_by_role("menuitem", name=name)).to_be_focused()
+        page.keyboard.press("Enter" if name == "PDF" else "ArrowDown")
     (sheet,) = page.evaluate("() => window.printed")
     page.set_content(sheet)
     page.pdf(path=tmp_path / "chart.pdf", prefer_css_page_size=True)
