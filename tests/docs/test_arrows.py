@@ -99,7 +99,7 @@ ARROWS = {
     "answer": "",
     "shapes": f"models seam places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
-    "models": f"seam places corpus {BOTTOM}",
+    "models": f"seam places corpus costs {BOTTOM}",
     "places": BOTTOM,
     "costs": BOTTOM,
     "corpus": f"documents {BOTTOM}",
