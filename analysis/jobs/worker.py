@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 from ..answer import Answer
@@ -61,7 +61,13 @@ class Worker:
         name, attribute = studies.split(":")
         self._module = importlib.import_module(name)
         self._studies: Studies = getattr(self._module, attribute)
-        self._context = _context_class(self._module)(store=store, progress=self.progress, show=self.show, at=self.at)
+        place = self._module
+        if name == STUDIES.split(":")[0]:
+            # Torch too, before any task is timed.
+            importlib.import_module("analysis.methods")
+            place = importlib.import_module("analysis.studies.context")
+        context: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
+        self._context = context(store=store, progress=self.progress, show=self.show, at=self.at)
         # The job and, inside it, the request served at its border.
         self._stack: list[Task] = []
 
@@ -173,17 +179,6 @@ class Worker:
         protocol = result.numbers.get("protocol", {})
         run = self._store.put(request, result, protocol, task.seconds(), revision)
         return {"run": run.id, "cached": False}
-
-
-def _context_class(module: ModuleType) -> Callable[..., Any]:
-    """What studies get as `context`: the module's own class, for the project's studies theirs, else a plain holder."""
-    ours = module.__name__ == STUDIES.split(":")[0]
-    if ours:
-        # Torch too, before any task is timed.
-        importlib.import_module("analysis.methods")
-    place = importlib.import_module("analysis.studies.context") if ours else module
-    context: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
-    return context
 
 
 def _out_of_memory(error: BaseException | None) -> bool:

@@ -41,15 +41,6 @@ def look_again() -> None:
         looked_up.clear()
 
 
-def _revision(model: str) -> str | None:
-    looked_up = _LOOKED_UP.get()
-    if looked_up is None:
-        return places.revision(model, places.CACHE)
-    if model not in looked_up:
-        looked_up[model] = places.revision(model, places.CACHE)
-    return looked_up[model]
-
-
 @dataclass(frozen=True)
 class Asked:
     """A request and what answers it.
@@ -102,7 +93,13 @@ def asked_now(request: Command) -> Asked:
     arguments = request.spelled
     model = arguments.get("model") or "demo"
     models = dict.fromkeys(map(str, (model, arguments.get("other_model") or model)))
-    revisions = list(map(_revision, models))
+    looked_up = _LOOKED_UP.get()
+    if looked_up is None:
+        looked_up = {}
+    for name in models:
+        if name not in looked_up:
+            looked_up[name] = places.revision(name, places.CACHE)
+    revisions = [looked_up[name] for name in models]
     weights = None if None in revisions else "+".join(filter(None, revisions))
     # A request is frozen: what it asks of the same weights is worked out once, however often pages look for its run.
     worked_out: dict[str | None, Asked] = request.__dict__.setdefault("_asked", {})

@@ -91,6 +91,14 @@ class Recipe:
             f"{self.floor:.0%} of the peak rates."
         )
 
+    def phase(self, step: int) -> int:
+        """The phase of a step."""
+        return next(number for number, (_, end, _) in enumerate(self.phases()) if step < end)
+
+    def seen(self, step: int) -> int:
+        """Tokens read after `step` steps."""
+        return step * self.tokens_per_step
+
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
         return warmed(step, self.steps, self.warm_up, self.floor)
@@ -172,61 +180,93 @@ def train(
     """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
     or after step `stop_at`. `made_with(recipe, device)` gives the method.
 
-    `work/log.jsonl`: one line per 20 steps (train nats per token), valid bits per byte of every domain at
-    `evaluate_every` steps on evenly spaced windows of the phase's length. `seconds` leaves pauses out: a step that
-    took over five times the usual counts as the usual.
+    `work/log.jsonl` is that of `take_steps`, with valid bits per byte of every domain on evenly spaced windows of the
+    phase's length.
     """
     model = build_model(recipe, about["vocabulary"])
     torch.nn.Module.to(model, device)
     method = made_with(recipe, device)
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)
-    log, checkpoint = work / LOG, work / "checkpoint.safetensors"
-    step, seconds, recipe_fields = 0, 0.0, asdict(recipe)
-    if checkpoint.exists():
-        step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe_fields)[0].values()
-    write_text(log, lines([entry for entry in read_log(work) if entry["step"] <= step]))
     stream = np.concatenate(list(train_tokens.values()))
     shares = {name: part["share"] for name, part in about["domains"].items()}
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
     rows = plan(recipe.phases(), recipe.tokens_per_step, counts, shares, recipe.seed)
-    usual: list[float] = []
-    losses: list[float] = []
-    saved = time.monotonic()
+
+    def take(step: int) -> dict[str, float | None]:
+        phase = recipe.phase(step)
+        first, _, length = recipe.phases()[phase]
+        count = recipe.tokens_per_step // length
+        starts = rows[phase][(step - first) * count : (step - first + 1) * count]
+        return {"loss": _step(model, method, parameters, opts, recipe, stream, starts, length, step)}
+
+    def evaluate(length: int) -> dict:
+        limit, per_pass = max(1, EVALUATED // length), max(1, recipe.tokens_per_pass // length)
+        bits = bits_by_domain(model, valid_tokens, about, length, limit, per_pass)
+        return {f"valid_{name}": value for name, value in bits.items()}
+
     # The kernels of focal attention are dense attention of other queries; Focus' gate needs none.
     kernels = recipe.attention.startswith("focal")
     with apply(model, method, kernels=kernels) if method else contextlib.nullcontext():
-        while step < min(recipe.steps, stop_at or recipe.steps):
-            began = time.monotonic()
-            phase = next(i for i, (_, end, _) in enumerate(recipe.phases()) if step < end)
-            first, _, length = recipe.phases()[phase]
-            count = recipe.tokens_per_step // length
-            starts = rows[phase][(step - first) * count : (step - first + 1) * count]
-            losses.append(_step(model, method, parameters, opts, recipe, stream, starts, length, step))
-            step += 1
-            usual = [*usual[-30:], time.monotonic() - began]
-            middle = statistics.median(usual)
-            # A pause of the machine is no training.
-            seconds += usual[-1] if usual[-1] < 5 * middle else middle
-            entry = {"step": step, "tokens": step * recipe.tokens_per_step, "seconds": round(seconds, 1)}
-            if step % 20 == 0 or step == recipe.steps:
-                entry |= {"length": length, "loss": round(statistics.mean(losses), 4), "rate": recipe.rate(step - 1)}
-                losses = []
-            if step % evaluate_every == 0 or step == recipe.steps:
-                model.eval()
-                limit, per_pass = max(1, EVALUATED // length), max(1, recipe.tokens_per_pass // length)
-                bits = bits_by_domain(model, valid_tokens, about, length, limit, per_pass)
-                entry |= {f"valid_{name}": value for name, value in bits.items()}
-                model.train()
-            # Steps at which nothing was measured are no entry of the log.
-            if len(entry) > 3:
-                append(log, lines([entry]))
-                left = middle * (recipe.steps - step) / 60
-                report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
-            if time.monotonic() - saved > checkpoint_seconds or step in (recipe.steps, stop_at):
-                save_checkpoint(checkpoint, parameters, opts, recipe_fields, step=step, seconds=seconds)
-                saved = time.monotonic()
+        training = model, parameters, opts, recipe, work
+        take_steps(*training, take, evaluate, evaluate_every, checkpoint_seconds, stop_at, report)
     return model, method
+
+
+def take_steps(
+    model: transformers.PreTrainedModel,
+    parameters: Parameters,
+    opts: tuple[Muon, torch.optim.AdamW],
+    recipe: Recipe,
+    work: Path,
+    take: Callable[[int], dict[str, float | None]],
+    evaluate: Callable[[int], dict],
+    evaluate_every: int,
+    checkpoint_seconds: float,
+    stop_at: int | None,
+    report: Callable[[float, str], None],
+) -> None:
+    """Go on in `work` to the last step of a recipe, or to step `stop_at`: `take(step)` makes one update and gives its
+    losses by name, nats per token (None: of nothing), `evaluate(length)` what is logged every `evaluate_every` steps.
+
+    `work/log.jsonl`: one line per 20 steps, the mean losses since the line before. `seconds` leaves pauses out: a step
+    that took over five times the usual counts as the usual.
+    """
+    log, checkpoint = work / LOG, work / "checkpoint.safetensors"
+    step, seconds, recipe_fields = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
+    if checkpoint.exists():
+        step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe_fields)[0].values()
+    write_text(log, lines([entry for entry in read_log(work) if entry["step"] <= step]))
+    usual: list[float] = []
+    losses: list[dict[str, float | None]] = []
+    saved = time.monotonic()
+    while step < min(recipe.steps, stop_at or recipe.steps):
+        began, length = time.monotonic(), recipe.phases()[recipe.phase(step)][2]
+        losses.append(take(step))
+        step += 1
+        last, usual = step == recipe.steps, [*usual[-30:], time.monotonic() - began]
+        middle = statistics.median(usual)
+        # A pause of the machine is no training.
+        seconds += min(usual[-1], 5 * middle)
+        entry: dict[str, Any] = {"step": step, "tokens": recipe.seen(step), "seconds": round(seconds, 1)}
+        if step % 20 == 0 or last:
+            entry |= {"length": length, "rate": recipe.rate(step - 1)}
+            for name in losses[0]:
+                values = [loss for of_step in losses if (loss := of_step[name]) is not None]
+                entry |= {name: round(statistics.mean(values), 4)} if values else {}
+            losses = []
+        if step % evaluate_every == 0 or last:
+            model.eval()
+            entry |= evaluate(length)
+            model.train()
+        # Steps at which nothing was measured are no entry of the log.
+        if len(entry) > 3:
+            append(log, lines([entry]))
+            left = middle * (recipe.steps - step) / 60
+            report(recipe.seen(step) / recipe.seen(recipe.steps), f"{json.dumps(entry)} about {left:.0f} minutes left")
+        if time.monotonic() - saved > checkpoint_seconds or last or step == stop_at:
+            save_checkpoint(checkpoint, parameters, opts, recipe_fields, step=step, seconds=seconds)
+            saved = time.monotonic()
 
 
 def _step(

@@ -128,12 +128,10 @@ class FarRecipe(Recipe):
         before = self.read_before if self.natural_before is None else self.natural_before
         return before + round(sum(size * (1 - sum(self.shares(step))) for step, size in enumerate(ends)))
 
-    def phase(self, step: int) -> int:
-        """The phase of a step."""
-        return next(n for n, (_, end, _, _) in enumerate(self.spans()) if step < end)
+    def phases(self) -> list[tuple[int, int, int]]:
+        return [span[:3] for span in self.spans()]
 
     def seen(self, step: int) -> int:
-        """Tokens read after `step` steps."""
         return sum((min(step, end) - first) * size for first, end, _, size in self.spans() if step > first)
 
     def falling(self, step: int) -> float:

@@ -6,13 +6,9 @@ Everything that is read is a pure function of the recipe and the shards: row r o
 it, so a run that was stopped goes on with the very next row.
 """
 
-import json
-import statistics
-import time
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +19,8 @@ from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from analysis.errors import BadSetting, BadText
-from analysis.files import append, write_text
 from analysis.models.arithmetic import quick
-from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
-from analysis.training.pretrain import build_model, optimisers, trained
+from analysis.training.pretrain import build_model, optimisers, take_steps, trained
 from lab.far.kinds import document
 from lab.far.recall import Source
 from lab.far.recipe import PREVIOUS, Asked, FarRecipe
@@ -176,7 +170,7 @@ def train_far(
     work: Path,
     device: str = "cpu",
     start: torch.nn.Module | None = None,
-    evaluate: Callable[[Any, int], dict] | None = None,
+    evaluate: Callable[[Any, int], dict] = lambda model, length: {},
     evaluate_every: int = 200,
     stop_at: int | None = None,
     report: Callable[[float, str], None] = lambda fraction, stage: None,
@@ -193,40 +187,10 @@ def train_far(
         model.load_state_dict(start.state_dict())
     parameters = trained(model, None)
     opts = optimisers(parameters, recipe)
-    log, checkpoint = work / LOG, work / "checkpoint.safetensors"
-    step, seconds, stored_recipe = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
-    if checkpoint.exists():
-        step, seconds = load_checkpoint(checkpoint, parameters, opts, stored_recipe)[0].values()
-    write_text(log, lines([entry for entry in read_log(work) if entry["step"] <= step]))
     rows = Rows(recipe, source, {name: part["share"] for name, part in about["domains"].items()})
-    losses: list[dict] = []
-    usual: list[float] = []
-    saved = time.monotonic()
-    while step < min(recipe.steps, stop_at or recipe.steps):
-        began = time.monotonic()
-        losses.append(one_step(model, parameters, opts, recipe, rows, step))
-        step += 1
-        usual = [*usual[-30:], time.monotonic() - began]
-        # A pause of the machine is no training time.
-        seconds += min(usual[-1], 5 * statistics.median(usual))
-        entry: dict[str, Any] = {"step": step, "tokens": recipe.seen(step), "seconds": round(seconds, 1)}
-        length, last = recipe.spans()[recipe.phase(step - 1)][2], step == recipe.steps
-        if step % 20 == 0 or last:
-            entry |= {"length": length, "rate": round(recipe.rate(step - 1), 4)}
-            for name in losses[0]:
-                values = [one[name] for one in losses if one[name] is not None]
-                entry |= {name: round(statistics.mean(values), 4)} if values else {}
-            losses = []
-        if evaluate and (step % evaluate_every == 0 or last):
-            model.eval()
-            entry |= evaluate(model, length)
-            model.train()
-        if len(entry) > 3:
-            append(log, lines([entry]))
-            report(recipe.seen(step) / recipe.tokens, json.dumps(entry))
-        if time.monotonic() - saved > CHECKPOINT_SECONDS or last or step == stop_at:
-            save_checkpoint(checkpoint, parameters, opts, stored_recipe, step=step, seconds=seconds)
-            saved = time.monotonic()
+    take, measure = partial(one_step, model, parameters, opts, recipe, rows), partial(evaluate, model)
+    training = model, parameters, opts, recipe, work
+    take_steps(*training, take, measure, evaluate_every, CHECKPOINT_SECONDS, stop_at, report)
     return model
 
 

@@ -9,7 +9,7 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.stored.comparisons import Row, interval_caveat, scope_of_claim
-from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dealt_arms, window_arm
+from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, window_arm
 from analysis.studies.stored.panels import chart, paper_lines, presented, printed
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
@@ -106,7 +106,9 @@ class Ablations(Training):
             one = replace(plan, seed=seed)
             router = routers[seed] = trainer.router(self.named(f"{label}, phase 1", one), one)
             arms = named_arms(router, plan.window) | {"random": chance_arms(router, one)}
-            arms["same"] = dealt_arms(router, plan.window, DRAWS * seed)
+            # Its own groups, dealt to the tokens by chance.
+            draws, reads = range(DRAWS * seed, DRAWS * (seed + 1)), {"window": plan.window}
+            arms["same"] = [Arm(f"same sizes {draw}", reads, router, chance=draw) for draw in draws]
             first.add(pooled_reads(trainer, router, arms))
         pairs = first["trained"].pairs
         wide = equal_pairs_window(pairs, length, trainer.n_sink)

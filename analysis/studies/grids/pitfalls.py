@@ -20,7 +20,7 @@ from ...metrics.intervals import BLOCKS, interval
 from ...statistics import attention_inputs
 from ...statistics.states import States, attention_states
 from ..context import Context, protocol, read
-from ..groups.routers import memberships, named_top, router_facts, router_for
+from ..groups.routers import NAME, memberships, router_facts, router_for
 
 # Of the text: pairs of tokens are held.
 TOKENS = 512
@@ -90,8 +90,10 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
     is enough and when two must agree. Errors: BadSetting, BadText.
     """
     lm = context.model(request.model)
-    if (top := named_top(request.router) or 1) != 1:
-        raise BadSetting(f"The router {request.router} puts a token into {top} groups: choose one with 1 group each.")
+    if (named := NAME.fullmatch(request.router)) and int(named[2]) != 1:
+        raise BadSetting(
+            f"The router {request.router} puts a token into {named[2]} groups: choose one with 1 group each."
+        )
     reading = read(context, lm, request.text, "first")
     ids = reading.windows[0][:TOKENS]
     focus_router = router_for(context, lm, request.router)[0]

@@ -60,12 +60,6 @@ def router_facts(name: str, router: FocusRouter) -> dict:
     return {"name": name, **sizes, **router.about}
 
 
-def named_top(name: str) -> int | None:
-    """How many groups a token of the router of this name may be in; None where the name is none of a router."""
-    match = NAME.fullmatch(name)
-    return int(match[2]) if match else None
-
-
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
     """The stored router of this name and its control (random centroids, balanced on the same calibration text).
 

@@ -172,20 +172,18 @@ def costs(rows: list[dict], plain: list[dict]) -> str:
     aimed = [row for row in rows if row["met"] is not None]
     worst = max(aimed, key=lambda row: row["times"] / row["target"])
     peak = max((row["peak_bytes"] or 0 for row in rows), default=0)
-    return (
+    sentence = (
         f"{sum(row['met'] for row in aimed)} of {len(aimed)} within their target; the farthest from it is "
         f"{worst['page']} with {worst['times']:.2f} times a plain pass of {worst['tokens']:,} tokens (target "
         f"{worst['target']:g}). A plain pass takes {spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; "
-        f"the largest peak is {spell_bytes(peak)} beside the weights.{_predicted(rows)}"
+        f"the largest peak is {spell_bytes(peak)} beside the weights."
     )
-
-
-def _predicted(rows: list[dict]) -> str:
-    """How many pages took more memory than was predicted, and how much more at most; it begins with a space."""
-    compared = [row for row in rows if row["memory_ratio"]]
-    over = [row for row in compared if row["memory_ratio"] < 1]
-    if not over:
-        return f" None of {len(compared)} took more memory than predicted." if compared else ""
-    worst = min(over, key=lambda row: row["memory_ratio"])
-    times = f"{1 / worst['memory_ratio']:.1f} times as much ({worst['page']})"
-    return f" {len(over)} of {len(compared)} took more memory than predicted, at most {times}."
+    predicted = [row for row in rows if row["memory_ratio"]]
+    over = [row for row in predicted if row["memory_ratio"] < 1]
+    if over:
+        most = min(over, key=lambda row: row["memory_ratio"])
+        sentence += f" {len(over)} of {len(predicted)} took more memory than predicted, at most "
+        sentence += f"{1 / most['memory_ratio']:.1f} times as much ({most['page']})."
+    elif predicted:
+        sentence += f" None of {len(predicted)} took more memory than predicted."
+    return sentence

@@ -80,11 +80,6 @@ def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = No
     return arms
 
 
-def dealt_arms(router: FocusRouter, window: int, seed: int) -> list[Arm]:
-    """The groups of `router`, dealt to the tokens by chance, `DRAWS` times: groups of the same sizes."""
-    return [Arm(f"same sizes {draw}", {"window": window}, router, chance=draw) for draw in range(seed, seed + DRAWS)]
-
-
 @dataclass(frozen=True)
 class Measured:
     """An arm on n windows of T tokens: `losses` [n, T - 1] nats; `pairs` [n, L] query-key pairs read, exactly;
