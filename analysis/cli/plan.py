@@ -31,7 +31,15 @@ def plan(asked: Asked) -> dict[str, Any]:
         protocol = (read_json(path) or {}).get("protocol", {}) if path else {}
         is_same = arguments.get("quick") or protocol.get("sizes", {}).items() <= arguments.items()
         stored = str(path) if path and is_same else None
-        price = _of_study(store, asked, protocol)
+        tokens, usual = _tokens(arguments), _tokens(asked.usual | protocol.get("sizes", {}))
+        if arguments.get("quick"):
+            price = Price(QUICK, 0.0, QUICK, None, 0)
+        elif protocol.get("seconds"):
+            # From what the stored one took, and the tokens that both read; else by the model's size.
+            price = predict([(protocol["seconds"], usual)], tokens)
+        else:
+            at_once = max(arguments.get(name) or 1 for name in ("length", "tokens_per_step"))
+            price = replace(predicted(store, request, tokens), bytes=predicted(store, request, at_once).bytes)
     estimate = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
     return {
         "verb": request.verb,
@@ -56,18 +64,6 @@ def _file(store: RunStore, asked: Asked, study: str) -> Path | None:
     if not folders and (revision := places.revision(arguments["model"], places.CACHE)):
         folders = study_folders(store, arguments["model"], revision)
     return next((path for path in study_files(folders) if path.stem == name), None)
-
-
-def _of_study(store: RunStore, asked: Asked, protocol: dict[str, Any]) -> Price:
-    """From what the stored one took, by its protocol, and the tokens that both read; else by the model's size."""
-    sizes = asked.resolved
-    if sizes.get("quick"):
-        return Price(QUICK, 0.0, QUICK, None, 0)
-    if protocol.get("seconds"):
-        return predict([(protocol["seconds"], _tokens(asked.usual | protocol.get("sizes", {})))], _tokens(sizes))
-    at_once = max(sizes.get(name) or 1 for name in ("length", "tokens_per_step"))
-    memory = predicted(store, asked.request, at_once).bytes
-    return replace(predicted(store, asked.request, _tokens(sizes)), bytes=memory)
 
 
 def _tokens(sizes: dict[str, Any]) -> int:

@@ -100,7 +100,7 @@ class QueryStudy(Seeds, Windows):
             for seed, network in zip(self.every_seed, networks, strict=True):
                 curves += [{"arm": NAMES[ask], "seed": seed} | one for one in network.curves]
         about = {"kernel": "top-k of all scores; dense: torch's own", "mass": MASS, "rates_tried": list(RATES)}
-        about |= {"steps": self.steps, "seeds": self.seeds, "beta": self.beta, "position_bins": BINS}
+        about |= {"beta": self.beta, "position_bins": BINS}
         about |= {"query": "as it meets the keys, after rotation", "corpus_hash": corpus_hash(train_texts + held_out)}
         return {
             "parameters": sum(value.numel() for value in trained[True][0].router.parameters()),

@@ -27,7 +27,8 @@ from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, sample_windows
 from analysis.training.checkpoints import read_log, save_checkpoint
 from analysis.training.focal import watched
-from analysis.training.pretrain import Recipe, build_model, optimisers, train, trained
+from analysis.training.pretrain import Recipe, build_model, optimisers, trained
+from lab.harness.small import pretrained
 
 WIDTH, LAYERS, HEAD = 128, 4, 32
 # A model that is adapted gets an 8th of the steps more, at a tenth of the rates.
@@ -134,21 +135,8 @@ def trained_to(
     report: Callable[[float, str], None] = lambda fraction, stage: None,
 ) -> tuple[Any, Method | None]:
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
-    size = {"tokens": recipe.context, "bytes": recipe.context}
-    about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
-    return train(
-        recipe,
-        {"text": ids},
-        {"text": ids[: recipe.context]},
-        about,
-        folder,
-        str(lm.device),
-        evaluate_every=recipe.steps,
-        checkpoint_seconds=CHECKPOINT_SECONDS,
-        stop_at=stop,
-        report=report,
-        made_with=arm.method,
-    )
+    more = {"evaluate_every": recipe.steps, "checkpoint_seconds": CHECKPOINT_SECONDS, "made_with": arm.method}
+    return pretrained(lm, recipe, ids, ids[: recipe.context], folder, stop_at=stop, report=report, **more)
 
 
 def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
@@ -327,8 +315,7 @@ class ArmStudy(Seeds, Windows):
             if arm.mean == "literal":
                 causal = trained[arm].causal()
                 trained[causal.arm] = causal
-        about = {"steps": self.steps, "training_text": trainer.texts, "seeds": self.seeds}
-        about |= {"training_tokens": self.steps * self.tokens_per_step}
+        about = {"training_tokens": self.steps * self.tokens_per_step}
         about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
         checked = self.checked(arms)
         return self.numbers(trained) | {

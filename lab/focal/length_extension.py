@@ -75,14 +75,12 @@ class LengthExtension(Seeds, Texts):
         # What is left over at the end is dropped.
         width = (length - 1) // BINS
         parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
-        about = {"steps": self.steps, "rate": self.rate, "training_text": trainer.texts, "seeds": self.seeds}
-        about["plans"] = {name: asdict(plan) for name, plan in plans.items()}
         return {
             "rows": _rows(found, alone, lm.max_positions, units),
             "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
             "curves": curves,
             "windows": len(ids),
-            "protocol": run.about(ids, units, **about),
+            "protocol": run.about(ids, units, plans={name: asdict(plan) for name, plan in plans.items()}),
         }
 
     def sample(self, run: Setting, numbers: dict) -> dict:

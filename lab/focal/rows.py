@@ -4,9 +4,9 @@ import numpy as np
 
 from analysis.studies.stored import panels
 from analysis.studies.stored.comparisons import Row, difference, lowest_highest
-from analysis.studies.stored.panels import of_rows, panel, series
+from analysis.studies.stored.panels import of_rows, panel
 from lab.focal.arms import Arm, Pooled
-from lab.harness.telling import mean_curve
+from lab.harness.telling import training_panel
 
 AGAINST = "against_dense"
 CONTROLS = {AGAINST: "dense training"}
@@ -50,14 +50,8 @@ def compared_panel(title: str, x: str, x_label: str, x_values: list, named: dict
 
 def curves_panel(rows: list[Row], points: list[Row]) -> list[dict]:
     """The panel of the training losses, means over seeds, of the arms that were trained from scratch, if any were."""
-    names = [row["arm"] for row in rows if not row["further"]]
-    if not names:
-        return []
-    lines = []
-    for name in names:
-        steps, line = mean_curve([point for point in points if point["arm"] == name], "loss", name)
-        lines.append(series(name, line["y"]))
-    return [panel("Training", "step", "steps", steps, "nats per token", lines)]
+    names = {row["arm"]: row["arm"] for row in rows if not row["further"]}
+    return [training_panel("Training", points, "arm", names)] if names else []
 
 
 def plain_curves(trained: dict[Arm, Pooled]) -> list[Row]:

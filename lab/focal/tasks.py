@@ -76,8 +76,7 @@ class FocalTasks(CopyStudy):
         cells = []
         for length in lengths:
             cells += [{"length": length} | row for row in reader.task_rows(CONTROL, [length], KEY)]
-        protocol = {"steps": self.steps, "rate": self.rate, "seeds": self.seeds, "training_text": reader.texts}
-        protocol |= {"kernel": "torch dense on sharpened queries", "plan": asdict(self.plan(self.seed))}
+        protocol = {"kernel": "torch dense on sharpened queries", "plan": asdict(self.plan(self.seed))}
         return {
             "rows": reader.task_rows(CONTROL, lengths, KEY),
             "cells": cells,

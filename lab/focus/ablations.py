@@ -87,7 +87,6 @@ class Ablations(Training):
         checked = {"centroids": default}
         for name, reading in (("fine-tuned", "soft"), ("random groups", "drawn")):
             checked[name] = phase_2(default, untrained, reading)[0]
-        about = {"steps": self.steps, "rate": self.rate, "base_rate": self.base_rate, "training_text": trainer.texts}
         return {
             "rows": rows,
             "dense": {"loss": dense.loss, "perplexity": dense.perplexity},
@@ -95,7 +94,7 @@ class Ablations(Training):
             "windows": len(trainer.windows),
             "length": self.length,
             "plans": plain(checked),
-            "protocol": run.about(trainer.windows, kernel=KERNELS, **about, seeds=self.seeds),
+            "protocol": run.about(trainer.windows, kernel=KERNELS),
         }
 
     def cell(self, trainer: PhaseTrainer, label: str, plan: RouterTraining, random_groups: dict) -> Row:

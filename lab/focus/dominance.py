@@ -74,14 +74,14 @@ class Dominance(Training):
             row = together(parts)
             rows.append({"row": name, "settings": ROWS[name], **row["ends"]})
             curves += [{"row": name, **point} for point in row["curve"]]
-        about = {"text": trainer.texts, "window": self.length, "steps": self.steps, "kernel": "gate on the scores"}
+        about = {"text": trainer.texts, "tokens": len(trainer.ids), "kernel": "gate on the scores"}
         return {
             "even": 1 / self.groups,
             "chance": balanced_largest_share(PROBED * self.length, self.groups),
             "rows": rows,
             "curves": curves,
             "plans": plain(plans),
-            "protocol": run.about(run.windows, **about, seeds=self.seeds) | {"tokens": len(trainer.ids)},
+            "protocol": run.about(run.windows, **about),
         }
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from analysis.corpus import text_hash, token_stream
+from analysis.corpus import token_stream
 from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
 from analysis.groups.router import FocusRouter
@@ -59,26 +59,16 @@ class Groups(Routed):
 
     def untrained(self, run: Setting, router: FocusRouter) -> dict[str, FocusRouter]:
         """`random centroids SEED` for `DRAWS` seeds, and `k-means` with the first, of the sizes, gate and window of
-        `router`: fitted and balanced on training texts, stored in the folder of the work."""
-        lm, train = run.lm, run.texts[0]
-        documents = train[:: -(-len(train) // DOCUMENTS)]
-        named = {f"random centroids {seed}": seed for seed in range(self.seed, self.seed + DRAWS)}
-        named["k-means"] = self.seed
-        key = text_hash(repr([asdict(router.settings), lm.revision, self.length, *map(text_hash, documents)]))
-        places = {name: run.folder / f"{name.replace(' ', '-')}-{key}.safetensors" for name in named}
-        if not all(path.is_file() and path.with_suffix(".json").is_file() for path in places.values()):
-            run.context.progress(0.5, "reading the calibration texts")
-            ids = token_stream(lm.tokenizer, documents)
-            length = min(self.length, len(ids))
-            inputs = attention_inputs(lm, list(spread_windows(ids, length, CALIBRATION).reshape(-1, length)))
-            for name, seed in named.items():
-                run.context.progress(0.5, f"fitting {name}")
-                if name == "k-means":
-                    fitted = fit_without_training(inputs, seed=seed, **asdict(router.settings))
-                else:
-                    fitted = random_centroids(router, inputs, seed)
-                fitted.save(places[name])
-        return {name: FocusRouter.load(path, lm.num_layers, lm.width) for name, path in places.items()}
+        `router`: fitted and balanced on training texts."""
+        train = run.texts[0]
+        run.context.progress(0.5, "reading the calibration texts")
+        ids = token_stream(run.lm.tokenizer, train[:: -(-len(train) // DOCUMENTS)])
+        length = min(self.length, len(ids))
+        inputs = attention_inputs(run.lm, list(spread_windows(ids, length, CALIBRATION).reshape(-1, length)))
+        run.context.progress(0.5, "fitting groups without training")
+        seeds = range(self.seed, self.seed + DRAWS)
+        fitted = {f"random centroids {seed}": random_centroids(router, inputs, seed) for seed in seeds}
+        return fitted | {"k-means": fit_without_training(inputs, seed=self.seed, **asdict(router.settings))}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         chosen = numbers["window"]

@@ -112,7 +112,6 @@ class Lengths(Training):
                 against = {"against_dense": (trained, dense), "against_random": (trained, random)}
                 against |= {"against_window": (trained, window), "random_against_dense": (random, dense)}
                 rows.append(row | reads.differences(against | {"window_against_dense": (window, dense)}))
-        about = {"window": self.length, "steps": self.steps, "training_text": trainer.texts, "seeds": self.seeds}
         return {
             "rows": rows,
             "trained_at": self.length,
@@ -121,7 +120,7 @@ class Lengths(Training):
             "windows": windows.size // self.length,
             "positions": run.lm.max_positions,
             "plans": plain({"router": plan}),
-            "protocol": run.about(windows, units, kernel=KERNELS, **about),
+            "protocol": run.about(windows, units, kernel=KERNELS, window=self.length),
         }
 
     def part(self, run: Setting, numbers: dict) -> dict:

@@ -22,10 +22,11 @@ from analysis.studies.stored.trained import TRAINED, Read, Trainer
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
 from analysis.training.mitigations import Control
-from analysis.training.pretrain import Recipe, train, training_method
+from analysis.training.pretrain import Recipe, training_method
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share
-from lab.harness.telling import concluded, distinct, lines_of, mean_curve
+from lab.harness.small import pretrained
+from lab.harness.telling import concluded, distinct, lines_of, training_panel
 
 SMALL = Recipe(layers=4, width=128, heads=4, kv_heads=2, intermediate=384)
 # Trained with -> its recipe's attention.
@@ -96,8 +97,7 @@ class Pretraining(Seeds, Windows):
                 row["largest_share"] = max(mean.shares)
             ways = {key: ((name, reading), (way, way)) for key, way in AGAINST.items() if (way, way) in reads.of_seeds}
             rows.append(row | reads.differences(ways))
-        about = {"steps": self.steps, "training_text": trainer.texts, "seeds": self.seeds}
-        about |= {"training_tokens": self.steps * self.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
+        about = {"training_tokens": self.steps * self.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
         return {
             "rows": rows,
             "curves": curves,
@@ -141,10 +141,8 @@ class Pretraining(Seeds, Windows):
         charts = [lines_of("Perplexity, held out", lines, *axes, "perplexity", "perplexity")]
         title = "Loss above dense training read dense"
         charts.append(lines_of(title, lines, *axes, "nats per token", "against_dense"))
-        curves = [mean_curve([p for p in numbers["curves"] if p["trained"] == name], "loss", name) for name in names]
-        steps = curves[0][0]
-        drawn = [series(f"trained: {name}", line["y"]) for name, (_, line) in zip(names, curves, strict=True)]
-        charts.append(panel("Training, as each model reads", "step", "steps", steps, "nats per token", drawn))
+        called = {name: f"trained: {name}" for name in names}
+        charts.append(training_panel("Training, as each model reads", numbers["curves"], "trained", called))
         line = series("7B, paper", [printed("section 3.4", row, "PPL") for row in PAPER], paper=True)
         x = ["dense", "focus"]
         charts.append(panel("Section 3.4: 7B from scratch", "trained", "trained with", x, "perplexity", [line]))
@@ -154,13 +152,10 @@ class Pretraining(Seeds, Windows):
 def _pretrain(
     lm: Model, name: str, recipe: Recipe, ids: np.ndarray, valid: np.ndarray, work: Path, **more: Any
 ) -> tuple[Any, Any]:
-    """One training on one domain; returns the transformers model and the method it was trained with."""
-    text = lm.tokenizer.decode(valid[:4096], skip_special_tokens=True)
-    size = {"tokens": len(valid), "bytes": max(1, len(text.encode()) * len(valid) // len(valid[:4096]))}
-    about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
+    """One training; returns the transformers model and the method it was trained with."""
     make_folder(work)
     more |= {"made_with": _random_groups} if name == "random groups" else {}
-    return train(recipe, {"text": ids}, {"text": valid}, about, work, str(lm.device), **more)
+    return pretrained(lm, recipe, ids, valid, work, **more)
 
 
 def _random_groups(recipe: Recipe, device: str) -> Control:

@@ -9,13 +9,13 @@ from analysis.groups.router import FocusRouter
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, Bench, trained_arm, window_arm
-from analysis.studies.stored.panels import chart, panel, presented
+from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
 from analysis.studies.stored.trained import PhaseTrainer, chance_arms, first_losses, plain
 from analysis.studies.text.held_out import ids_hash
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share, pooled_reads
-from lab.harness.telling import concluded, mean_curve
+from lab.harness.telling import concluded, training_panel
 
 # The longest training and its half, quarter and eighth, each under a rate that falls to its end.
 SHARES = (8, 4, 2, 1)
@@ -107,7 +107,6 @@ class FocusPrinted(Seeds, Windows):
                 row |= gained if before else dict.fromkeys(gained)
             before = losses
             rows.append(row)
-        about = {"steps": self.steps, "rate": best, "training_text": trainer.texts, "seeds": self.seeds}
         return {
             "rows": rows,
             "curves": curves,
@@ -116,7 +115,7 @@ class FocusPrinted(Seeds, Windows):
             "alone": float(np.exp(alone.mean())),
             "window": self.window,
             "plans": plain({f"{self.steps:,} steps": self.plan(self.steps, best, self.seed)}),
-            "protocol": run.about(trainer.windows[report], units, kernel=KERNELS, **about),
+            "protocol": run.about(trainer.windows[report], units, kernel=KERNELS, rate=best),
         }
 
     def sample(self, run: Setting, numbers: dict) -> dict:
@@ -137,13 +136,11 @@ class FocusPrinted(Seeds, Windows):
         above = {label: f"{key}_against_dense" for key, label in LABELS.items()}
         above |= {"random groups": "random_against_dense", "window of equal pairs": "window_against_dense"}
         gained = {label: f"{key}_gained" for key, label in LABELS.items()}
-        longest = [point for point in numbers["curves"] if point["steps"] == last["steps"]]
-        steps, line = mean_curve(longest, "loss", "loss")
         x, loss = ("steps", "steps of training"), "nats per token"
         charts = [
             chart("Loss above dense attention", rows, *x, loss, above),
             chart("What the last doubling of the steps changed", rows[1:], *x, loss, gained),
-            panel("The longest training", "step", "step", steps, loss, [line]),
+            training_panel("The longest training", numbers["curves"], "steps", {last["steps"]: "loss"}),
         ]
         rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
         note = f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."

@@ -1,1 +1,1 @@
-"""What stored studies share: recovered quality, measuring again, docs/measured.md."""
+"""What stored studies share: routed reads, small models, claims, measuring again, docs/measured.md."""

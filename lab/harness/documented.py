@@ -77,9 +77,14 @@ def document(studies: dict[str, StoredStudy]) -> str:
         headlines.append(row)
     parts = [HEAD.strip(), contents, CHANGED, table([Column(*names) for names in HEADLINES.items()], headlines)]
     for title, study in studies.items():
-        protocol = study.protocol
+        protocol, made_with = study.protocol, study.numbers["protocol"]
         parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
-        parts += [*main_table(study), f"```\n{protocol.command}\n```", *made_how(study)]
+        parts += [*main_table(study), f"```\n{protocol.command}\n```"]
+        check = commandline("study", asked(NAMED[protocol.study].sizes, made_with))
+        facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", made_with["machine"]]
+        facts += [protocol.dtype, f"seed {protocol.seed}", protocol.corpus]
+        facts += [f"{made_with['seconds']:,.0f} seconds"] if made_with.get("seconds") else []
+        parts += [f"`{check}` checks a part of it in under two minutes.", f"*{'; '.join(filter(None, facts))}*"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -93,17 +98,6 @@ def earlier(protocol: StudyProtocol) -> list[str]:
     why = [f"on earlier weights of {protocol.model}"] if protocol.other_weights(revision(protocol.model)) else []
     why += ["by an earlier version of this study"] if protocol.other_version else []
     return [f"*Measured {' and '.join(why)}: these numbers wait to be measured again.*"] if why else []
-
-
-def made_how(study: StoredStudy) -> list[str]:
-    """Which command checks a part of a study, and one line of how it was made."""
-    protocol, stored = study.protocol, study.numbers["protocol"]
-    command = commandline("study", asked(NAMED[protocol.study].sizes, stored))
-    facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", stored["machine"], protocol.dtype]
-    facts += [f"seed {protocol.seed}", protocol.corpus]
-    facts += [f"{stored['seconds']:,.0f} seconds"] if stored.get("seconds") else []
-    made = "; ".join(fact for fact in facts if fact)
-    return [f"`{command}` checks a part of it in under two minutes.", f"*{made}*"]
 
 
 def main_table(study: StoredStudy) -> list[str]:

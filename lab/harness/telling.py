@@ -74,9 +74,15 @@ def lines_of(
     return panel(title, x, label, points, y_label, lines, share=share)
 
 
-def mean_curve(points: Iterable[Row], key: str, name: str) -> tuple[list[int], dict[str, Any]]:
-    """The steps of several trainings, in the order of their log, and the line of the mean of their `key` at each."""
-    losses: dict[int, list[float]] = {}
-    for point in points:
-        losses.setdefault(point["step"], []).append(point[key])
-    return list(losses), series(name, [float(np.mean(of_step)) for of_step in losses.values()])
+def training_panel(title: str, points: Sequence[Row], line: str, names: Mapping[Any, str]) -> dict[str, Any]:
+    """A panel of training losses by step, with a line for each value of column `line`, the mean of its trainings:
+    `names` says what each is called."""
+    steps: dict[int, list[float]] = {}
+    lines = []
+    for value, name in names.items():
+        steps = {}
+        for point in points:
+            if point[line] == value:
+                steps.setdefault(point["step"], []).append(point["loss"])
+        lines.append(series(name, [float(np.mean(losses)) for losses in steps.values()]))
+    return panel(title, "step", "steps", list(steps), "nats per token", lines)

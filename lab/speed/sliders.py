@@ -53,7 +53,12 @@ class Sliders(Study):
         charts = []
         for what, title in WHATS.items():
             if rows := [row for row in moved if row["what"] == what]:
-                charts.append(_chart(title, rows))
+                # A mark for each slider, beside its target; its bar reaches to the slowest move.
+                median, worst, target = ([row[f"{key}_ms"] for row in rows] for key in ("median", "worst", "target"))
+                lines = [series("median", median, median, worst), series("target", target)]
+                # Of a method, its first slider: the rows say its whole name.
+                names = [row["slider"].partition(": ")[0] for row in rows]
+                charts.append(panel(title, "slider", "slider", names, "milliseconds", lines))
         machine = f"{about['cores']} cores of {about['processor']}"
         note = f"{about['browser']} on {machine}, with a load of {about['load_average']:.1f} at the end."
         return presented("sliders", sentence(numbers["rows"]), charts, note)
@@ -82,15 +87,6 @@ def sentence(rows: list[Row]) -> str:
     if len(moved) < len(rows):
         text += f"; {len(rows) - len(moved)} could not be moved"
     return f"{text}."
-
-
-def _chart(title: str, moved: list[Row]) -> dict:
-    """A mark for each slider, beside its target; its bar reaches to the slowest move."""
-    median, worst, target = ([row[f"{name}_ms"] for row in moved] for name in ("median", "worst", "target"))
-    lines = [series("median", median, median, worst), series("target", target)]
-    # Of a method, its first slider: the rows say its whole name.
-    names = [row["slider"].partition(": ")[0] for row in moved]
-    return panel(title, "slider", "slider", names, "milliseconds", lines)
 
 
 sliders = Runnable(Sliders)

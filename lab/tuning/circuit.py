@@ -1,7 +1,7 @@
 """Does the norm of queries and keys keep a small model from looking back? Random tokens that come again (induction)"""
 
 from dataclasses import asdict, dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,17 +33,15 @@ class CircuitStudy(Seeds):
     )
 
     def measure(self, run: Setting) -> dict:
-        plans = [
-            Circuit(family=family, rate=rate, seed=seed, steps=self.steps)
-            for family in ARMS
-            for rate in RATES
-            for seed in self.every_seed
-        ]
-        curves = {}
-        for place, plan in enumerate(plans):
-            inside = run.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
-            make = partial(_trained, plan, inside)
-            part = run.context.part(run.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)
+        curves, trainings = {}, list(product(ARMS, RATES, self.every_seed))
+        for place, (family, rate, seed) in enumerate(trainings):
+            plan = Circuit(family=family, rate=rate, seed=seed, steps=self.steps)
+            inside = run.context.within(place / len(trainings), 1 / len(trainings), f"{_arm(plan)}, seed {seed}")
+
+            def make(doing: Path | None, plan: Circuit = plan, inside: Context = inside) -> dict:
+                return {"curve": train_circuit(plan, lambda e: inside.progress(e["step"] / plan.steps, "training"))}
+
+            part = run.context.part(run.work, f"circuit-{family}-{seed}", [asdict(plan)], make)
             curves[plan] = part["curve"]
         return numbers(curves) | {
             "chance": float(np.log(Circuit.vocabulary)),
@@ -57,7 +55,6 @@ class CircuitStudy(Seeds):
                 "tokens_per_step": Circuit.sequences * Circuit.length,
                 "unit": "seeds",
                 "units": self.seeds,
-                "seeds": self.seeds,
             },
         }
 
@@ -66,14 +63,9 @@ class CircuitStudy(Seeds):
         return {_arm(plan): [value for entry in train_circuit(plan) for value in entry.values()] for plan in plans}
 
     def part(self, run: Setting, numbers: dict) -> dict:
-        first, curves = min(point["step"] for point in numbers["curves"]), []
-        for family in ARMS:
-            plan = Circuit(family=family, rate=RATES[0], seed=self.seed, steps=first)
-            curves += [
-                {"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]}
-                for e in train_circuit(plan)
-            ]
-        return {"curves": curves}
+        first = min(point["step"] for point in numbers["curves"])
+        plans = [Circuit(family=family, rate=RATES[0], seed=self.seed, steps=first) for family in ARMS]
+        return {"curves": [point for plan in plans for point in _points(plan, train_circuit(plan))]}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -86,22 +78,19 @@ class CircuitStudy(Seeds):
         return presented("circuit", _sentence(rows, numbers["chance"], numbers["protocol"]["seeds"]), [drawn])
 
 
-def _trained(plan: Circuit, context: Context, doing: Path | None) -> dict:
-    """One training, as plain data."""
-    return {"curve": train_circuit(plan, lambda entry: context.progress(entry["step"] / plan.steps, "training"))}
-
-
 def numbers(curves: dict[Circuit, list[dict]]) -> dict:
     """`rows` and `curves` of trained models."""
     grouped: dict[str, list[Circuit]] = {}
     for plan in curves:
         grouped.setdefault(_arm(plan), []).append(plan)
-    drawn = [
-        {"arm": _arm(plan), "seed": plan.seed, "step": entry["step"], "second": entry["second"]}
-        for plan, curve in curves.items()
-        for entry in curve
-    ]
-    return {"rows": [_row(arm, plans, curves) for arm, plans in grouped.items()], "curves": drawn}
+    points = [point for plan, curve in curves.items() for point in _points(plan, curve)]
+    return {"rows": [_row(arm, plans, curves) for arm, plans in grouped.items()], "curves": points}
+
+
+def _points(plan: Circuit, curve: list[dict]) -> list[dict]:
+    """The second copy of a training by step."""
+    about = {"arm": _arm(plan), "seed": plan.seed}
+    return [about | {name: entry[name] for name in ("step", "second")} for entry in curve]
 
 
 def _row(arm: str, plans: list[Circuit], curves: dict[Circuit, list[dict]]) -> dict:

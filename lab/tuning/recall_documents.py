@@ -98,12 +98,11 @@ class RecallDocuments(CopyStudy):
 
                 reader.add(_named(share), [asdict(recipe)], make)
         texts = [{"share": shares[row["model"]]} | row for row in reader.text_rows(NONE, KEY)]
-        protocol = {"read": self.tokens, "seeds": self.seeds, "training_text": reader.texts, "kernel": "sdpa"}
         return {
             "rows": reader.task_rows(NONE, [self.length], KEY),
             "texts": texts,
             "recipe": asdict(self.recipe(lm, 0.0, self.seed)),
-            "protocol": run.about(reader.windows, **protocol),
+            "protocol": run.about(reader.windows, read=self.tokens, kernel="sdpa"),
         }
 
     def sample(self, run: Setting, numbers: dict) -> dict:

@@ -1,7 +1,5 @@
 """Which budgets CSA reads with: a stored policy, or what a page makes of one by hand."""
 
-from typing import Any
-
 import numpy as np
 
 from ...corpus import FITTED_ON, fitting_samples
@@ -58,19 +56,17 @@ def resolve(context: Context, model: Model, recipe: dict | str | None, length: i
         raise BadSetting(f"{' and '.join(totals)} both say how many keys there are: give one of them.")
     start = base.budgets
     for name, value in totals.items():
-        total = _total(name, value, base, length or model.max_positions, floor)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 30:
+            raise BadSetting(f"The {name} of the policy is {str(value)[:20]} and must be a number above 0.")
+        if name == "reads":
+            total = budget_for_reads(base.ranks, value, length or model.max_positions, floor)
+        else:
+            sizes = {"total": 1, "beta": float(base.ranks.sum()), "keys_per_head": base.budgets.size}
+            total = round(value * sizes[name])
+        if name == "beta":
+            total = max(total, floor * base.budgets.size)
         start = allocate_budget(base.ranks, total, floor)
     budgets, fixed = edited(start, base.ranks, edits, bool(recipe.get("keep_total", True)), floor)
     cap = cap or base.cap
     by_hand = cap != base.cap or not np.array_equal(budgets, base.budgets)
     return Policy(base.name, base.ranks, budgets, cap, base.about, fixed, by_hand)
-
-
-def _total(name: str, value: Any, base: Policy, length: int, floor: int) -> int:
-    """All keys together, given in one of TOTALS. Errors: BadSetting."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 30:
-        raise BadSetting(f"The {name} of the policy is {str(value)[:20]} and must be a number above 0.")
-    if name == "reads":
-        return budget_for_reads(base.ranks, value, length, floor)
-    keys = round(value * {"total": 1, "beta": float(base.ranks.sum()), "keys_per_head": base.budgets.size}[name])
-    return max(keys, floor * base.budgets.size) if name == "beta" else keys

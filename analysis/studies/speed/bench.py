@@ -22,7 +22,7 @@ from ...kernels.merge import merges
 from ...methods import METHODS
 from ...models import Model
 from ...statistics import attention_inputs
-from ...timing.inference import InferenceTime, time_decode, time_inference
+from ...timing.inference import time_decode, time_inference
 from ..context import Context, made_on, protocol, read
 from ..groups.routers import memberships, router_for
 from ..text.states import check_head
@@ -176,7 +176,17 @@ def _inference(request: Bench, context: Context) -> Curve:
     for index, length in enumerate(lengths):
         report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         timed = time_inference(lm, method, np.resize(ids, length), request.new_tokens, request.repeats, report)
-        rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink) | {"target": TARGETS["inference"].get(length)})
+        share, (dense, sparse) = retained(timed.ran, method.n_sink), timed.sides
+        row: dict[str, Any] = {"length": timed.length, "batch": 1, "dtype": str(lm.dtype)[6:]}
+        row |= {"kernel": sparse.kernel, "dense_kernel": dense.kernel}
+        row |= {"dense_ms": dense.prefill_ms["median"], "sparse_ms": sparse.prefill_ms["median"]}
+        row |= ends("speedup", timed.prefill) | ends("speedup_per_token", timed.per_token)
+        row |= {"bound": share and 1 / share, "retained": share, "target": TARGETS["inference"].get(length)}
+        for name in ("prefill_ms", "ms_per_token"):
+            row[name] = {side.side: getattr(side, name)["median"] for side in timed.sides}
+        for name in ("kv_bytes", "kv_bytes_read_per_step"):
+            row[name] = {side.side: getattr(side, name) for side in timed.sides}
+        rows.append(row)
         missing = timed.missing
     about: dict[str, Any] = {
         "router": router,
@@ -209,17 +219,6 @@ def _row(timed: timing.Compared, **more: Any) -> dict:
     times = {"dense_ms": timed.dense.median * 1e3, "sparse_ms": timed.sparse.median * 1e3}
     first, last = ({name: facts[name] for name in names if name in facts} for names in (FIELDS, READ))
     return first | times | ends("speedup", timed.speedup) | last
-
-
-def _prompted(timed: InferenceTime, dtype: str, n_sink: int) -> dict:
-    share, (dense, sparse) = retained(timed.ran, n_sink), timed.sides
-    row = {"length": timed.length, "batch": 1, "dtype": dtype, "kernel": sparse.kernel, "dense_kernel": dense.kernel}
-    row |= {"dense_ms": dense.prefill_ms["median"], "sparse_ms": sparse.prefill_ms["median"]}
-    row |= ends("speedup", timed.prefill) | ends("speedup_per_token", timed.per_token)
-    row |= {"bound": share and 1 / share, "retained": share}
-    row |= {name: {s.side: getattr(s, name)["median"] for s in timed.sides} for name in ("prefill_ms", "ms_per_token")}
-    sizes = ("kv_bytes", "kv_bytes_read_per_step")
-    return row | {name: {side.side: getattr(side, name) for side in timed.sides} for name in sizes}
 
 
 def _curve(rows: list[dict], missing: list[str], phase: str = "") -> dict:

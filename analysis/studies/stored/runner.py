@@ -33,11 +33,13 @@ from ...runs.brought import corpus_folder
 from .. import NAMED
 from ..context import Context, check_seed, protocol
 from ..registry import version_of
-from ..text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
+from ..text.held_out import check_range, corpus_hash, held_out_windows, ids_hash, make_folder, texts_of
 from .quick import check, stored_of
 
 # Options that a protocol names by themselves.
 OPEN = ("corpus", "model", "seed")
+# How a study was trained, which its protocol names beside the options.
+TRAINED_WITH = ("steps", "seeds", "rate", "base_rate")
 # Options that choose among pieces which other calls share.
 PORTIONS = ("rows", "rates", "widths", "seeds")
 # Why a study has no part.
@@ -110,7 +112,7 @@ class Windows(Texts):
 
 @dataclass(frozen=True)
 class Seeds(Study):
-    """A study that trains: every arm is trained that often. The protocol names it, too."""
+    """A study that trains: every arm is trained that often."""
 
     seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own", low=1, high=99)
 
@@ -173,6 +175,8 @@ class Setting:
         train, held_out = (len(texts) for texts in self.texts)
         corpus = f"{Path(self.corpus).name}, {train} training and {held_out} held-out documents"
         read = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "corpus": corpus}
+        if isinstance(self.sizes, Seeds):
+            read["training_text"] = corpus_hash(self.texts[0])
         units = len(np.unique(self.documents if documents is None else documents))
         return read | {"unit": "documents", "units": units} | more
 
@@ -234,6 +238,7 @@ class Runnable:
         corpus = {"corpus": "DIR"} if run.corpus else {}
         asked = {"name": self.name, **corpus, "model": run.lm.name, **changed, "seed": run.sizes.seed}
         about = {"version": version_of(self.name), "sizes": options, "asked": changed, "seed": run.sizes.seed}
+        about |= {name: options[name] for name in TRAINED_WITH if name in options}
         about |= {"folder": Path(run.corpus).name} if run.corpus else {}
         return about | {"command": commandline("study", asked)}
 

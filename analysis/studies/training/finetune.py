@@ -129,8 +129,6 @@ class Baseline(Seeds, Windows):
                 "tokens": sum(part.size for part in windows_of.values()),
                 "window": self.length,
                 "kernel": KERNELS,
-                "steps": self.steps,
-                "seeds": self.seeds,
                 "rates": rates,
                 "new_domain": new,
                 "unit": "documents",
