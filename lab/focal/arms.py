@@ -315,8 +315,8 @@ class ArmStudy(Seeds, Windows):
             if arm.mean == "literal":
                 causal = trained[arm].causal()
                 trained[causal.arm] = causal
-        about = {"training_tokens": self.steps * self.tokens_per_step}
-        about |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
+        kernel = "bfloat16 in training, torch dense on sharpened queries"
+        about = {"training_tokens": self.steps * self.tokens_per_step, "kernel": kernel}
         checked = self.checked(arms)
         return self.numbers(trained) | {
             "windows": len(trainer.windows),

@@ -140,7 +140,7 @@ class FocusPrinted(Seeds, Windows):
         charts = [
             chart("Loss above dense attention", rows, *x, loss, above),
             chart("What the last doubling of the steps changed", rows[1:], *x, loss, gained),
-            training_panel("The longest training", numbers["curves"], "steps", {last["steps"]: "loss"}),
+            training_panel("The longest training", numbers["curves"], "steps", {last["steps"]: "loss"}, "step"),
         ]
         rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
         note = f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."

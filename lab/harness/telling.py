@@ -74,7 +74,9 @@ def lines_of(
     return panel(title, x, label, points, y_label, lines, share=share)
 
 
-def training_panel(title: str, points: Sequence[Row], line: str, names: Mapping[Any, str]) -> dict[str, Any]:
+def training_panel(
+    title: str, points: Sequence[Row], line: str, names: Mapping[Any, str], label: str = "steps"
+) -> dict[str, Any]:
     """A panel of training losses by step, with a line for each value of column `line`, the mean of its trainings:
     `names` says what each is called."""
     steps: dict[int, list[float]] = {}
@@ -85,4 +87,4 @@ def training_panel(title: str, points: Sequence[Row], line: str, names: Mapping[
             if point[line] == value:
                 steps.setdefault(point["step"], []).append(point["loss"])
         lines.append(series(name, [float(np.mean(losses)) for losses in steps.values()]))
-    return panel(title, "step", "steps", list(steps), "nats per token", lines)
+    return panel(title, "step", label, list(steps), "nats per token", lines)
