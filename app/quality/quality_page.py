@@ -215,7 +215,7 @@ def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:
     look: dict[str, Any] = {"title": "By position, token by token", "icon": ":material/show_chart:"}
     drawer("quality_numbers", everything, **look)
     look = {"title": "Search for a setting", "icon": ":material/search:"}
-    drawer("quality_searching", partial(search.result, *searched, _moved), **look)
+    drawer("quality_searching", partial(search.result, searched[0], searched[1], _moved), **look)
     if step.asked.name == evidence.DUO:
         look = {"title": "Which heads does DuoAttention let keep every key?", "icon": ":material/call_split:"}
         drawer("quality_split", partial(evidence.split, step.asked), **look)
