@@ -14,7 +14,7 @@
   const said = shown(sentences).filter(one => !one.parentElement.closest(sentences)
     && !one.closest("button, a, label, [role=tab], [data-testid=stTab]"))
   const hints = shown("button[aria-label=Help]")
-  const acts = "button, a[href], input, textarea, select, summary, [role=slider], [role=combobox]"
+  const acts = "button, a[href], input, textarea, select, summary, [role=slider], [role=combobox], [role=listbox]"
   const skipped = "[role=tablist], .modebar, .js-plotly-plot, .curves, .painted .text, .peak, .row, [role=row], [role=grid]"
   // A control is counted once, by its outermost part; options of one choice are one each. Places on a strip and bars that
   // lead to their token are marks of the picture.

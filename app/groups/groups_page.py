@@ -36,15 +36,15 @@ def show() -> None:
     answer(*_answer(run, layer))
     with screen.read_line(first, tokens):
         widgets.prose("layer", "quiet")
-        widgets.layer_pills(numbers, middle, help=None, label_visibility="collapsed")
+        widgets.choose_layer(numbers, middle, help=None, label_visibility="collapsed")
     place = numbers.index(layer)
     group, sure = cached.array(run, "group")[place], cached.array(run, "confidence")[place]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
     labels, chosen = here["label"], st.session_state["group"]
     tips = [("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])]
     paint, palette = [int(g) for g in group], painted.by_group(labels, here["share"])
-    identity, legend = f"{run.id}.{layer}", f"groups of layer {layer}"
-    groups = {"isolates": True, "isolate": chosen, "numbered": True}
+    identity, legend = f"{run.id}.{layer}", f"groups of layer {layer}; click one to see it alone"
+    groups = {"isolates": True, "isolate": chosen}
     shape, place = _map(run, layer), screen.the_text()
     look = screen.Look("groups_text", paint, palette, legend, identity, tips, "map", shape, groups, place=place)
     screen.show(first, tokens, pair_list.listed(first, tokens), look)
@@ -87,7 +87,7 @@ def _map(run: Run, layer: int) -> dict:
     place = cached.columns(run, "layers")["layer"].index(layer)
     xy, variance = cached.array(run, "pca")[place], cached.array(run, "pca_variance")[place]
     ranges = [[float(xy[:, axis].min()), float(xy[:, axis].max())] for axis in (0, 1)]
-    axes = " · ".join(f"component {n + 1}: {share:.0%} of the variance" for n, share in enumerate(variance))
+    axes = f"Components 1 and 2: {variance[0]:.0%} and {variance[1]:.0%} of the variance"
     return {"xy": painted.sent(xy.astype(np.float32)), "ranges": ranges, "axes": axes}
 
 
@@ -96,7 +96,6 @@ def _details(run: Run, layer: int, tokens: dict, paint: list[int], palette: list
     count, layers, chosen = run.numbers["K"], cached.columns(run, "layers"), st.session_state["group"]
     here = rows_of(cached.columns(run, "groups"), layer=layer)
     words = rows_of(cached.columns(run, "words"), layer=layer)
-    widgets.prose(run.numbers["sentence"], "more")
     title = f"The text by group, layer {layer}"
     export.keep_text(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
     with st.grid(2, min_column_width=420, gap="large"):

@@ -101,7 +101,6 @@ def _filters() -> None:
 
 def _details(run: Run, tokens: dict, listed: dict, found: dict) -> None:
     """The links as a table and where they lie, what groups draw against chance, and another text or model."""
-    widgets.prose(run.numbers["sentence"], "more")
     keys = pair_list.keys_of(listed)
     row, kind, count = pair_list.open_row(keys), st.session_state["kind"], len(found["kind"])
     title = f"The {count} strongest pairs" if kind is None else f"{len(keys)} of the {count} strongest pairs: {kind}"

@@ -43,13 +43,10 @@ def _choices(layer: int, head: int) -> None:
     card, chosen = asking.card(st.session_state["model"]), st.session_state
     chosen["route_head_pick"] = head
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        widgets.layer_pills(asking.layers(chosen["model"]), layer)
+        widgets.choose_layer(asking.layers(chosen["model"]), layer)
         look: dict[str, Any] = {"key": "route_head_pick", "help": cached.glossary("attention head")}
         look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
-        if card["heads"] > widgets.MOST_PILLS:
-            st.selectbox("Head", list(range(card["heads"])), width=110, **look)
-        else:
-            st.pills("Head", list(range(card["heads"])), required=True, **look)
+        st.selectbox("Head", list(range(card["heads"])), width=120, **look)
         offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
         look = {"format_func": offered.__getitem__, "width": 230, "help": cached.glossary("bucket routers")}
         st.selectbox("Router", list(offered), key="route_router", **look)

@@ -48,6 +48,11 @@ NAMES = {  # a column or a key of a run -> its name
 WHO = ("title", "label", "side", "name", "method")
 
 
+def runs(count: int) -> str:
+    """So many runs."""
+    return f"{count:,} run" if count == 1 else f"{count:,} runs"
+
+
 def column(name: str) -> str:
     """A column in words; an inner number as in `prefill_ms.median` names both."""
     return ", ".join(NAMES.get(part, part.replace("_", " ")) for part in name.split("."))

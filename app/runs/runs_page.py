@@ -4,7 +4,7 @@ import streamlit as st
 
 from analysis.runs.price import spell_bytes
 from app import cached
-from app.runs import one_run, run_list, run_pages, two_runs
+from app.runs import one_run, run_list, run_pages, run_words, store_menu, two_runs
 from app.ui import screen, widgets
 from app.ui.tabs import drawer
 
@@ -13,28 +13,28 @@ def show() -> None:
     """The list of runs, beside it the open one, and below it another run to compare with."""
     run_pages.leave()
     rows, used = run_list.found(), cached.store().usage()
-    count = f"{used.runs:,} run{'s' * (used.runs != 1)} of your own" if used.runs else "No run of your own"
+    count = f"{run_words.runs(used.runs)} of your own" if used.runs else "No run of your own"
     screen.answer(
         f"{count} {'are' if used.runs > 1 else 'is'} stored here.",
         f"They take {spell_bytes(used.bytes)}; the list also has the examples that came with the program.",
     )
     run_list.news()
-    run_list.controls()
+    with run_list.controls():
+        store_menu.menu(rows)
     picture, card = screen.picture_and_card("runs", 0.7)
     with picture:
         if rows:
             run_list.table(rows)
+            if st.session_state["run"] is None:
+                st.caption("Click a row, or use the arrow keys, to open a run; a second click closes it.")
         else:
             st.info("No stored run has all of these words: take some away, or open a page to compute one.")
-        run_list.disk(rows)
         for sentence in cached.store().damaged()[:3]:
             widgets.prose(sentence, "note")
     run = None
     with card, widgets.guarded():
         run = one_run.opened()
-        if run is None:
-            st.caption("Click a row, or use the arrow keys, to open a run; a second click closes it.")
-        else:
+        if run is not None:
             one_run.show(run)
     if run is not None:
         drawer(

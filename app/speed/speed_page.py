@@ -28,8 +28,7 @@ def show() -> None:
     said = st.container()
     picture, card = picture_and_card("speed")
     with card:
-        look: dict[str, Any] = {"format_func": SPEED_ON.get, "required": True, "label_visibility": "collapsed"}
-        st.segmented_control("What is timed", list(SPEED_ON), key="speed_on", **look)
+        st.selectbox("What is timed", list(SPEED_ON), key="speed_on", format_func=SPEED_ON.get)
     with widgets.guarded():
         (_shapes if st.session_state["speed_on"] == "shapes" else _model)(said, picture, card)
     drawer("speed_evidence", evidence.show)
@@ -95,7 +94,10 @@ def _shapes(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator)
 def _say(run: Run | None, phase: str, bound: speed_charts.Points) -> None:
     """The answer: who was faster, or what no kernel can pass."""
     if run is not None:
-        answer(methods.said(run) if "speedup" in run.numbers else run.numbers["sentence"], run.numbers["sentence"])
+        if "speedup" in run.numbers:
+            answer(methods.said(run), run.numbers["sentence"])
+        else:
+            answer(run.numbers["sentence"])
         measured.machine(run)
         widgets.notes(run)
     elif bound:

@@ -140,7 +140,6 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         "none": look.none,
         "isolates": bool(look.groups),
         "isolate": None,
-        "numbered": False,
         "clickable": True,
         "crossed": None,
     }

@@ -23,6 +23,9 @@ ARMS = {
     "literal": "these groups, literal (reads the future)",
     "random": "random centroids",
 }
+# Settings that are folded.
+BESIDE = {"train_phase", "train_groups", "train_steps"}
+FOLDED = {name for name in state.CONTROLS if name.startswith("train_")} - BESIDE
 COLUMNS = {
     "reads": tables.Column("what the model reads"),
     "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
@@ -104,16 +107,20 @@ def _button(request: TrainRouter, stored: Run | None) -> None:
 def _form() -> None:
     help = cached.glossary("phase 1 and phase 2")
     titled = PHASES.__getitem__
-    st.segmented_control("Phase", list(PHASES), key="train_phase", format_func=titled, required=True, help=help)
+    st.selectbox("Phase", list(PHASES), key="train_phase", format_func=titled, help=help)
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        named = "Learn from", "Texts to learn from"
-        fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
         if first:
             fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
         fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
-    with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
-        _more(first)
+    # What a link brings is seen, and what of it had to go.
+    if st.session_state[state.LINKED] & FOLDED:
+        st.session_state["train_folded"] = True
+    with st.expander("More settings", icon=":material/tune:", key="train_folded", on_change="rerun"):
+        named = "Learn from", "Texts to learn from"
+        fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
+        with st.grid(4, min_column_width=150, gap="small"):
+            _more(first)
 
 
 def _more(first: bool) -> None:

@@ -45,8 +45,7 @@ _STRIP = """<div class="strip"><svg aria-hidden="true"></svg><canvas title="the 
 _PAINTED = part(
     "painted",
     f"""<section class="painted"><style class="ink"></style>
-    <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button>
-      <button class="numbers" type="button">Group numbers</button><span class="hint"></span></div>
+    <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button><span class="hint"></span></div>
     {_STRIP}
     <div class="columns"><div class="text" tabindex="0" role="document"></div><div class="legend"></div></div>
     <div class="tip" role="status" hidden></div></section>""",
@@ -112,40 +111,30 @@ def painted(
     legend: str,
     hint: str,
     arcs: Sequence[dict] = (),
-    open_arc: int | None = None,
-    isolate: int | None = None,
     locked: int | None = None,
     place: str | None = None,
     crossed: dict | None = None,
     bare: bool = False,
-    on_class: Callable | None = None,
     on_token: Callable | None = None,
-    on_arc: Callable | None = None,
 ) -> None:
     """Show the `tokens` table (columns of every study) with one paint class per token.
 
     `identity` names what is shown: a new one scrolls back to the top, unless `place` stays the same. `locked` is the
-    marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover
-    with the token and its index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click
-    on a legend entry, a token or an arc calls its `on_` function after the value was stored under `key`
-    (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
+    marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover with the token and its
+    index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click on a token calls
+    `on_token` after its index was stored under `key` (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
     marks both. `bare`: the text and its strip alone, in a card.
     """
     data = described(tokens, paint, palette, identity=identity, tips=tips, legend=legend, place=place) | {
         "hint": hint,
         "arcs": list(arcs),
-        "open": open_arc,
-        "isolate": isolate,
         "locked": locked,
-        "isolates": on_class is not None,
         "clickable": on_token is not None,
         "crossed": crossed,
         "bare": bare,
-        "numbered": on_class is not None,
     }
     # A state of a component needs a callback to be kept.
-    called = {"on_class_change": on_class, "on_token_change": on_token, "on_arc_change": on_arc}
-    _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
+    _PAINTED(key=key, data=data, on_token_change=on_token or (lambda: None))
 
 
 def described(

@@ -26,8 +26,6 @@ Values = Mapping[str, Sequence]
 DROPPED = "_dropped"
 # Of the session: whether `redraw` ended the last run.
 REDRAWN = "_redrawn"
-# Layers that stand side by side; more are a list.
-MOST_PILLS = 12
 # What is selected -> ways to select that it does without.
 MODES = {"lasso": [], "box": ["lasso2d"]}
 _LINK = part(
@@ -132,7 +130,7 @@ def redraw() -> None:
     st.rerun()
 
 
-def layer_pills(layers: list[int], default: int, **look: Any) -> int:
+def choose_layer(layers: list[int], default: int, **look: Any) -> int:
     """The layer to look at: the shared selection, or a default that is shown without becoming the selection."""
     settled("layer", [None, *layers], None)
     chosen = st.session_state["layer"]
@@ -142,10 +140,7 @@ def layer_pills(layers: list[int], default: int, **look: Any) -> int:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
     options: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
-    if len(layers) > MOST_PILLS:
-        st.selectbox("Layer", layers, width=110, **options)
-    else:
-        st.pills("Layer", layers, required=True, **options)
+    st.selectbox("Layer", layers, width=96, **options)
     return st.session_state["layer_pick"]
 
 

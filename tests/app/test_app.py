@@ -162,7 +162,7 @@ def test_groups_show_controls_labels_and_the_badge(client, monkeypatch):
 def test_the_layer_is_shared_between_pages_and_a_shown_default_is_not_a_choice(client):
     app = opened("groups")
     assert "layer" not in app.query_params
-    app.pills(key="layer_pick").set_value(2).run()
+    app.selectbox(key="layer_pick").set_value(2).run()
     assert app.query_params["layer"] == "2"
     assert go(app, "links").session_state["layer"] == 2 and client.store.list("pairs", 1)[0].request["layer"] == 2
 
@@ -336,8 +336,3 @@ def test_an_example_says_so_and_asks_no_worker(client, tmp_path, monkeypatch):
     assert client.asked == [] and "example" in " ".join(element.value for element in app.markdown)
 
 
-def test_layers_beyond_a_dozen_are_a_list(client, monkeypatch):
-    monkeypatch.setattr("app.ui.widgets.MOST_PILLS", 2)
-    app = opened("groups")
-    app.selectbox(key="layer_pick").set_value(2).run()
-    assert app.query_params["layer"] == "2" and not app.error

@@ -156,7 +156,7 @@ WAYS: dict[str, Way | None] = {
         lambda dice: _file(dice, hostile_bundle(dice)),
         ("runs",),
         "run",
-        "runs_bring",
+        "runs_menu",
         upload="runs_upload_",
         answer=lambda store, sent: store.unbundle(BytesIO(sent.data)).new[0],
     ),

@@ -68,9 +68,13 @@ class Session:
         return await self._run()
 
     async def choose(self, key: str, option: str) -> float:
-        """One option of pills or of a segmented control."""
-        state = WidgetState(id=self.widgets[key].id)
-        state.string_array_value.data.append(option)
+        """One option of a list, of pills or of a segmented control."""
+        widget = self.widgets[key]
+        state = WidgetState(id=widget.id)
+        if widget.DESCRIPTOR.name == "Selectbox":
+            state.string_value = option
+        else:
+            state.string_array_value.data.append(option)
         self._states[state.id] = state
         return await self._run()
 
@@ -79,11 +83,12 @@ class Session:
         return await self._run(WidgetState(id=self.widgets[key].id, trigger_value=True))
 
     def options(self) -> dict[str, list[str]]:
-        """key -> options of every control on the page whose options stand side by side, two at least."""
+        """key -> options of every list, of pills and of segmented controls on the page, two at least."""
         found = {}
         for key, widget in self.widgets.items():
-            if widget.DESCRIPTOR.name == "ButtonGroup" and not widget.disabled and len(widget.options) > 1:
-                found[key] = [option.content for option in widget.options]
+            kind = widget.DESCRIPTOR.name
+            if kind in ("ButtonGroup", "Selectbox") and not widget.disabled and len(widget.options) > 1:
+                found[key] = [option if kind == "Selectbox" else option.content for option in widget.options]
         return found
 
     async def _run(self, pressed: WidgetState | None = None) -> float:

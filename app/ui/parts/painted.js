@@ -1,4 +1,4 @@
-// A painted text on any page: tokens answer the pointer with a tip, a legend isolates one class.
+// A painted text on any page: tokens answer the pointer with a tip.
 
 const memory = new WeakMap()
 
@@ -7,7 +7,7 @@ export default function (component) {
   const data = component.data?.[0]
   const root = parentElement.querySelector(".painted")
   if (!root || !data) return
-  const own = memory.get(parentElement) ?? { spaces: false, numbers: false, now: null, id: null }
+  const own = memory.get(parentElement) ?? { spaces: false, now: null, id: null }
   memory.set(parentElement, own)
   own.data = data
   root.classList.toggle("bare", Boolean(data.bare))
@@ -23,7 +23,6 @@ export default function (component) {
     marks(root, own)
     arcs(strip, own, tip)
     scrollTo(text, data.arcs[n].query)
-    own.send("arc", n)
   }
   paintAll(root, own, tip)
   bar(root, own)
@@ -40,17 +39,13 @@ export default function (component) {
 }
 
 function bar(root, own) {
-  for (const name of ["spaces", "numbers"]) {
-    const button = root.querySelector(`.bar .${name}`)
-    button.hidden = name === "numbers" && !own.data.numbered
-    button.setAttribute("aria-pressed", own[name])
-    button.onclick = () => {
-      own[name] = !own[name]
-      if (name === "spaces") write(root, own)
-      root.querySelector(".text").classList.toggle("numbers", own.numbers)
-      marks(root, own)
-      bar(root, own)
-    }
+  const button = root.querySelector(".bar .spaces")
+  button.setAttribute("aria-pressed", own.spaces)
+  button.onclick = () => {
+    own.spaces = !own.spaces
+    write(root, own)
+    marks(root, own)
+    bar(root, own)
   }
   root.querySelector(".hint").textContent = own.data.hint
 }

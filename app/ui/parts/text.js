@@ -38,7 +38,7 @@ function write(root, own) {
   text.spans = new Map()
   for (const [first, stop, spelled] of data.characters) {
     const paints = data.paint.slice(first, stop)
-    const paint = data.numbered ? paints.at(-1) : Math.max(...paints) // a group, or the strongest
+    const paint = data.isolates ? paints.at(-1) : Math.max(...paints) // a group, or the strongest
     const one = { first, at: stop - 1, spelled, paint }
     for (let i = first; i < stop; i++) text.spelled.set(i, one)
   }
@@ -53,7 +53,6 @@ function write(root, own) {
     const painted = paint >= 0 ? ` p c${paint} ${data.palette[paint].line ?? ""}` : ""
     const span = element("span", `t${painted}${faint.has(i) ? " faint" : ""}`, visible(piece.slice(lead.length), own.spaces))
     span.dataset.i = i
-    if (data.numbered && paint >= 0 && piece.trim()) span.dataset.tag = data.palette[paint].tag
     text.spans.set(i, span)
     block.append(span)
   })
@@ -72,23 +71,42 @@ function legend(root, own) {
   const box = root.querySelector(".card .legend") ?? root.querySelector(".legend")
   box.replaceChildren()
   if (data.legend_title) box.append(element("div", "head", data.legend_title))
-  data.palette.forEach((p, n) => {
+  const items = data.palette.map((p, n) => {
     const swatch = element("span", `swatch t p c${n} ${p.line ?? ""}`, p.tag)
-    const item = element(data.isolates ? "button" : "div", "item", "", swatch, element("span", "name", p.name), element("span", "note", p.note ?? ""))
-    if (data.isolates) {
-      item.setAttribute("aria-pressed", data.isolate === n)
-      item.onclick = () => isolate(root, own, data.isolate === n ? null : n)
-    }
-    box.append(item)
+    return element("div", "item", "", swatch, element("span", "name", p.name), element("span", "note", p.note ?? ""))
   })
+  box.append(...(data.isolates ? [choices(root, own, items)] : items))
   for (const [mark, name] of data.crossed ? [["key", "read by the token under the pointer"], ["reader", "reads it later"]] : [])
     box.append(element("div", "item", "", element("span", `swatch t ${mark}`, "Aa"), element("span", "name", name)))
 }
 
+// The classes as one list: arrow keys go over it, Enter or a click isolates one, and once more releases it.
+function choices(root, own, items) {
+  const list = element("div", "items", "", ...items), chosen = own.data.isolate ?? null
+  list.setAttribute("role", "listbox")
+  list.setAttribute("aria-label", own.data.legend_title)
+  items.forEach((item, n) => {
+    item.setAttribute("role", "option")
+    item.setAttribute("aria-selected", chosen === n)
+    item.tabIndex = n === (chosen ?? 0) ? 0 : -1
+    item.onclick = () => isolate(root, own, chosen === n ? null : n)
+    item.onkeydown = (e) => {
+      const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[e.key]
+      if (step) items[(n + step + items.length) % items.length].focus()
+      else if (e.key === "Enter" || e.key === " ") item.click()
+      else return
+      e.preventDefault()
+    }
+  })
+  return list
+}
+
 // Shown at once; the page follows with its charts and tables.
 function isolate(root, own, n) {
+  const held = root.querySelector(".legend [role=option]:focus") !== null
   own.data.isolate = n
   legend(root, own)
+  if (held) root.querySelector(".legend [role=option][tabindex='0']").focus()
   marks(root, own)
   draw(root.querySelector(".strip"), own, root.querySelector(".text"))
   own.isolated?.()

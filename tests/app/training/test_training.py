@@ -56,7 +56,7 @@ def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
     wanted |= {"rate": 3e-4, "gate": "centred"}
     assert client.job.verb == "train-router" and wanted.items() <= client.job.args.items()
     assert "--gate centred" in app.code[1].value and "--label try2" in app.code[1].value
-    app.segmented_control(key="train_phase").set_value(2).run()
+    app.selectbox(key="train_phase").set_value(2).run()
     app.button(key="train_run").click().run()
     args = client.job.args
     assert args["phase"] == 2 and args["groups"] == 4 and "gate" not in args, "it goes on with the router in use"

@@ -11,6 +11,7 @@ from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
 from app.selection.decide import CONTEXTS, GPUS, LOADED, SEQUENCES
+from app.selection.menu import DOORS
 from app.ui.spelled import size
 from app.worth import shapes
 from tests.made.in_process import HOSTILE, captions, columns, go, markup, opened, part
@@ -124,19 +125,20 @@ def test_a_bad_config_is_one_sentence_and_the_shape_in_use_stays(client, text, s
 
 
 def test_stacks_have_lines_or_are_grey_with_the_reason(client):
-    app = page(shape=LLAMA, context="32768", gpu="H100-SXM")
-    grey = {
-        name: app.button(key=f"use_{name}").disabled for name in ("transformers", "vllm", "tensorrt_llm", "openvino")
-    }
-    assert grey == {"transformers": False, "vllm": True, "tensorrt_llm": True, "openvino": False}
+    link = {"shape": LLAMA, "context": "32768", "gpu": "H100-SXM"}
+    app = page(**link)
+    stacks = [tab.label for tab in app.tabs if tab.label not in {page.title for page in DOORS["decide"].pages}]
+    assert stacks == ["transformers", "OpenVINO", ":gray[vLLM]", ":gray[TensorRT-LLM]"]
     assert f'from_pretrained("{LLAMA}", attn_implementation="focuscope"' in code(app)
-    assert "really shrinks" in markup(app) and "RocketKV needs compute capability 10.0" in markup(app)
+    assert "really shrinks" in markup(app) and "use_stack" not in app.query_params
     assert app.button(key="use_snapkv_make").label == "Make the zip"
-    app.button(key="use_openvino").click().run()
+    app = page(**link, use_stack="tensorrt_llm")
+    assert "RocketKV needs compute capability 10.0" in markup(app) and not app.code
+    app = page(**link, use_stack="openvino")
     assert "max_cache_size=3264" in code(app) and app.query_params["use_stack"] == "openvino"
-    app.selectbox(key="use_method").set_value("streaming_llm").run()
-    app.button(key="use_transformers").click().run()
+    app = page(**link, use_stack="transformers", use_method="streaming_llm")
     assert "saves neither time nor memory" in markup(app), "said before the zip is made"
+    assert not page(**link, use_stack="abacus").error, "a stack that nobody knows is the first that can"
 
 
 @pytest.mark.parametrize(
