@@ -26,34 +26,35 @@ _ASIDE = part("aside", "<span hidden></span>")
 
 @dataclass(frozen=True)
 class Story:
-    """The text of the tour. `sample`: which bundled one; `query`, `key`: tokens of a far pair in its first window;
-    `finder`, `spreader`: the (layer, head) that finds the pair and one that reads many tokens from the same query; `t`:
-    the temperature that sharpens it; `share`: of the causal pairs that is left to read."""
+    """The text of the tour. `sample`: which bundled one; `query`, `key`: tokens of a far pair in its first window, one
+    of those that Links lists; `finder`: the (layer, head) that finds it; `spreader`: the (layer, head, query) of one
+    that reads many words near by; `t`: the temperature that sharpens it; `share`: of the causal pairs that is left to
+    read."""
 
     sample: int
     query: int
     key: int
     finder: tuple[int, int]
-    spreader: tuple[int, int]
+    spreader: tuple[int, int, int]
     t: float = 0.5
     share: float = 0.1
 
     def request(self, step: str, text: str) -> Command:
         """The stored example that a stop speaks of, for the hash of the text."""
         common: dict[str, Any] = {"model": "demo", "text": text, "long_text": "windows"}
-        (layer, head), (spread_layer, second) = self.finder, self.spreader
-        query = common | {"part": 0, "query": self.query}
         if step == "token":
             return Start(router="k8-top1", **common)
         if step in ("head", "pair"):
-            return Head(layer=layer, head=head, without_first=False, **query)
+            layer, head = self.finder
+            return Head(layer=layer, head=head, without_first=False, part=0, query=self.query, **common)
         if step == "sharpen":
-            return Temperature(layer=spread_layer, head=second, t=list(SOFTMAX), **query)
+            layer, head, query = self.spreader
+            return Temperature(layer=layer, head=head, t=list(SOFTMAX), part=0, query=query, **common)
         return ReadsText(policy="policy", shares=list(READ_SHARES), window=None, seed=0, **common)
 
     def leads_to(self, step: str) -> tuple[str, dict]:
         """(page, controls in its URL) of a stop."""
-        (layer, head), (spread_layer, second) = self.finder, self.spreader
+        layer, head = self.finder
         match step:
             case "token":
                 return "text", {}
@@ -62,13 +63,13 @@ class Story:
             case "pair":
                 return "links", {"pair": state.pair_key(layer, head, self.query, self.key)}
             case "sharpen":
-                place = {"query": self.query, "layer": spread_layer, "head": second}
-                return "temperature", place | {"softmax": self.t}
+                layer, head, query = self.spreader
+                return "temperature", {"query": query, "layer": layer, "head": head, "softmax": self.t}
             case _:
                 return "budgets", {"budgets": "reads", "budget_reads": self.share}
 
 
-STORY = Story(sample=0, query=2006, key=783, finder=(5, 4), spreader=(5, 3))
+STORY = Story(sample=0, query=1805, key=1028, finder=(5, 1), spreader=(2, 7, 1750))
 
 
 def stop(step: str) -> tuple[str, dict[str, str]]:
@@ -116,33 +117,34 @@ def head(run: Run, tokens: dict) -> str:
     """What one head reads from one token."""
     numbers, query, row = run.numbers, run.numbers["query"], cached.array(run, "row")
     best = max(range(query + 1), key=lambda key: row[key])
-    piece, word = tokens["piece"][query], tokens["word"][query]
     return (
-        f"At “{piece.strip()}”, where “{word}” begins, head {numbers['layer']}.{numbers['head']} puts "
+        f"At “{tokens['word'][query]}”, head {numbers['layer']}.{numbers['head']} puts "
         f"{share(round(float(row[best]), 2))} of its attention on a single token {query - best:,} tokens back. Try "
         "another head of the map."
     )
 
 
 def pair(run: Run, tokens: dict) -> str:
-    """Why it reads there: what followed the same piece the last time, where that is so."""
+    """Why it reads there: what followed the same token the last time, where that is so."""
     query, key = STORY.query, STORY.key
-    piece, read, before = (tokens["piece"][place].strip() for place in (query, key, key - 1))
-    return found(piece, read, before, query - key)
+    words, pieces = ([tokens[name][place].strip() for place in (query, key)] for name in ("word", "piece"))
+    # Inside one word only its pieces tell what is read.
+    word, read = words if words[0] != words[1] else pieces
+    return found(word, read, tokens["piece"][key - 1].strip() == pieces[0], query - key)
 
 
-def found(piece: str, read: str, before: str, distance: int) -> str:
-    """What the head finds, in a sentence; `before`: the piece in front of what is `read`."""
-    if before == piece:
+def found(word: str, read: str, follows: bool, distance: int) -> str:
+    """What the head finds, in a sentence; `follows`: whether `read` stood behind the `word` before."""
+    if follows:
         return (
-            f"There it finds “{read}”, which followed “{piece}” the last time, {distance:,} tokens earlier: the head "
+            f"There it finds “{read}”, which followed “{word}” the last time, {distance:,} tokens earlier: the head "
             "looks up how the name goes on."
         )
     return f"There it finds “{read}”: two places {distance:,} tokens apart, joined by one head."
 
 
 def sharpen(run: Run, tokens: dict) -> str:
-    """What a lower softmax temperature does to another head at the same token."""
+    """What a lower softmax temperature does to another head."""
     numbers = run.numbers
     places = [numbers["t"].index(t) for t in (1.0, STORY.t)]
     before, after = (numbers["reads"][row]["effective_support"] for row in places)

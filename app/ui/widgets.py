@@ -140,7 +140,7 @@ def choose_layer(layers: list[int], default: int, **look: Any) -> int:
         state.choose(st.session_state, layer=st.session_state["layer_pick"])
 
     options: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
-    st.selectbox("Layer", layers, width=96, **options)
+    st.selectbox("Layer", layers, width=120, **options)
     return st.session_state["layer_pick"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from pypdf import PdfReader
 
-from tests.made.browsing import PATIENCE, chosen, painted, read, settle, upload, visit
+from tests.made.browsing import PATIENCE, chosen, painted, read, redrawn, settle, upload, visit
 
 pytestmark = pytest.mark.browser
 
@@ -73,11 +73,11 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
     read(page, "ferry.txt", STORY.encode())
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     settle(page)
-    page.get_by_role("tab", name="Groups").first.click()
+    redrawn(page, page.get_by_role("tab", name="Groups").first.click)
     expect(page.locator(".read canvas.map")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     page.get_by_role("combobox", name="Layer").click()
-    page.get_by_role("option", name="4", exact=True).click()
+    page.get_by_role("option", name="Layer 4", exact=True).click()
     page.wait_for_url(re.compile("layer=4"))
     page.locator(".read .card .legend .item").nth(1).click()
     page.wait_for_url(re.compile("group=1"))

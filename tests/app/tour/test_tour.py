@@ -13,9 +13,9 @@ from tests.made.in_process import at, at_address, markup
 
 SAID = {
     "token": "1 of 5 · The model reads 2,245 tokens",
-    "head": "At “F”, where “Farrow” begins, head 5.4 puts 96% of its attention on a single token 1,223 tokens back.",
-    "pair": "There it finds “arrow”, which followed “F” the last time, 1,223 tokens earlier",
-    "sharpen": "as if over 30 tokens; a softmax temperature of 0.5 sharpens that to 6.",
+    "head": "At “Ashcombe”, head 5.1 puts 100% of its attention on a single token 777 tokens back.",
+    "pair": "There it finds “Park”, which followed “Ashcombe” the last time, 777 tokens earlier",
+    "sharpen": "as if over 35 tokens; a softmax temperature of 0.5 sharpens that to 7.",
     "cut": "by +3.6% on average, and by +12.6% where",
 }
 
@@ -58,5 +58,5 @@ def test_its_address_begins_it_and_it_ends_when_it_is_told(client):
 
 
 def test_a_pair_that_repeats_nothing_is_said_plainly():
-    assert steps.found("H", "es", "H", 7).endswith("the head looks up how the name goes on.")
-    assert steps.found("H", "es", "G", 7) == "There it finds “es”: two places 7 tokens apart, joined by one head."
+    assert steps.found("H", "es", True, 7).endswith("the head looks up how the name goes on.")
+    assert steps.found("H", "es", False, 7) == "There it finds “es”: two places 7 tokens apart, joined by one head."
