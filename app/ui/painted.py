@@ -45,7 +45,8 @@ _STRIP = """<div class="strip"><svg aria-hidden="true"></svg><canvas title="the 
 _PAINTED = part(
     "painted",
     f"""<section class="painted"><style class="ink"></style>
-    <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button><span class="hint"></span></div>
+    <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button>
+      <span class="hint"></span></div>
     {_STRIP}
     <div class="columns"><div class="text" tabindex="0" role="document"></div><div class="legend"></div></div>
     <div class="tip" role="status" hidden></div></section>""",
@@ -122,8 +123,8 @@ def painted(
     `identity` names what is shown: a new one scrolls back to the top, unless `place` stays the same. `locked` is the
     marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover with the token and its
     index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click on a token calls
-    `on_token` after its index was stored under `key` (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
-    marks both. `bare`: the text and its strip alone, in a card.
+    `on_token` after its index was stored under `key` (-1 = released); read it with `clicked`. `crossed`: what
+    tokens read and who reads them, see `crossing`; hovering marks both. `bare`: the text and its strip alone, in a card.
     """
     data = described(tokens, paint, palette, identity=identity, tips=tips, legend=legend, place=place) | {
         "hint": hint,

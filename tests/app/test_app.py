@@ -334,5 +334,3 @@ def test_an_example_says_so_and_asks_no_worker(client, tmp_path, monkeypatch):
     client.asked.clear()
     app = opened(start_more="yes")
     assert client.asked == [] and "example" in " ".join(element.value for element in app.markdown)
-
-

@@ -174,7 +174,8 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
             await reader.visit("token-groups")
             layers = reader.options()["layer_pick"]
             await reader.choose("layer_pick", layers[-1])
-            assert f"layer={layers[-1].removeprefix('Layer ')}" in reader.query and reader.failures == [] and reader.received > 100_000
+            last = layers[-1].removeprefix("Layer ")
+            assert f"layer={last}" in reader.query and reader.failures == [] and reader.received > 100_000
             assert not reader.timers, "the page asks again and again for what nobody looks at"
 
     apart(reads())
