@@ -35,8 +35,8 @@ def show() -> None:
     layer = middle if st.session_state["layer"] is None else st.session_state["layer"]
     answer(*_answer(run, layer))
     with screen.read_line(first, tokens):
-        look: dict[str, Any] = {"help": None, "label_visibility": "collapsed", "format_func": "Layer {}".format}
-        widgets.choose_layer(numbers, middle, **look)
+        named = "Layer {}".format
+        widgets.choose_layer(numbers, middle, help=None, label_visibility="collapsed", format_func=named)
     place = numbers.index(layer)
     group, sure = cached.array(run, "group")[place], cached.array(run, "confidence")[place]
     here = rows_of(cached.columns(run, "groups"), layer=layer)

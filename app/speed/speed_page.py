@@ -28,7 +28,7 @@ def show() -> None:
     said = st.container()
     picture, card = picture_and_card("speed")
     with card:
-        st.selectbox("What is timed", list(SPEED_ON), key="speed_on", format_func=SPEED_ON.get)
+        st.selectbox("What is timed", list(SPEED_ON), key="speed_on", format_func=SPEED_ON.__getitem__)
     with widgets.guarded():
         (_shapes if st.session_state["speed_on"] == "shapes" else _model)(said, picture, card)
     drawer("speed_evidence", evidence.show)

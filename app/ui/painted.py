@@ -124,7 +124,7 @@ def painted(
     marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover with the token and its
     index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click on a token calls
     `on_token` after its index was stored under `key` (-1 = released); read it with `clicked`. `crossed`: what
-    tokens read and who reads them, see `crossing`; hovering marks both. `bare`: the text and its strip alone, in a card.
+    tokens read and who reads them, see `crossing`; hovering marks both. `bare`: text and strip alone, in a card.
     """
     data = described(tokens, paint, palette, identity=identity, tips=tips, legend=legend, place=place) | {
         "hint": hint,
