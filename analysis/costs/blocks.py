@@ -96,8 +96,12 @@ def _shared(keys: Keys, expert: int) -> int:
     """Width of what every token visits beside the experts."""
     if keys.family.startswith(("llama4", "hunyuan_v1_moe")):
         return expert
-    names = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
-    names += ("shared_experts_intermediate_size",)
+    names = (
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "shared_experts_intermediate_size",
+    )
     many = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     shared = keys.number(*names, default=0, low=0)
     return shared or expert * keys.number(*many, high=10_000, default=0, low=0)

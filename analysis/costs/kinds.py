@@ -88,8 +88,8 @@ def _by_family(keys: Keys, layers: int) -> list[str]:
     if family == "beam":
         return [SLIDING if (layer + 1) % 6 and layer + 1 < layers else FULL for layer in range(layers)]
     if family == "lara_mini":
-        turn = (LINEAR, SLIDING, LINEAR, FULL, SLIDING)
-        return [turn[layer % len(turn)] for layer in range(layers)]
+        cycle = (LINEAR, SLIDING, LINEAR, FULL, SLIDING)
+        return [cycle[layer % len(cycle)] for layer in range(layers)]
     if family == "bailing_hybrid":
         every = keys.number("layer_group_size", high=1000, default=6)
         return [LINEAR if (layer + 1) % every else FULL for layer in range(layers)]

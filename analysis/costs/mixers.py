@@ -16,8 +16,10 @@ from .layer import Entries, Layer
 # A gate over every number of the output.
 GATED = ("qwen3_next", "qwen3_5", "afmoe", "beam")
 # What layers may have of their own.
-SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim")
-SIZES += ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
+SIZES = (
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"),
+)
 # What dots3 says of its layers with a window when its file does not.
 DOTS3 = dict(zip(SIZES, (64, 64, 256, 128, 1024, 1024, 192, 64), strict=True))
 

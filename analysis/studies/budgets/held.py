@@ -1,5 +1,6 @@
 """Bytes of the KV cache that budgets leave, of every kind of layer."""
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ...costs import Shape, cache_bytes
@@ -17,12 +18,12 @@ def held_bytes(lm: Model, shape: Shape, budgets: ArrayLike, cap: int, length: in
     total = cache_bytes(shape, length)
     if shape.latent:
         return round(total), round(total)
-    gone = 0.0
+    gone, kept = 0.0, np.asarray(budgets)
     readers = [layer for layer in shape.stack if layer.entries]
     for place, (layer, module) in enumerate(zip(readers, attention_modules(lm.lm), strict=True)):
         whole = layer.entries[0]
         held = whole.cached(length)
         groups = lm.num_heads // getattr(module, "num_key_value_groups", lm.num_heads // lm.num_kv_heads)
-        left = keys_left([budgets[place]], cap, held, groups)  # [1, G]
+        left = keys_left(kept[[place]], cap, held, groups)  # [1, G]
         gone += whole.numbers * (held - left.mean())
     return round(total), round(total - shape.cache_bytes * gone)

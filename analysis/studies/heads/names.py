@@ -247,5 +247,6 @@ def sentence(rows: list[dict], together: list[Together], heads: int) -> str:
     text += f": {', '.join(confirmed)}." if confirmed else "."
     for group in together:
         text += f" Without all {group.heads} {group.name} heads: {signed(group.rise, '.1f')} nats"
-        text += f"; without {group.heads} others: {signed(group.others_rise, '.1f')}."
+        others = group.others_rise
+        text += "." if others is None else f"; without {group.heads} others: {signed(others, '.1f')}."
     return text
