@@ -1,5 +1,7 @@
 """Learned groups of tokens (Focus)."""
 
+from typing import Any
+
 from ..declaration import field
 from ..declaration.command import OfModel, OfText, layer, long_text, router, seed
 
@@ -106,6 +108,19 @@ class FitRouter(OfModel):
     )
 
 
+# Settings of a training that the Focus paper prints as its own (sections 2 and 3.1); sinks and a gate that sharpens are
+# of this project.
+AS_PRINTED: dict[str, Any] = {
+    "groups": 4,
+    "top": 2,
+    "window": 128,
+    "n_sink": 0,
+    "length": 1024,
+    "gate": "literal",
+    "sharpest": 1.0,
+}
+
+
 class TrainRouter(OfModel):
     """Training of a Focus router, the model frozen; resumes when stopped."""
 
@@ -149,5 +164,41 @@ class TrainRouter(OfModel):
     temperature: float = field(0.1, "temperature of the assignment to groups", control="train_temperature")
     iterations: int = field(10, "number of Sinkhorn iterations", control="train_iterations", low=0, high=1000)
     d_s: int = field(16, "dimensions of the routing vectors", control="train_size", low=1, high=4096)
-    similarity: str = field("dot", "scores of tokens and centroids: dot, or cosine, which leaves lengths out")
+    similarity: str = field(
+        "dot",
+        "scores of tokens and centroids: dot, or cosine, which leaves lengths out",
+        control="train_similarity",
+        options=("dot", "cosine"),
+    )
+    length: int = field(1024, "tokens in a sequence of the training", control="train_length", low=2, high=1 << 20)
+    gate_sharpness: float | None = field(
+        None, "sharpness of the gate, lambda (default: 20 * top)", control="train_sharpness", low=0, high=1e6
+    )
+    gate_offset: float | None = field(
+        None, "offset of the gate, b (default: 1 / (4 * top))", control="train_offset", low=-1, high=1
+    )
+    sharpest: float = field(
+        3.0,
+        "times its own to which the gate's sharpness rises over the last 30 % of the steps; 1 leaves it",
+        control="train_sharpest",
+        low=1,
+        high=1000,
+    )
+    balance_weight: float = field(
+        0.0, "weight of the balance loss (table 8)", control="train_balance_weight", low=0, high=1e3
+    )
+    entropy_weight: float = field(
+        0.0, "weight of the entropy loss (table 8)", control="train_entropy_weight", low=0, high=1e3
+    )
+    detach: bool = field(False, "no gradient from the router to its inputs (table 8)", control="train_detach")
+    ema: float = field(
+        0.0, "centroids follow the mean of their tokens with this decay (table 8)", control="train_ema", low=0, high=1
+    )
+    recluster_every: int = field(
+        0,
+        "new centroids from k-means every so many steps; 0 never (table 8)",
+        control="train_recluster",
+        low=0,
+        high=1_000_000,
+    )
     label: str = field("", "added to the router's name, to tell it from other routers")

@@ -29,7 +29,7 @@ class RouterTraining:
     n_sink: int = TrainRouter.n_sink
     steps: int = field(TrainRouter.steps, "", low=1, high=1_000_000)
     tokens_per_step: int = TrainRouter.tokens_per_step
-    length: int = 1024
+    length: int = TrainRouter.length
     rate: float = field(TrainRouter.rate, "", low=0, high=1)
     warm_up: int = 20
     calibration_windows: int = 32
@@ -44,18 +44,18 @@ class RouterTraining:
     iterations: int = TrainRouter.iterations
     balance: str = field(TrainRouter.balance, "", options=("sinkhorn", "softmax"))
     gate: str = TrainRouter.gate
-    gate_sharpness: float | None = None
-    gate_offset: float | None = None
+    gate_sharpness: float | None = TrainRouter.gate_sharpness
+    gate_offset: float | None = TrainRouter.gate_offset
     sharpen_from: float = 0.7
-    sharpest: float = 3.0
+    sharpest: float = TrainRouter.sharpest
     reading: str = field(TrainRouter.reading, "", options=("soft", "straight_through", "hard", *CONTROLS))
     # What Focus' table 8 tries in place of balance: losses, no gradient from the router to its inputs, centroids that
     # follow the mean of their tokens with this decay, new centroids from k-means every so many steps.
-    balance_weight: float = 0.0
-    entropy_weight: float = 0.0
-    detach: bool = False
-    ema: float = 0.0
-    recluster_every: int = 0
+    balance_weight: float = TrainRouter.balance_weight
+    entropy_weight: float = TrainRouter.entropy_weight
+    detach: bool = TrainRouter.detach
+    ema: float = TrainRouter.ema
+    recluster_every: int = TrainRouter.recluster_every
     similarity: str = TrainRouter.similarity
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ import re
 import streamlit as st
 
 from analysis.commands.groups import TrainRouter
+from analysis.declaration import fields_of
 from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached
@@ -12,24 +13,12 @@ from app.ui.offers import Scope
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-([a-z0-9]{1,16}))?")
 # Argument of the command -> control.
-FIELDS = {
-    "steps": "train_steps",
-    "window": "train_window",
-    "n_sink": "train_sinks",
-    "rate": "train_rate",
-    "tokens_per_step": "train_tokens",
-    "seed": "train_seed",
-    "phase": "train_phase",
-    "base_rate": "train_base_rate",
-    "reading": "train_reading",
-    "gate": "train_gate",
-    "balance": "train_balance",
-    "temperature": "train_temperature",
-    "iterations": "train_iterations",
-    "d_s": "train_size",
-}
-# A router that is there has these.
-OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")
+FIELDS = {item.name: item.declared.control for item in fields_of(TrainRouter) if item.declared.control}
+# Of phase 2 these are those of the router that is there.
+OF_ROUTER = (
+    *("window", "n_sink", "gate", "gate_sharpness", "gate_offset", "temperature", "iterations", "d_s", "balance"),
+    "similarity",
+)
 # Operations a second and bytes held besides, until something was trained here.
 WORK, MEMORY = 3e10, 128 << 20
 
@@ -41,11 +30,11 @@ def request() -> TrainRouter:
     args = {"model": chosen["model"], "corpus": chosen["train_corpus"] or cached.corpus()}
     args |= {name: chosen[control] for name, control in FIELDS.items()}
     if chosen["train_phase"] == 1:
-        return TrainRouter(**args, **{name: chosen[f"train_{name}"] for name in ("groups", "top", "label")})
+        return TrainRouter(**args, label=chosen["train_label"])
     match = NAME.fullmatch(chosen["router"])
     groups, top, label = (int(match[1]), int(match[2]), match[3] or "") if match else (8, 1, "")
-    further = {name: value for name, value in args.items() if name not in OWN}
-    return TrainRouter(**further, groups=groups, top=top, label=label)
+    further = {name: value for name, value in args.items() if name not in OF_ROUTER}
+    return TrainRouter(**further | {"groups": groups, "top": top}, label=label)
 
 
 def smaller(training: TrainRouter) -> list[Scope]:

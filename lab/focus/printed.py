@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.commands.groups import AS_PRINTED
 from analysis.groups.router import FocusRouter
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
@@ -54,16 +55,16 @@ class FocusPrinted(Seeds, Windows):
         4000, "steps of the longest training; its half, quarter and eighth are trained too", low=8, high=1_000_000
     )
     tokens_per_step: int = option(2048, "tokens in one step of a training")
-    groups: int = option(4, "number of groups K of the router")
-    top: int = option(2, "groups each token belongs to")
-    window: int = option(128, "number of recent tokens that are always read")
+    groups: int = option(AS_PRINTED["groups"], "number of groups K of the router")
+    top: int = option(AS_PRINTED["top"], "groups each token belongs to")
+    window: int = option(AS_PRINTED["window"], "number of recent tokens that are always read")
     rates: list[float] | None = option(None, "learning rates to choose from (default: 0.0003,0.001,0.003)")
 
     def plan(self, steps: int, rate: float, seed: int) -> RouterTraining:
         """The training as printed: the literal gate, whose sharpness stays, and no sinks. Errors: BadSetting."""
         names = "groups top window tokens_per_step length".split()
-        about: dict[str, Any] = {name: getattr(self, name) for name in names} | {"n_sink": 0, "check_windows": 0}
-        return RouterTraining(**about, steps=steps, rate=rate, seed=seed, gate="literal", sharpest=1.0)
+        about: dict[str, Any] = AS_PRINTED | {name: getattr(self, name) for name in names} | {"check_windows": 0}
+        return RouterTraining(**about, steps=steps, rate=rate, seed=seed)
 
     def untrained(self, run: Setting) -> FocusRouter:
         """A router of the sizes of the trained ones, for arms that need none."""
