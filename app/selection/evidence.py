@@ -18,6 +18,7 @@ TRAIN_TABS = {
 PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
 GATES = ("log", "literal", "centred")
 BALANCES = ("sinkhorn", "softmax")
+SIMILARITIES = ("dot", "cosine")
 # The last one only in phase 2.
 READINGS = ("soft", "straight_through", "hard")
 COLLAPSE_ROWS = {"two": "Softmax and Sinkhorn", "all": "All rows of table 8"}

@@ -1,15 +1,16 @@
 """The training tab: the largest group's share of a training, or of the router in use, beside the form and its price."""
 
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from analysis.claims import Claim, Comparison, signed
-from analysis.commands.groups import TrainRouter
+from analysis.commands.groups import AS_PRINTED, TrainRouter
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.selection.evidence import BALANCES, GATES, PHASES, READINGS
+from app.selection.evidence import BALANCES, GATES, PHASES, READINGS, SIMILARITIES
 from app.training import training_charts, training_requests
 from app.ui import asking, chips, fields, jobs, plots, repeat, screen, studied, tables, widgets
 
@@ -119,8 +120,22 @@ def _form() -> None:
     with st.expander("More settings", icon=":material/tune:", key="train_folded", on_change="rerun"):
         named = "Learn from", "Texts to learn from"
         fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
+        if first:
+            _presets()
         with st.grid(4, min_column_width=150, gap="small"):
             _more(first)
+
+
+def _presets() -> None:
+    """What the paper prints, or what is usual here, as one step."""
+    usual = {name: getattr(TrainRouter, name) for name in AS_PRINTED}
+    presets = {"As the paper prints it": AS_PRINTED, "As is usual here": usual}
+    with st.container(horizontal=True, gap="small"):
+        for number, (label, settings) in enumerate(presets.items()):
+            chosen = {training_requests.FIELDS[name]: value for name, value in settings.items()}
+            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
+            words = ", ".join(f"{name} {value}" for name, value in settings.items())
+            st.button(label, key=f"train_preset_{number}", help=words, **look)
 
 
 def _more(first: bool) -> None:
@@ -132,11 +147,18 @@ def _more(first: bool) -> None:
         _whole("Groups per token", "train_top", 1, 64, "membership (top-k)")
         _whole("Window, tokens", "train_window", 1, 1024, "sliding window")
         _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink")
+        _whole("Sequence, tokens", "train_length", 2, 131_072, "optimiser step")
         st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
+        usual: dict[str, Any] = {"placeholder": "usual", "width": "stretch"}
+        fields.number("Gate sharpness (λ)", "train_sharpness", 0.0, 1e6, "gate", **usual)
+        fields.number("Gate offset (b)", "train_offset", -1.0, 1.0, "gate", **usual)
+        fields.number("Sharper at the end, times", "train_sharpest", 1.0, 1000.0, "gate", width="stretch")
         st.selectbox("Balance", BALANCES, key="train_balance", help=cached.glossary("Sinkhorn normalisation"))
         _real("Temperature", "train_temperature", "temperature (router)")
         _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations")
         _whole("Size of routing vectors", "train_size", 1, 1024, "router")
+        st.selectbox("Similarity", SIMILARITIES, key="train_similarity", help=cached.glossary("router"))
+        _against_collapse()
     else:
         _real("Learning rate, model", "train_base_rate", "learning rate")
     readings = list(READINGS[:2] if first else READINGS)
@@ -144,6 +166,15 @@ def _more(first: bool) -> None:
     help = cached.glossary("gate")
     st.selectbox("Reads through", readings, key="train_reading", help=help, format_func=_spaced)
     _whole("Seed", "train_seed", 0, 9999, "protocol")
+
+
+def _against_collapse() -> None:
+    """What the paper's table 8 tries in place of balanced groups."""
+    _real("Balance loss, weight", "train_balance_weight", "routing collapse")
+    _real("Entropy loss, weight", "train_entropy_weight", "routing collapse")
+    fields.number("EMA of centroids, decay", "train_ema", 0.0, 1.0, "routing collapse", width="stretch")
+    _whole("Recluster every, steps", "train_recluster", 0, 1_000_000, "routing collapse")
+    st.checkbox("Stop the gradient to its inputs", key="train_detach", help=cached.glossary("routing collapse"))
 
 
 def _spaced(name: str) -> str:

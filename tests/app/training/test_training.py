@@ -5,6 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.commands.groups import AS_PRINTED, TrainRouter
 from analysis.runs import brought
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
@@ -54,12 +55,26 @@ def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
     app.button(key="train_run").click().run()
     wanted = {"model": "demo", "corpus": cached.corpus(), "steps": 20, "groups": 4, "top": 2, "label": "try2"}
     wanted |= {"rate": 3e-4, "gate": "centred"}
+    assert client.job.args["gate_sharpness"] is None, "the usual one"
     assert client.job.verb == "train-router" and wanted.items() <= client.job.args.items()
     assert "--gate centred" in app.code[1].value and "--label try2" in app.code[1].value
     app.selectbox(key="train_phase").set_value(2).run()
     app.button(key="train_run").click().run()
     args = client.job.args
     assert args["phase"] == 2 and args["groups"] == 4 and "gate" not in args, "it goes on with the router in use"
+
+
+def test_the_settings_of_the_paper_and_those_of_table_8_are_asked_for(client):
+    app = page(train_sharpness=5, train_offset=0.25, train_ema=0.9, train_detach="yes", train_recluster=100)
+    app.button(key="train_preset_0").click().run()
+    assert app.query_params["train_gate"] == "literal" and app.query_params["train_sinks"] == "0"
+    app.button(key="train_run").click().run()
+    table_8 = {"gate_sharpness": 5, "gate_offset": 0.25, "ema": 0.9, "detach": True, "recluster_every": 100}
+    assert (table_8 | AS_PRINTED).items() <= client.job.args.items()
+    app.button(key="train_preset_1").click().run()
+    app.button(key="train_run").click().run()
+    usual = {name: getattr(TrainRouter, name) for name in AS_PRINTED}
+    assert usual != AS_PRINTED and (table_8 | usual).items() <= client.job.args.items()
 
 
 def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, monkeypatch):
