@@ -118,7 +118,8 @@ def _add_options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> 
 
 
 def _add(sub: argparse.ArgumentParser, field: Field) -> None:
-    about, word = field.declared.help, field.declared.word
+    # argparse fills in what a single % begins
+    about, word = field.declared.help.replace("%", "%%"), field.declared.word
     if word:
         several = "*" if word.startswith("[") else "+"
         count = several if word.endswith(("...", "...]")) else "?" if word.startswith("[") else None

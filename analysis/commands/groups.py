@@ -179,7 +179,7 @@ class TrainRouter(OfModel):
     )
     sharpest: float = field(
         3.0,
-        "times its own to which the gate's sharpness rises over the last 30 % of the steps; 1 leaves it",
+        "times its own to which the gate's sharpness rises over the last 30% of the steps; 1 leaves it",
         control="train_sharpest",
         low=1,
         high=1000,
