@@ -31,7 +31,8 @@ def show() -> None:
         return
     tokens, support = cached.columns(run, "tokens"), run.numbers["support"]
     screen.answer(
-        f"At temperature {PAPER} a head reads {support[PAPER]:,.0f} tokens instead of {support['1']:,.0f}.",
+        f"At the paper's temperature of {PAPER} heads read {support[PAPER]:,.0f} tokens "
+        f"instead of {support['1']:,.0f}.",
         f"Mean over {len(run.numbers['places'])} queries. {cached.glossary(TERM)}",
     )
     picture, beside = screen.picture_and_card("temperature", 0.4)

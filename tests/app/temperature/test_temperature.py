@@ -26,7 +26,9 @@ def page(**link: object):
 
 def test_the_page_opens_with_the_live_picture_of_a_head_and_nothing_slow(client):
     app = page()
-    assert app.title[0].value == "At temperature 0.4 a head reads 7 tokens instead of 20." and not app.error
+    assert (
+        app.title[0].value == "At the paper's temperature of 0.4 heads read 7 tokens instead of 20." and not app.error
+    )
     assert client.asked == ["inspect", "model", "queries-keys", "head"] and not figures(app)
     sent = part(app, "sharpen")
     assert (sent["layer"], sent["head"], sent["t"], sent["query"]) == (LAYERS // 2, 0, 0.4, CONTEXT - 1)
