@@ -16,11 +16,6 @@ TRAIN_TABS = {
     "ablations": "Ablations",
 }
 PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
-GATES = ("log", "literal", "centred")
-BALANCES = ("sinkhorn", "softmax")
-SIMILARITIES = ("dot", "cosine")
-# The last one only in phase 2.
-READINGS = ("soft", "straight_through", "hard")
 COLLAPSE_ROWS = {"two": "Softmax and Sinkhorn", "all": "All rows of table 8"}
 COLLAPSE_MEASURES = {  # what is followed over the steps -> (its short name, the axis)
     "share": ("Largest share", "largest group's share of the tokens"),

@@ -10,7 +10,7 @@ from analysis.commands.groups import AS_PRINTED, TrainRouter
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.selection.evidence import BALANCES, GATES, PHASES, READINGS, SIMILARITIES
+from app.selection.evidence import PHASES
 from app.training import training_charts, training_requests
 from app.ui import asking, chips, fields, jobs, plots, repeat, screen, studied, tables, widgets
 
@@ -148,20 +148,23 @@ def _more(first: bool) -> None:
         _whole("Window, tokens", "train_window", 1, 1024, "sliding window")
         _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink")
         _whole("Sequence, tokens", "train_length", 2, 131_072, "optimiser step")
-        st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
+        _one_of("Gate", "train_gate", "gate")
         usual: dict[str, Any] = {"placeholder": "usual", "width": "stretch"}
         fields.number("Gate sharpness (λ)", "train_sharpness", 0.0, 1e6, "gate", **usual)
         fields.number("Gate offset (b)", "train_offset", -1.0, 1.0, "gate", **usual)
         fields.number("Sharper at the end, times", "train_sharpest", 1.0, 1000.0, "gate", width="stretch")
-        st.selectbox("Balance", BALANCES, key="train_balance", help=cached.glossary("Sinkhorn normalisation"))
+        _one_of("Balance", "train_balance", "Sinkhorn normalisation")
         _real("Temperature", "train_temperature", "temperature (router)")
         _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations")
         _whole("Size of routing vectors", "train_size", 1, 1024, "router")
-        st.selectbox("Similarity", SIMILARITIES, key="train_similarity", help=cached.glossary("router"))
+        _one_of("Similarity", "train_similarity", "router")
         _against_collapse()
     else:
         _real("Learning rate, model", "train_base_rate", "learning rate")
-    readings = list(READINGS[:2] if first else READINGS)
+    readings = list(_options("train_reading"))
+    if first:
+        # without a gradient the router would learn nothing
+        readings.remove("hard")
     widgets.settled("train_reading", readings, "soft")
     help = cached.glossary("gate")
     st.selectbox("Reads through", readings, key="train_reading", help=help, format_func=_spaced)
@@ -185,6 +188,15 @@ def _named() -> None:
     """A name that no file can have is made one."""
     label = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
     state.choose(st.session_state, train_label=label[:16] or state.CONTROLS["train_label"].default)
+
+
+def _options(name: str) -> tuple:
+    """The values that a control takes, as the command declares them."""
+    return state.CONTROLS[name].declared.options or ()
+
+
+def _one_of(label: str, name: str, term: str) -> None:
+    st.selectbox(label, _options(name), key=name, help=cached.glossary(term))
 
 
 def _whole(label: str, name: str, low: int, high: int, term: str) -> None:
