@@ -16,6 +16,17 @@ def shares() -> Any:
     return field(None, "shares of the causal pairs that are read (default: 1 to 0.02)")
 
 
+def allowed(default: float, where: str) -> Any:
+    """The field of what a cap may change."""
+    return field(default, f"largest allowed change of perplexity {where}, as a share unless judged says", low=0, high=10)
+
+
+def judged_by() -> Any:
+    """The field of what a tolerance is of."""
+    about = "what a tolerance is of: a rise, a change up or down, or a change in perplexity instead of a share"
+    return field("rise", about, control="budget_judged", label="what a tolerance is of", options=("rise", "change", "perplexity"))
+
+
 class Calibrate(OfTexts):
     """A budget of keys for every head, and the smallest cap that changes no position (Calibrated Sparse Attention)."""
 
@@ -44,8 +55,9 @@ class Calibrate(OfTexts):
     )
     floor: int = field(2, "fewest keys a head may read", control="budget_floor", low=0, high=1024)
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
-    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share", low=0, high=10)
-    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share", low=0, high=10)
+    tolerance: float = allowed(0.01, "on average")
+    tolerance_bin: float = allowed(0.02, "in the worst position bin")
+    judged: str = judged_by()
     name: str = field("policy", "name under which the policy is stored")
     corpus: str = field("", "a folder of texts")
     seed: int = seed()
@@ -63,8 +75,9 @@ class CapSweep(OfTexts):
 
     policy: dict | str | None = policy()
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
-    tolerance: float = field(0.01, "largest allowed rise of perplexity, as a share", low=0, high=10)
-    tolerance_bin: float = field(0.02, "largest allowed rise in the worst position bin, as a share", low=0, high=10)
+    tolerance: float = allowed(0.01, "on average")
+    tolerance_bin: float = allowed(0.02, "in the worst position bin")
+    judged: str = judged_by()
     window: int | None = window()
     tokens: int = field(16384, "most tokens on each side")
     seed: int = seed()

@@ -20,7 +20,8 @@ ENOUGH = 8
 @dataclass(frozen=True)
 class Change:
     """Perplexity by that of the baseline, minus 1 (0.02 is 2% worse), with its studentised 95% interval; None with
-    too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95%.
+    too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95%;
+    `lower` that of "no better than".
     `units` of `unit`, which says in words what they are; `p` of the t test that nothing changes."""
 
     change: float
@@ -31,6 +32,7 @@ class Change:
     unit: str
     points: tuple[float, ...] = ()
     p: float | None = None
+    lower: float | None = None
 
     @property
     def state(self) -> str:
@@ -56,19 +58,21 @@ def perplexity_change(
     apart = losses - baseline
     values, unit_of, fewest, unit = _units(apart, documents, stretch)
     difference, points = over_units(values, unit_of, fewest)
-    upper = over_units(values, unit_of, fewest, 2 * LEVEL - 1)[0].high
-    low, high, upper = (None if edge is None else math.expm1(edge) for edge in (difference.low, difference.high, upper))
+    one_sided = over_units(values, unit_of, fewest, 2 * LEVEL - 1)[0]
+    edges = difference.low, difference.high, one_sided.low, one_sided.high
+    low, high, lower, upper = (None if edge is None else math.expm1(edge) for edge in edges)
     p = None if difference.low is None else p_value(points)
     few = () if difference.low is not None else tuple(math.expm1(point) for point in points)
-    return Change(math.expm1(float(apart.mean())), low, high, upper, difference.units, unit, few, p)
+    return Change(math.expm1(float(apart.mean())), low, high, upper, difference.units, unit, few, p, lower)
 
 
 def perplexity_of(losses: ArrayLike, documents: ArrayLike | None = None, stretch: int = STRETCH) -> Change:
     """The perplexity itself of losses [windows, positions] in nats: `change` with its interval, units as above."""
     from_one = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
-    low, high, upper = (None if end is None else 1 + end for end in (from_one.low, from_one.high, from_one.upper))
+    ends = {name: getattr(from_one, name) for name in ("low", "high", "lower", "upper")}
+    moved = {name: None if end is None else 1 + end for name, end in ends.items()}
     points = tuple(1 + point for point in from_one.points)
-    return replace(from_one, change=1 + from_one.change, low=low, high=high, upper=upper, points=points, p=None)
+    return replace(from_one, change=1 + from_one.change, points=points, p=None, **moved)
 
 
 def _units(apart: np.ndarray, documents: ArrayLike | None, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:

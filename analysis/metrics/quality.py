@@ -98,12 +98,13 @@ def position_bins(losses: ArrayLike, bins: int = 16) -> pd.DataFrame:
 
 def position_changes(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> pd.DataFrame:
     """`position_bins` of losses with `perplexity_dense` and the paired change of each bin against the dense losses:
-    `difference low high upper`, NaN where there are too few units for a limit; `.attrs["unit"]` says what these are."""
+    `difference low high lower upper`, NaN where there are too few units for a limit; `.attrs["unit"]` says what these are."""
     table = position_bins(losses, min(BINS, losses.shape[1]))
     table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
     spans = zip(table["first"], table["last"], strict=True)
     changes = [perplexity_change(losses[:, a:b], dense[:, a:b], documents, STRETCH) for a, b in spans]
-    for name, attribute in {"difference": "change", "low": "low", "high": "high", "upper": "upper"}.items():
+    for name in ("difference", "low", "high", "lower", "upper"):
+        attribute = "change" if name == "difference" else name
         table[name] = np.array([getattr(change, attribute) for change in changes], dtype=float)
     table.attrs["unit"] = changes[0].unit
     return table

@@ -85,17 +85,20 @@ def ends_of(rows: Sequence[dict]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
-    """Change of perplexity by position under each cap, the chosen one thick."""
+def sweep(rows: Sequence[dict], chosen: int | None, allowed: float, absolute: bool = False) -> dict:
+    """Change of perplexity by position under each cap, the chosen one thick; `absolute`: in perplexity."""
     data = []
     for place, row in enumerate(rows):
         (colour, symbol), name = style(place), f"cap {row['cap']:,}"
-        hover, width = f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}", 4 if row["cap"] == chosen else 1.5
+        shape, width = "+.2f" if absolute else "+.1%", 4 if row["cap"] == chosen else 1.5
+        hover = f"{name}<br>position %{{x:,.0f}}: %{{y:{shape}}}"
         change = columns(row["bins"], "difference")["difference"]
+        if absolute:
+            change = [cell["perplexity"] - cell["perplexity_dense"] for cell in row["bins"]]
         data.append(line(name, _middles(row["bins"]), change, colour, "solid", symbol, hover, width))
     look: dict[str, Any] = {
         "height": 400,
-        "yaxis": CHANGE,
+        "yaxis": {"tickformat": "+.2f"} if absolute else CHANGE,
         "shapes": _allowed(allowed),
         "margin": {"l": 70, "r": 16, "t": 30, "b": 100},
     }

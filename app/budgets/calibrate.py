@@ -8,7 +8,7 @@ from analysis.commands.budgets import Calibrate, Calibrations
 from analysis.runs.brought import TEXTS
 from app import cached
 from app.budgets import budget_charts, policy
-from app.budgets.effect import caps
+from app.budgets.effect import caps, tolerances
 from app.selection import state
 from app.selection.sparsify import SHARED_BY, SHARED_OUT
 from app.ui import asking, fields, jobs, plots, widgets
@@ -53,7 +53,9 @@ def _request() -> Calibrate:
     chosen = st.session_state
     args = {"model": chosen["model"]}
     args |= {name: chosen[f"budget_{name}"] for name in ("name", "tokens", "mass", "min_pos", "floor")}
-    args |= {name: chosen[f"budget_{name}"] / 100 for name in ("tolerance", "tolerance_bin")}
+    args |= dict(zip(("tolerance", "tolerance_bin"), tolerances(), strict=True))
+    if chosen["budget_judged"] != "rise":
+        args["judged"] = chosen["budget_judged"]
     args["caps"] = caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []
     if chosen["budget_shared"] != "ranks":
         args["shared"] = chosen["budget_shared"]

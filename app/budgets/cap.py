@@ -1,14 +1,17 @@
 """The smallest cap that changes no position: a sweep of this text, tolerances judged at once."""
 
+from typing import Any
+
 import streamlit as st
 
 from analysis.runs import Run
-from analysis.runs.caps import judged
+from analysis.runs.caps import Limits, judged, limits_of
 from app import cached
 from app.budgets import budget_charts, policy
 from app.budgets.budget_words import positions, shared, signed, span
-from app.budgets.effect import cap_sweep, caps
+from app.budgets.effect import cap_sweep, caps, tolerances
 from app.selection import state
+from app.selection.sparsify import JUDGED
 from app.ui import fields, jobs, plots, tables, widgets
 from app.ui.offers import Scope
 
@@ -33,8 +36,11 @@ def show(refused: str | None) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, tokens", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
         term = "tolerances of the cap"
-        fields.number("Allowed on average, at most %", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
-        fields.number("Allowed at any stretch, at most %", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)
+        look: dict[str, Any] = {"format_func": JUDGED.__getitem__, "width": 200, "help": cached.glossary(term)}
+        st.selectbox("What may change", list(JUDGED), key="budget_judged", **look)
+        unit = "" if st.session_state["budget_judged"] == "perplexity" else " %"
+        fields.number(f"Allowed on average, at most{unit}", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
+        fields.number(f"Allowed at any stretch, at most{unit}", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)
     recipe = {key: value for key, value in policy.recipe().items() if key != "cap"}
     tried = caps(st.session_state["budget_caps"])
     request = cap_sweep(recipe, tried)
@@ -47,27 +53,28 @@ def show(refused: str | None) -> None:
 
 
 def _judged(run: Run) -> None:
-    allowed, allowed_bin = (st.session_state[name] / 100 for name in ("budget_tolerance", "budget_tolerance_bin"))
-    verdicts = judged(run.numbers["sweep"], allowed, allowed_bin)
+    (allowed, allowed_bin), by = tolerances(), st.session_state["budget_judged"]
+    verdicts = judged(run.numbers["sweep"], allowed, allowed_bin, by)
     widgets.prose(verdicts["sentence"], "more")
     rows, cap = verdicts["sweep"], verdicts["cap"]
     words = [
-        {"verdict": _verdict(row, cap, allowed, allowed_bin), "change": span(row), "shared": shared(row)}
+        {"verdict": _verdict(row, cap, limits_of(row["select"], by), (allowed, allowed_bin)), "change": span(row), "shared": shared(row)}
         | {"worst": f"{signed(row['worst_bin_difference'])} at {positions(row, False)}"}
         for row in rows
     ]
     table = plots.columns([row | told for row, told in zip(rows, words, strict=True)], *COLUMNS)
     marked = table["cap"].index(cap) if cap else None
-    identity = f"{run.id}.{allowed}.{allowed_bin}"
+    identity = f"{run.id}.{by}.{allowed}.{allowed_bin}"
     plots.listed(COLUMNS, table, "budget_sweep", "Caps, the chosen one marked", identity, selected=marked, height=300)
     if cap is None:
         st.button("Try it with twice the keys", key="budget_twice", on_click=_twice)
     elif cap != st.session_state["budget_cap"]:
         label = f"Put the cap {cap:,} into the policy"
         st.button(label, key="budget_cap_use", icon=":material/check:", on_click=_use, args=(cap,))
-    figure, bins = budget_charts.sweep(rows, cap, allowed_bin), cached.columns(run, "bins")
+    figure, bins = budget_charts.sweep(rows, cap, allowed_bin, by == "perplexity"), cached.columns(run, "bins")
     plots.draw(figure, bins, "Change by position under each cap", "budget_sweep_chart", "worst position bin")
-    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g}%.")
+    words = f"{allowed_bin:g}" if by == "perplexity" else f"{100 * allowed_bin:g}%"
+    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {words}.")
     widgets.notes(run)
     widgets.source(run)
 
@@ -79,14 +86,12 @@ def smaller(tried: list[int]) -> list[Scope]:
     return [Scope(f"{len(fewer)} cap{'s' * (len(fewer) > 1)}", controls, share)] if fewer else []
 
 
-def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> str:
+def _verdict(row: dict, cap: int | None, limits: Limits | None, allowed: tuple[float, float]) -> str:
     if row["passes"]:
         return "chosen" if row["cap"] == cap else "passes"
-    side = row["select"]
-    if side["upper"] is None or side["worst_bin_upper"] is None:
+    if limits is None:
         return "too little text"
-    failures = ["average"] * (side["upper"] > allowed) + ["stretch"] * (side["worst_bin_upper"] > allowed_bin)
-    return f"fails: {' and '.join(failures)}"
+    return f"fails: {' and '.join(part for part, out in limits.outside(*allowed).items() if out)}"
 
 
 def _use(cap: int) -> None:

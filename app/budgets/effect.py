@@ -37,6 +37,13 @@ def caps(raw: str) -> list[int]:
     return sorted(set(values))
 
 
+def tolerances() -> tuple[float, float]:
+    """What a cap may change on average and at any stretch, as shares or in perplexity."""
+    chosen = st.session_state
+    scale = 1 if chosen["budget_judged"] == "perplexity" else 100
+    return chosen["budget_tolerance"] / scale, chosen["budget_tolerance_bin"] / scale
+
+
 def of(run: Run, measured: Run | None) -> dict | None:
     """The measured row of exactly the policy in use: of the curve by shares, of its own measurement, or of the usual
     sweep of caps."""

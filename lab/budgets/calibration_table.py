@@ -143,7 +143,8 @@ def _cell(run: Setting, name: str, texts: Sides, size: int, limits: tuple[int, i
         if cap is not None:
             break
     row = {"corpus": name, "context": size, "beta": chosen["beta"], "cap": chosen["cap"], "verdict": verdict_of(chosen)}
-    row |= chosen["report"] | {key: chosen[key] for key in READS} | {"tokens": int(others[1][0].size)}
+    row |= {name: value for name, value in chosen["report"].items() if name not in ("lower", "stretches")}
+    row |= {key: chosen[key] for key in READS} | {"tokens": int(others[1][0].size)}
     return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
 
 

@@ -71,6 +71,10 @@ def row(change: float, **more) -> dict:
     values |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
     side = {"difference": change / 2, "upper": change / 2, "worst_bin_difference": change, "worst_bin_upper": change}
     side |= {f"worst_bin_{name}": stretches[1][name] for name in ("first", "last")} | {"units": 8, "unit": "documents"}
+    limits = [{"lower": -0.03, "upper": one["difference"], "perplexity_dense": 10.0} for one in stretches]
+    places = [{name: one[name] for name in ("first", "last")} for one in stretches]
+    side |= {"lower": -0.015, "perplexity_dense": 10.0}
+    side |= {"stretches": [place | limit for place, limit in zip(places, limits, strict=True)]}
     values |= {"select": side, "report": side, "holds": change < 0.02}
     values |= {"reads_kv_least": 0.25, "reads_kv_most": 0.4}
     return values | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}

@@ -95,6 +95,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     keys = _keys(ranks, request, window)
     budgets, rows = allocate_budget(ranks, keys, request.floor), []
     allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
+    allowed |= {"judged": request.judged}
     if caps:
         held_windows, documents = held_out[0]
         sides_of: dict[str, Any] = {"documents": units_of(documents), "report": two_sides(documents)}
@@ -145,7 +146,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
         budgets=budgets.tolist(),
         total=keys,
         beta=how["beta"],
-        **(summary(rows) | without_bins(rows, "cap", "select", "report") if rows else no_sweep),
+        **(summary(rows, request.judged) | without_bins(rows, "cap", "select", "report") if rows else no_sweep),
         policy=policy.integers,
         name=request.name,
         positions=about["positions"],

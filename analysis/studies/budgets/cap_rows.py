@@ -111,7 +111,7 @@ def counted_reads(methods: Sequence[Counting], kv_heads: int, windows: int, leng
 
 
 def one_side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, rows: np.ndarray) -> dict:
-    """What `runs.caps` judges, of the windows `rows` [n]: the limit of the change, and of the bin with the largest."""
+    """What `runs.caps` judges, of the windows `rows` [n]: limits of the change, on average and at every bin."""
     losses, dense = losses[rows], dense[rows]
     texts = None if documents is None else documents[rows]
     change, table = perplexity_change(losses, dense, texts), position_changes(losses, dense, texts)
@@ -121,12 +121,14 @@ def one_side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None
         "perplexity": math.exp(losses.mean()),
         "perplexity_dense": math.exp(dense.mean()),
         "difference": change.change,
+        "lower": change.lower,
         "upper": change.upper,
         "worst_bin_first": int(worst["first"]),
         "worst_bin_last": int(worst["last"]),
         "worst_bin_difference": float(worst["difference"]),
         "worst_bin_upper": float(worst["upper"]) if judged else None,
         "worst_bin_change": float(worst["perplexity"] - worst["perplexity_dense"]),
+        "stretches": records(table[["first", "last", "lower", "upper", "perplexity_dense"]]),
         "units": change.units,
         "unit": change.unit,
     }
@@ -143,7 +145,7 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray 
     # Of the perplexity itself, beside that of its change.
     for name in ("low", "high"):
         table[f"perplexity_{name}"] = np.array([getattr(estimate, name) for estimate in perplexities], dtype=float)
-    bins = records(table.drop(columns="upper"))
+    bins = records(table.drop(columns=["lower", "upper"]))
     worst = int(table["difference"].abs().idxmax())
     return {
         "perplexity": math.exp(losses.mean()),

@@ -24,8 +24,9 @@ class SweptCaps(Worded):
 
     sweep: list[dict] = doc("one row per cap, see `sweep`")
     cap: int | None = doc("the smallest cap that passes; null where none does")
-    tolerance: float = doc("change of perplexity that is allowed: 0.01 is 1%")
+    tolerance: float = doc("what is allowed: a change of perplexity as a share, 0.01 is 1%, or in perplexity")
     tolerance_bin: float = doc("the same at the worst positions")
+    judged: str = doc("what that is of: rise, change, perplexity")
     policy: dict = doc("facts of the policy")
     budgets: list[list[int]] = doc("[layer][head]: its budgets")
     window: int = doc("tokens of a window")
@@ -38,11 +39,12 @@ def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
     """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own.
 
     Of a text whose first half calibrated the policy the second half is read. The cap is chosen on the first half of
-    what is read and reported on the second, by the one-sided limits of `runs.caps`. Errors: BadSetting for a
+    what is read and reported on the second, by the limits of `runs.caps`. Errors: BadSetting for a
     text that calibrated the policy, BadText.
     """
     caps = check_caps(list(CAPS if request.caps is None else request.caps))
     allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
+    allowed |= {"judged": request.judged}
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy, request.window)
     texts = unseen(context, policy, request.texts or [])
@@ -52,7 +54,7 @@ def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
     about = {"window": windows.shape[1], "seed": request.seed, "kernel": KERNEL, "windows": ids_hash(windows)}
     about |= {"unit": rows[0]["unit"], "bins": BINS}
     return SweptCaps(
-        **summary(rows),
+        **summary(rows, request.judged),
         **allowed,
         policy=facts(policy),
         budgets=policy.budgets.tolist(),

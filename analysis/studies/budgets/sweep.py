@@ -26,6 +26,7 @@ def sweep(
     caps: list[int],
     tolerance: float = TOLERANCE,
     tolerance_bin: float = TOLERANCE_BIN,
+    judged: str = CapSweep.judged,
     span: tuple[float, float] = (0.0, 1.0),
     documents: np.ndarray | None = None,
     report: np.ndarray | None = None,
@@ -47,7 +48,7 @@ def sweep(
         row |= counted_reads([method], model.num_kv_heads, *windows.shape)
         row["select"] = one_side(losses, dense, documents, ~report)
         row["report"] = one_side(losses, dense, documents, report) if report.any() else None
-        rows.append(row | verdict(row, tolerance, tolerance_bin))
+        rows.append(row | verdict(row, tolerance, tolerance_bin, judged))
     return rows
 
 

@@ -86,6 +86,23 @@ def test_the_cap_is_chosen_by_tolerances_that_are_judged_at_once(client):
     assert "The smallest cap that passes is 256" in markup(app)
 
 
+def test_a_cap_may_be_held_to_both_sides_and_to_perplexity(client):
+    """Falls of up to 1.5% and 3% pass as no rise; up or down they need as much, or 0.15 and 0.3 of a perplexity of
+    10."""
+    sweep(client, {"name": "policy"}, [128, 256])
+    link = {"budgets": "cap", "budget_caps": "128 256", "budget_judged": "change"}
+    assert columns(page(**link))["verdict"] == ["fails: average and stretch"] * 2
+    assert columns(page(**link, budget_tolerance=1.5, budget_tolerance_bin=3.0))["verdict"] == ["chosen", "passes"]
+    link["budget_judged"] = "perplexity"
+    assert columns(page(**link, budget_tolerance=0.2, budget_tolerance_bin=0.3))["verdict"] == ["chosen", "passes"]
+    app = page(**link, budget_tolerance=0.2, budget_tolerance_bin=0.2)
+    assert columns(app)["verdict"] == ["fails: stretch"] * 2 and "(allowed ±0.2 perplexity)" in markup(app)
+    app = page(**link | {"budgets": "calibrate"}, budget_tolerance=0.2)
+    app.button(key="budget_calibrate").click().run()
+    args = client.job.args
+    assert (args["judged"], args["tolerance"], args["tolerance_bin"]) == ("perplexity", 0.2, 2.0)
+
+
 def test_where_no_cap_passes_more_keys_are_offered(client):
     sweep(client, {"name": "policy"}, [16, 32])
     app = page(budgets="cap", budget_caps="16 32")

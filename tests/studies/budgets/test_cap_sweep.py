@@ -14,7 +14,7 @@ from analysis.metrics.budgets import reads
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
-from analysis.runs.caps import chosen_cap, judged, summary, verdict
+from analysis.runs.caps import chosen_cap, judged, limits_of, summary, verdict
 from analysis.seam.attention import apply
 from analysis.seam.calls import Call
 from analysis.studies.budgets import cap_rows
@@ -71,6 +71,38 @@ def test_the_choice_by_hand_is_one_sided_and_reported_on_other_texts():
     assert rows[1]["fails"] in summary(rows)["sentence"] and "does not hold" in summary(rows)["sentence"]
     loose = judged(rows, 0.01, 0.04)
     assert loose["cap"] == 64 and loose["sweep"][2]["holds"] is True
+
+
+def test_two_sided_tolerances_by_hand_in_shares_and_in_perplexity():
+    """Dense perplexity 10 on average, 4 and 50 at two stretches: limits of -3% to +0.5%, -1% to +1% and -0.4% to +0.8%
+    are -0.3 to +0.05, -0.04 to +0.04 and -0.2 to +0.4 in perplexity, and the worst stretch is another one."""
+    stretches = [
+        {"first": 0, "last": 63, "lower": -0.01, "upper": 0.01, "perplexity_dense": 4.0},
+        {"first": 63, "last": 126, "lower": -0.004, "upper": 0.008, "perplexity_dense": 50.0},
+    ]
+    both = side(0.005, 0.01, lower=-0.03, perplexity_dense=10.0, stretches=stretches)
+    row = {"cap": 64, "reads_causal": 0.1, "select": both, "report": None}
+    assert verdict(row, 0.01, 0.02)["passes"], "a fall is no rise"
+    change = verdict(row, 0.01, 0.02, "change")
+    assert change["fails"] == "perplexity may change by −3.0% to +0.5% (allowed ±1.0%)"
+    assert verdict(row, 0.03, 0.01, "change")["passes"] and not verdict(row, 0.03, 0.0099, "change")["passes"]
+    limits = limits_of(both, "perplexity")
+    assert limits.average == pytest.approx((-0.3, 0.05)) and limits.stretch == pytest.approx((-0.2, 0.4))
+    assert limits.place == "positions 63 to 125" and limits_of(both, "change").place == "positions 0 to 62"
+    assert verdict(row, 0.31, 0.41, "perplexity")["passes"]
+    assert "by −0.20 to +0.40 (allowed ±0.39 perplexity)" in verdict(row, 0.31, 0.39, "perplexity")["fails"]
+    assert judged([row], 0.31, 0.41, "perplexity")["cap"] == 64 and judged([row], 0.29, 0.41, "perplexity")["cap"] is None
+    earlier = row | {"select": side(0.0, 0.0)}
+    assert "measure it again" in verdict(earlier, 0.01, 0.02, "change")["fails"]
+
+
+def test_both_limits_are_one_sided_ones_of_the_same_documents():
+    """Student's t of five documents at 95% is 2.132: the limits lie 2.132 standard errors around the mean."""
+    losses = np.repeat(np.array([[-0.02], [0.01], [0.0], [0.02], [-0.01]]), 64, 1)
+    row = one_side(losses, np.zeros((5, 64)), np.arange(5), np.ones(5, dtype=bool))
+    reach = 2.1318 * np.std(losses[:, 0], ddof=1) / np.sqrt(5)
+    assert (row["lower"], row["upper"]) == pytest.approx((np.expm1(-reach), np.expm1(reach)), abs=1e-5)
+    assert len(row["stretches"]) == 16 and row["stretches"][0]["lower"] == pytest.approx(row["lower"], abs=1e-9)
 
 
 def test_too_few_units_pass_nothing_and_one_window_reports_nothing():
