@@ -18,13 +18,15 @@ def shares() -> Any:
 
 def allowed(default: float, where: str) -> Any:
     """The field of what a cap may change."""
-    return field(default, f"largest allowed change of perplexity {where}, as a share unless judged says", low=0, high=10)
+    about = f"largest allowed change of perplexity {where}, as a share unless judged says"
+    return field(default, about, low=0, high=10)
 
 
 def judged_by() -> Any:
     """The field of what a tolerance is of."""
     about = "what a tolerance is of: a rise, a change up or down, or a change in perplexity instead of a share"
-    return field("rise", about, control="budget_judged", label="what a tolerance is of", options=("rise", "change", "perplexity"))
+    look: dict[str, Any] = {"control": "budget_judged", "label": "what a tolerance is of"}
+    return field("rise", about, options=("rise", "change", "perplexity"), **look)
 
 
 class Calibrate(OfTexts):

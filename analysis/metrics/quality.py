@@ -98,7 +98,7 @@ def position_bins(losses: ArrayLike, bins: int = 16) -> pd.DataFrame:
 
 def position_changes(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> pd.DataFrame:
     """`position_bins` of losses with `perplexity_dense` and the paired change of each bin against the dense losses:
-    `difference low high lower upper`, NaN where there are too few units for a limit; `.attrs["unit"]` says what these are."""
+    `difference low high lower upper`, NaN where there are too few units for a limit; `.attrs["unit"]` names them."""
     table = position_bins(losses, min(BINS, losses.shape[1]))
     table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
     spans = zip(table["first"], table["last"], strict=True)

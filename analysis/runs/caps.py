@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..claims import signed
 
+
 @dataclass(frozen=True)
 class Limits:
     """One-sided 95% limits of a change on average and at the stretch of positions [first, last) where they are farthest
@@ -120,8 +121,8 @@ def summary(rows: list[dict], judged: str = "rise") -> dict:
     average, worst = (limits.words(part, "at most ") for part in (limits.average, limits.stretch))
     sentence = (
         f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs, and from "
-        f"{side['units']:,} {side['unit']} perplexity changes by {average}, at {limits.place} by {worst} (one-sided 95% "
-        "limits)."
+        f"{side['units']:,} {side['unit']} perplexity changes by {average}, at {limits.place} by {worst} "
+        "(one-sided 95% limits)."
     )
     sentence += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
     return {"sweep": rows, "cap": cap, "sentence": f"{sentence} {_elsewhere(row['report'], row['holds'], judged)}"}

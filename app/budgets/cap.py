@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.runs import Run
-from analysis.runs.caps import Limits, judged, limits_of
+from analysis.runs.caps import judged, limits_of
 from app import cached
 from app.budgets import budget_charts, policy
 from app.budgets.budget_words import positions, shared, signed, span
@@ -58,7 +58,7 @@ def _judged(run: Run) -> None:
     widgets.prose(verdicts["sentence"], "more")
     rows, cap = verdicts["sweep"], verdicts["cap"]
     words = [
-        {"verdict": _verdict(row, cap, limits_of(row["select"], by), (allowed, allowed_bin)), "change": span(row), "shared": shared(row)}
+        {"verdict": _verdict(row, cap, by, (allowed, allowed_bin)), "change": span(row), "shared": shared(row)}
         | {"worst": f"{signed(row['worst_bin_difference'])} at {positions(row, False)}"}
         for row in rows
     ]
@@ -86,9 +86,10 @@ def smaller(tried: list[int]) -> list[Scope]:
     return [Scope(f"{len(fewer)} cap{'s' * (len(fewer) > 1)}", controls, share)] if fewer else []
 
 
-def _verdict(row: dict, cap: int | None, limits: Limits | None, allowed: tuple[float, float]) -> str:
+def _verdict(row: dict, cap: int | None, by: str, allowed: tuple[float, float]) -> str:
     if row["passes"]:
         return "chosen" if row["cap"] == cap else "passes"
+    limits = limits_of(row["select"], by)
     if limits is None:
         return "too little text"
     return f"fails: {' and '.join(part for part, out in limits.outside(*allowed).items() if out)}"
