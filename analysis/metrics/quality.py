@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 
 from ..errors import BadSetting, BadText
+from ..seam.vocabulary import next_tokens
 from .paired import perplexity_change, perplexity_of
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def perplexity(model: "Model", token_ids: Any, window: int, progress: Callable[[
 def token_losses(model: "Model", ids: torch.Tensor) -> np.ndarray:
     """Nats per target token, float32 [B, T - 1], for windows of tokens [B, T]."""
     ids = ids.to(model.device)
-    logits = model.lm(ids, use_cache=False).logits[:, :-1].float()
-    return (
-        F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1).cpu().numpy()
-    )
+    return next_tokens(model.lm, ids).losses(model.lm, ids[:, 1:]).cpu().numpy()
 
 
 def position_bins(losses: ArrayLike, bins: int = 16) -> pd.DataFrame:

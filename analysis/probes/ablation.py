@@ -7,20 +7,20 @@ position of the text (a fixed order drawn from a seed): both leave what does not
 backward pass for all heads (attribution patching, Nanda 2023).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ..errors import BadSetting
 from ..methods.base import Dense
-from ..metrics.quality import divergence
+from ..metrics.quality import divergence, token_losses
 from ..seam.attention import apply
 from ..seam.layers import decoder_layers
+from ..seam.vocabulary import NextTokens, next_tokens
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -30,8 +30,6 @@ WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29
 # Of logits that are compared at once.
 ROWS_BYTES = 1 << 22
-# In place of what follows the last token.
-UNSCORED = -100
 Heads = Iterable[tuple[int, int]]  # (layer, head)
 
 
@@ -118,7 +116,7 @@ def ablated(model: "Model", ids: torch.Tensor, heads: Heads, by: str = "zero", s
     """Nats of each token [B, T - 1] of windows [B, T] without these heads, whose layers are the model's own numbers;
     float32."""
     with apply(model.lm, Without(_placed(model, heads), by, seed)):
-        return _nats(logits_of(model, ids), ids).cpu().numpy()
+        return token_losses(model, ids)
 
 
 class Passes:
@@ -132,7 +130,7 @@ class Passes:
     def __init__(
         self, model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0, reference: bool = False
     ) -> None:
-        """`reference`: logits are kept as well, and later passes say how far theirs lie apart."""
+        """`reference`: what the logits are made of is kept as well, and later passes say how far theirs lie apart."""
         self.model, self.ids, self.by, self.seed = model, ids, by, seed
         self.layers = decoder_layers(model.lm) or []
         self.outs: list[Any] = []
@@ -141,28 +139,29 @@ class Passes:
         handles = [layer.register_forward_hook(self._keep) for layer in self.layers]
         try:
             with apply(model.lm, Without([])):
-                logits = logits_of(model, ids)
+                said = next_tokens(model.lm, ids.to(model.device))
         finally:
             for handle in handles:
                 handle.remove()
-        self.losses, self.reference = _nats(logits, ids).cpu().numpy(), logits if reference else None
+        self.losses, self.reference = said.losses(model.lm, ids[:, 1:]).cpu().numpy(), said if reference else None
 
     @torch.no_grad()
     def without(self, heads: Heads) -> tuple[np.ndarray, np.ndarray | None]:
         """(nats of each token [B, T - 1] without these heads, KL divergence from all heads likewise or None). Layers
         are the model's own numbers."""
+        lm = self.model.lm
         method = Without(_placed(self.model, heads), self.by, self.seed, resumed=bool(self.layers))
         skipped = self.layers[: method.first_layer]
         try:
             for layer, out in zip(skipped, self.outs, strict=False):
                 layer.forward = partial(_given, out)
-            with apply(self.model.lm, method):
-                logits = logits_of(self.model, self.ids)
+            with apply(lm, method):
+                said = next_tokens(lm, self.ids.to(lm.device))
         finally:
             for layer in skipped:
                 layer.__dict__.pop("forward", None)
-        apart = None if self.reference is None else _by_rows(divergence, self.reference, logits)
-        return _nats(logits, self.ids).cpu().numpy(), apart
+        apart = None if self.reference is None else _divergence(lm, self.reference, said)
+        return said.losses(lm, self.ids[:, 1:]).cpu().numpy(), apart
 
     def _keep(self, layer: nn.Module, args: tuple, out: Any) -> None:
         self.outs.append(_copied(out))
@@ -185,26 +184,16 @@ def _copied(out: Any) -> Any:
     return tuple(_copied(part) for part in out) if isinstance(out, tuple) else out
 
 
-@torch.no_grad()
-def logits_of(model: "Model", ids: torch.Tensor) -> torch.Tensor:
-    """float32 [B, T - 1, V]: what the model says of each next token of windows [B, T]."""
-    return model.lm(ids.to(model.device), use_cache=False).logits[:, :-1].float()
-
-
-def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
-    """What `measure` makes of tables [B, T, V], [B, T]: some rows at a time, which stay in a processor's caches."""
-    rows = max(1, ROWS_BYTES // (4 * tables[0].shape[-1]))
-    parts = zip(*(table.flatten(0, 1).split(rows) for table in tables), strict=True)
-    return torch.cat([measure(*part) for part in parts]).view(tables[0].shape[:2]).cpu().numpy()
+def _divergence(lm: Any, reference: NextTokens, said: NextTokens) -> np.ndarray:
+    """KL divergence of what is said at each place but the last [B, T - 1], nats: some rows at a time, which stay in a
+    processor's caches."""
+    parts = []
+    for (_, theirs), (_, logits) in zip(reference.chunks(lm), said.chunks(lm), strict=True):
+        rows = max(1, ROWS_BYTES // (4 * logits.shape[-1]))
+        pairs = zip(theirs.flatten(0, 1).split(rows), logits.flatten(0, 1).split(rows), strict=True)
+        parts.append(torch.cat([divergence(*pair) for pair in pairs]).view(logits.shape[:2]))
+    return torch.cat(parts, 1)[:, :-1].cpu().numpy()
 
 
 def _loss(lm: Any, ids: torch.Tensor) -> torch.Tensor:
-    logits = lm(ids.to(lm.device), use_cache=False).logits.float()
-    # Where a slice of the logits would be a copy.
-    targets = F.pad(ids[:, 1:].to(logits.device), (0, 1), value=UNSCORED)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNSCORED)
-
-
-def _nats(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    targets = ids[:, 1:].to(logits.device)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+    return next_tokens(lm, ids.to(lm.device)).losses(lm, ids[:, 1:]).mean()

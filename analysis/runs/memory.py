@@ -16,10 +16,12 @@ STATES_BYTES = 256 << 20
 OF_TOKEN_AND_LAYER = 180
 # Tokens that fit a router, and of a window of them.
 FITTED_ON, FITTED_IN = 2048, 1024
-LOGITS = 2  # tensors [T, vocabulary] that are compared
+# Float32 logits, at most: those of a longer text are made some places at a time.
+LOGITS_BYTES = 64 << 20
+LOGITS = 4  # tensors [n, vocabulary] at once: two that are compared, and those before them
 # End of the name of a type of numbers -> its bytes; float32 has 4.
 ITEM_BYTES = {"16": 2, "64": 8}
-OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
+OF_GRADIENT = 6  # tensors [n, vocabulary] held at once where a loss and its gradient are taken
 
 
 def held(
@@ -39,12 +41,13 @@ def held(
         of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
         total += layers * of_layer if layers * of_layer <= STATES_BYTES else of_layer
         total += OF_TOKEN_AND_LAYER * tokens * layers
+    logits = min(LOGITS_BYTES, 4 * window * card.get("vocabulary", 0))
     if command.gradient:
         # The estimate keeps what every layer computed for the way back, those of a hybrid without attention too.
         every = layers + len(card.get("other_layers") or {})
-        total += (every - 1) * window * a_token + OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
+        total += (every - 1) * window * a_token + OF_GRADIENT * logits
     if command.scores:
-        total += LOGITS * item * window * card.get("vocabulary", 0)
+        total += LOGITS * logits
     return total
 
 

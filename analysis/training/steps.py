@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..seam.vocabulary import next_tokens
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -27,8 +28,7 @@ def warmed(step: int, steps: int, warm_up: int, floor: float = 0.05) -> float:
 def window_loss(model: "Model", window: np.ndarray) -> Tensor:
     """Nats per token of a window of token ids [T]; the first is not predicted."""
     batch = torch.as_tensor(window, device=model.device)[None].long()
-    logits = model.lm(batch, use_cache=False).logits[0, :-1].float()
-    return F.cross_entropy(logits, batch[0, 1:])
+    return next_tokens(model.lm, batch).losses(model.lm, batch[:, 1:]).mean()
 
 
 def add_gradients(model: "Model", windows: Iterable[np.ndarray], count: int) -> float:

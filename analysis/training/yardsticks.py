@@ -9,15 +9,13 @@ import torch.nn.functional as F
 from ..errors import BadText
 from ..metrics.intervals import BLOCKS, interval
 from ..models.arithmetic import quick
+from ..seam.vocabulary import next_tokens
 
 
 def token_losses(model: torch.nn.Module, ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
     """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32; `products` as in `quick`."""
     with quick(ids.device, products):
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
-    # Rows and no columns of the vocabulary: several times as fast.
-    nats = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return nats.view(ids.shape[0], -1)
+        return next_tokens(model, ids[:, :-1]).losses(model, ids[:, 1:])
 
 
 def bits_per_byte(nats_per_token: float, tokens: int, size: int) -> float:

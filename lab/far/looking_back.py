@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from analysis.errors import BadSetting
 from analysis.seam.layers import attention_as
+from analysis.seam.vocabulary import next_tokens
 from analysis.training.pretrain import Recipe, build_model
 
 # First tokens of a second copy, which nothing can tell.
@@ -89,8 +89,7 @@ def copy_losses(
     """
     ids = repeated(sequences, 2 * length, vocabulary, np.random.default_rng([seed, length]), (length, length))
     ids = ids.to(next(model.parameters()).device)
-    logits = model(input_ids=ids[:, :-1], use_cache=False).logits.float()
-    nats = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")  # [B, T-1]; entry p: token p + 1
+    nats = next_tokens(model, ids[:, :-1]).losses(model, ids[:, 1:])  # [B, T-1]; entry p: token p + 1
     return nats[:, : length - 1].mean().item(), nats[:, length - 1 + SETTLED :].mean().item()
 
 
@@ -127,8 +126,7 @@ def train_circuit(plan: Circuit, report: Callable[[dict], None] = lambda entry: 
         ids = repeated(plan.sequences, plan.length, plan.vocabulary, rng, (plan.shortest, plan.length // 2))
         optimiser.param_groups[0]["lr"] = plan.rate * min(1.0, step / plan.warm_up)
         optimiser.zero_grad(set_to_none=True)
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss = next_tokens(model, ids[:, :-1]).losses(model, ids[:, 1:]).mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

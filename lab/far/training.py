@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from analysis.errors import BadSetting, BadText
 from analysis.models.arithmetic import quick
+from analysis.seam.vocabulary import next_tokens
 from analysis.training.pretrain import build_model, optimisers, take_steps, trained
 from lab.far.kinds import document
 from lab.far.recall import Source
@@ -153,13 +153,12 @@ def weighted_loss(
     repeating = periods if asked and periods else {}
     extra: torch.Tensor | float = 0.0
     with quick(ids.device, products):
-        read = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=bool(repeating))
+        said = next_tokens(model, ids[:, :-1], output_hidden_states=bool(repeating))
+        nats = said.losses(model, ids[:, 1:])
         if repeating:
-            hidden = tuple(states[list(repeating)] for states in read.hidden_states)
+            hidden = tuple(states[list(repeating)] for states in said.body.hidden_states)
             share = len(repeating) / len(ids)
             extra = asked * share * asked_loss(model, hidden, list(repeating.values()), heads)
-    logits = read.logits.float().flatten(0, 1)  # [B * T, V]
-    nats = F.cross_entropy(logits, ids[:, 1:].flatten(), reduction="none").view(weights.shape)
     return (nats * weights).mean() + extra, nats.detach()
 
 

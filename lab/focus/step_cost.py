@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from analysis.corpus import natural_samples, token_stream
 from analysis.groups.gates import GATES
@@ -19,7 +18,7 @@ from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import clock, peak_bytes, processor
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
-from analysis.training.steps import copy_of
+from analysis.training.steps import copy_of, window_loss
 
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 
@@ -111,13 +110,11 @@ def _dense(model: Model, ids: np.ndarray, plan: RouterTraining) -> Callable[[], 
     """A step of the model alone on one sequence [T]."""
     parameters = list(model.lm.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
-    batch = torch.as_tensor(ids, device=model.device)[None]
 
     def step() -> None:
         model.lm.requires_grad_(True)
         optimiser.zero_grad()
-        logits = model.lm(batch, use_cache=False).logits[0, :-1].float()
-        F.cross_entropy(logits, batch[0, 1:]).backward()
+        window_loss(model, ids).backward()
         torch.nn.utils.clip_grad_norm_(parameters, plan.clip)
         optimiser.step()
         optimiser.zero_grad()

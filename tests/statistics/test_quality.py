@@ -14,22 +14,24 @@ from analysis.metrics.paired import UNIT, perplexity_change
 from analysis.metrics.quality import bits_per_byte, divergence, perplexity, position_bins, same_top1, token_losses
 from analysis.models import load_model
 from analysis.seam.attention import apply
+from tests.made.speaking import Speaking
 from tests.made.tiny import tiny, token_ids
 
 # After token a, token b has the probability NEXT[a][b].
 NEXT = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 
 
-class Known:
+class Known(Speaking):
     """A language model that looks at one token only; it remembers the windows it was asked about."""
 
     def __init__(self):
+        super().__init__(self.looked_up, 3)
         self.windows = []
 
-    def __call__(self, ids, use_cache):
-        assert not use_cache and not torch.is_grad_enabled()
+    def looked_up(self, ids):
+        assert not torch.is_grad_enabled()
         self.windows.append(ids.tolist())
-        return SimpleNamespace(logits=NEXT.log()[ids] + 7.0)  # a constant changes no probability
+        return NEXT.log()[ids] + 7.0  # a constant changes no probability
 
 
 def known():
@@ -65,7 +67,7 @@ def test_windows_that_cannot_be_are_refused(ids, window, error):
 
 def test_losses_that_are_no_numbers_are_refused():
     model = known()
-    model.lm = lambda ids, use_cache: SimpleNamespace(logits=torch.full((*ids.shape, 3), math.nan))
+    model.lm = Speaking(lambda ids: torch.full((*ids.shape, 3), math.nan), 3)
     with pytest.raises(BadSetting, match="not finite"):
         perplexity(model, [0, 1, 2], window=3)
 

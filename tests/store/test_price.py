@@ -274,8 +274,9 @@ def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
     half = needed("head", 8000, model | {"dtype": "bfloat16"})
     assert half < needed("head", 8000) < 2.1 * half
     assert needed("groups", 2218, is_read=True) < needed("groups", 2218) / 4
-    compared = [needed("evaluate", 2218, arguments={"window": window}) for window in (512, 256)]
-    assert compared[0] - compared[1] > 2 * 4 * 256 * 151_936, "the logits of both passes"
+    compared = {n: needed("evaluate", 2218, arguments={"window": n}) for n in (32, 64, 256, 512)}
+    assert compared[64] - compared[32] > 2 * 4 * 32 * 151_936, "the logits of both passes"
+    assert compared[512] - compared[256] < 4 * 256 * 151_936, "those of a longer window are made in chunks"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ...methods.base import Method
 from ...models import Model
 from ...seam.attention import Block, apply
 from ...seam.calls import Prompt
+from ...seam.vocabulary import next_tokens
 from .tasks import Item
 
 # Tokens of a generated answer, at most.
@@ -114,10 +115,10 @@ def answers(lm: Model, method: Method, coded: Coded, dense_question: bool = Fals
     with torch.no_grad(), apply(lm, used, kernels=not dense_question):
         for ids, count in zip(coded.texts, coded.answers, strict=True):
             row = torch.as_tensor(ids, device=lm.device)[None]
-            logits = lm.lm(row, use_cache=False, logits_to_keep=count + 1).logits[0, :-1].float()  # [count, V]
-            target = row[0, -count:]
-            logs = torch.log_softmax(logits, -1).gather(1, target[:, None])
-            results.append((float(logs.double().sum()), bool((logits.argmax(-1) == target).all())))
+            said, target = next_tokens(lm.lm, row).last(count + 1), row[:, -count:]
+            logs = -said.losses(lm.lm, target)
+            greedy = torch.cat([logits.argmax(-1) for _, logits in said.chunks(lm.lm)], 1)[:, :-1]
+            results.append((float(logs.double().sum()), bool((greedy == target).all())))
     return results
 
 

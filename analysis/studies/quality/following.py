@@ -16,6 +16,7 @@ from ...models import Model
 from ...seam.arguments import as_past
 from ...seam.attention import apply
 from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
+from ...seam.vocabulary import next_tokens
 from ..context import Context
 from ..text.calibration import document_windows, text_keys
 from ..text.held_out import check_range
@@ -66,7 +67,7 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
     device = lm.lm.device
     known, asked_after = (torch.as_tensor(part, dtype=torch.long) for part in (turn.known, turn.asked))
     prompt, target = torch.cat([window[:prefix], known]).to(device), window[prefix:].to(device)
-    after = torch.cat([asked_after.to(device), target])[:-1]
+    following = torch.cat([asked_after.to(device), target])
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
         began = now()
@@ -76,9 +77,9 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
         kv_bytes, kv_most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         blocks = method.share_read if isinstance(method, Blockwise) else None
         masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
-        further = lm.lm(after[None], **as_past(lm.lm, cache), use_cache=True).logits
-    logits = torch.cat([first[:, -1:], further], 1)[0, len(asked_after) :]
-    losses = F.cross_entropy(logits.float(), target, reduction="none")
+        further = next_tokens(lm.lm, following[None, :-1], **as_past(lm.lm, cache), use_cache=True)
+        begin = F.cross_entropy(first[0, -1:].float(), following[:1], reduction="none")
+        losses = torch.cat([begin, further.losses(lm.lm, following[None, 1:])[0]])[len(asked_after) :]
     return Followed(losses.double().cpu().numpy(), kv_bytes, kv_most, keys, blocks, seconds, masked)
 
 

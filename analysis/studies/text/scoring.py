@@ -15,9 +15,11 @@ from ...metrics.quality import divergence, same_top1, token_losses
 from ...metrics.sparsity import ReadCounter, Reads
 from ...models import Model
 from ...seam.attention import Block, apply
+from ...seam.vocabulary import NextTokens, next_tokens
 from ..context import Context, Reading
 
-# Dense logits are kept between calls up to this size, so that moving a slider costs one pass of one method.
+# What dense logits are made of is kept between calls up to this size, so that moving a slider costs one pass of one
+# method.
 KEPT_BYTES = 256 << 20
 # Logits are compared in blocks of this many float32 bytes: larger ones leave the processor's caches and take longer.
 BLOCK_BYTES = 4 << 20
@@ -43,7 +45,7 @@ class Dense:
     """The dense pass over a text."""
 
     scored: Scored
-    logits: list[torch.Tensor] | None  # [T - 1, V] per window; None beyond KEPT_BYTES
+    said: list[NextTokens] | None  # of each window; None beyond KEPT_BYTES
 
 
 def whole_windows(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
@@ -107,12 +109,12 @@ def score(
     compared: dict[str, list] = {label: [] for label in sparse}
     counters = {label: ReadCounter(ids.shape[1]) for label in sparse}
     for index, window in enumerate(ids if sparse else []):
-        reference = dense.logits[index] if dense.logits else _logits(model, METHODS["dense"](), window)
+        reference = dense.said[index] if dense.said else _said(model, METHODS["dense"](), window)
         for number, (label, method) in enumerate(sparse.items()):
             done = part + (1 - part) * (index + number / len(sparse)) / len(ids)
             context.progress(done, f"{label}, window {index + 1} of {len(ids)}")
-            logits = _logits(model, method, window, counters[label], indexer)
-            compared[label].append(compare(reference, logits, window[1:].to(logits.device)))
+            said = _said(model, method, window, counters[label], indexer)
+            compared[label].append(compare(model, reference, said, window[1:].to(model.device)))
     scored = dict.fromkeys(methods, dense.scored)
     for label, method in sparse.items():
         losses, kl, same = map(np.stack, zip(*compared[label], strict=True))
@@ -145,63 +147,59 @@ def window_losses(
     return np.stack(rows).astype(np.float64)
 
 
+@torch.no_grad()
 def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.ndarray, Reads]:
     """Losses [T - 1] in nats of one window of tokens [T] under a method, and what it read there."""
     counter = ReadCounter(len(ids))
-    logits = _logits(model, method, ids, counter)
-    return _losses(logits, ids[1:].to(logits.device)), counter.reads(method)
+    losses = _said(model, method, ids, counter).losses(model.lm, ids[None, 1:])
+    return losses[0].double().cpu().numpy(), counter.reads(method)
 
 
 def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: float) -> Dense:
     """The dense pass, through the same path as the methods: equal reading gives equal numbers, bit for bit."""
 
+    @torch.no_grad()
     def measure() -> Dense:
         method, counter = METHODS["dense"](), ReadCounter(ids.shape[1])
-        vocabulary = model.lm.config.get_text_config().vocab_size
-        keep = ids.numel() * vocabulary * model.dtype.itemsize <= KEPT_BYTES
-        kept_logits, losses = [], []
+        keep = ids.numel() * model.width * model.dtype.itemsize <= KEPT_BYTES
+        kept, losses = [], []
         for index, window in enumerate(ids):
             context.progress(part * index / len(ids), f"dense, window {index + 1} of {len(ids)}")
-            logits = _logits(model, method, window, counter)
-            losses.append(_losses(logits, window[1:].to(logits.device)))
+            said = _said(model, method, window, counter)
+            losses.append(said.losses(model.lm, window[None, 1:])[0].double().cpu().numpy())
             if keep:
-                kept_logits.append(logits)
+                kept.append(said)
         stacked = np.stack(losses)
         agree = np.ones(stacked.shape, dtype=bool)
-        return Dense(Scored(stacked, np.zeros_like(stacked), agree, counter.reads(method)), kept_logits or None)
+        return Dense(Scored(stacked, np.zeros_like(stacked), agree, counter.reads(method)), kept or None)
 
     return context.once("dense", (model.name, model.revision, str(model.device), text, tuple(ids.shape)), measure)
 
 
 @torch.no_grad()
-def _logits(
+def _said(
     model: Model,
     method: Method,
     ids: torch.Tensor,
     watch: Callable[[Block, torch.Tensor], None] | None = None,
     indexer: bool = True,
-) -> torch.Tensor:
-    """Logits [T - 1, V] of one window of tokens [T] under a method."""
+) -> NextTokens:
+    """What a method lets the model say in one window of tokens [T]."""
     # A watch, even an idle one, keeps the pass on masked blocks, so that dense and sparse share their arithmetic.
     with apply(model, method, watch=watch or (lambda block, probabilities: None), indexer=indexer):
-        return model.lm(ids[None].to(model.device), use_cache=False).logits[0, :-1]
+        return next_tokens(model.lm, ids[None].to(model.device))
 
 
-def compare(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> tuple[np.ndarray, ...]:
-    """(losses, KL from the reference, same most likely token) of logits [n, V] against the reference's, targets [n]."""
-    blocks = list(zip(_blocks(reference), _blocks(logits), strict=True))
-    kl = torch.cat([divergence(a, b) for a, b in blocks])
-    agree = torch.cat([same_top1(a, b) for a, b in blocks])
-    return _losses(logits, targets), kl.cpu().numpy(), agree.cpu().numpy()
-
-
-def _losses(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
-    blocks = _blocks(logits)
-    parts = zip(blocks, targets.split(len(blocks[0])), strict=True)
-    losses = torch.cat([F.cross_entropy(block.float(), target, reduction="none") for block, target in parts])
-    return losses.double().cpu().numpy()
-
-
-def _blocks(logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Logits [n, V] in runs of positions that are compared at once."""
-    return logits.split(max(1, BLOCK_BYTES // (4 * logits.shape[-1])))
+@torch.no_grad()
+def compare(model: Model, reference: NextTokens, said: NextTokens, targets: torch.Tensor) -> tuple[np.ndarray, ...]:
+    """(losses, KL from the reference, same most likely token), [n] each, of the first n places, which `targets` [n]
+    follow."""
+    parts = []
+    for (rows, theirs), (_, logits) in zip(reference.chunks(model.lm), said.chunks(model.lm), strict=True):
+        wanted = targets[rows]
+        pair = theirs[0, : len(wanted)], logits[0, : len(wanted)]
+        size = max(1, BLOCK_BYTES // (4 * logits.shape[-1]))
+        for a, b, target in zip(*(values.split(size) for values in (*pair, wanted)), strict=True):
+            losses = F.cross_entropy(b.float(), target, reduction="none").double()
+            parts.append((losses, divergence(a, b), same_top1(a, b)))
+    return tuple(torch.cat(columns).cpu().numpy() for columns in zip(*parts, strict=True))

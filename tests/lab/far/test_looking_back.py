@@ -1,7 +1,6 @@
 """The circuit that looks back: random tokens that come again, heads asked for a pattern, and small trainings."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,25 +11,26 @@ from analysis.training.pretrain import Recipe, build_model
 from lab.far.looking_back import SETTLED, Circuit, circuit_scores, copy_losses, repeated, train_circuit
 from lab.far.recipe import AFTER, PREVIOUS, Asked
 from lab.far.training import asked_loss, log_weights
+from tests.made.speaking import Speaking
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "vocabulary": 20, "sequences": 4, "length": 16, "shortest": 4}
 SHAPE = dict(layers=2, width=32, heads=4, kv_heads=2, intermediate=48, context=32, tokens_per_step=128)
 
 
-class Copier(torch.nn.Module):
+class Copier(Speaking):
     """Knows that a token comes again after `period` tokens: 20 nats more for it than for any other."""
 
     def __init__(self, period: int, vocabulary: int):
-        super().__init__()
-        self.period, self.vocabulary, self.one = period, vocabulary, torch.nn.Parameter(torch.ones(1))
+        super().__init__(self.copied, vocabulary)
+        self.period, self.vocabulary = period, vocabulary
 
-    def forward(self, input_ids, use_cache):
-        logits = torch.zeros(*input_ids.shape, self.vocabulary)
+    def copied(self, ids):
+        logits = torch.zeros(*ids.shape, self.vocabulary)
         # Position p reads p + 1 - period and predicts p + 1.
-        known = torch.arange(self.period - 1, input_ids.shape[1])
-        predicted = input_ids[:, known + 1 - self.period]
+        known = torch.arange(self.period - 1, ids.shape[1])
+        predicted = ids[:, known + 1 - self.period]
         logits[:, known] = 20 * torch.nn.functional.one_hot(predicted, self.vocabulary).float()
-        return SimpleNamespace(logits=logits)
+        return logits
 
 
 def test_segments_repeat_with_their_own_period():
