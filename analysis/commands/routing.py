@@ -1,7 +1,15 @@
 """Routing to buckets of keys (GWR)."""
 
+from typing import Any
+
 from ..declaration import field
 from ..declaration.command import OfModel, OfText, OfTexts, head, layer, seed
+
+
+def whole(control: str) -> Any:
+    """The field of what recall is a share of."""
+    about = "what recall is a share of: far, the attention on far keys, or all of a query's, near keys too"
+    return field("far", about, options=("far", "all"), control=control, label="share that recall is of")
 
 
 class Route(OfTexts):
@@ -25,11 +33,23 @@ class Route(OfTexts):
     )
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
     buckets: int | None = field(None, "number of buckets C (default: length / 32)", control="route_buckets")
-    length: int | None = field(None, "tokens in a prompt (default: 2048 or the model's context)")
-    prompts: int = field(12, "number of prompts on each side on which bucket routing is measured")
+    length: int | None = field(
+        None, "tokens in a prompt (default: 2048 or the model's context)", control="route_length"
+    )
+    prompts: int = field(
+        12, "number of prompts on each side on which bucket routing is measured", control="route_prompts"
+    )
     grid: bool = field(False, "also measure distances 16, 64, 256 and 1024, with and without sinks")
+    distances: list[int] | None = field(None, "also measure these minimum distances, with and without sinks")
+    recall_of: str = whole("route_fit_recall_of")
     own: bool = field(False, "also give whitening and geometric routing buckets of their own", control="route_own")
     mlp: bool = field(True, "also fit the learned router", control="route_mlp")
+    optimiser: str = field(
+        "adam",
+        "what trains it: adam, stopped at its best, or sgd over 50 epochs (GWR, section 4.1)",
+        control="route_optimiser",
+        options=("adam", "sgd"),
+    )
     store: bool = field(False, "keep buckets, routers and curves in the fitted state")
     visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
@@ -49,6 +69,7 @@ class RouteAt(OfModel):
     partition: str = field(
         "raw keys", "how buckets are made: raw keys, whitening or gwr_geometric", control="route_partition"
     )
+    recall_of: str = whole("route_recall_of")
     text: str = field("", "test on this text (default: use the stored curves)")
     seed: int = seed()
     made: str = field("", "date of the stored curves to use")

@@ -13,7 +13,9 @@ from .base import RoutedText, Router
 MOST = 1 << 16
 # Every eighth of them decides when to stop.
 HELD_OUT = 8
-BATCH, EPOCHS, PATIENCE, RATE = 512, 50, 4, 2e-3
+BATCH, EPOCHS, PATIENCE = 512, 50, 4
+# Highest rate of each optimiser; queries have a mean square of 1.
+RATES = {"adam": 2e-3, "sgd": 1.0}
 Weights = dict[str, Tensor]
 
 
@@ -22,7 +24,8 @@ class SaapMLP(Router):
     whose best answer is E[y | q]: the target of least squares too, so the two differ in the functions they can be.
 
     Adam with a cosine rate over at most 50 epochs; each head keeps the weights of its best held-out recall at C / 32
-    buckets, and all stop when none got better for 4 epochs. Width, loss and rate of the original are not known here.
+    buckets, and all stop when none got better for 4 epochs. SGD (GWR, section 4.1) goes through all 50 and keeps the
+    last weights. Width, loss and rate of the original are not known here.
     """
 
     kind = "mlp"
@@ -30,7 +33,7 @@ class SaapMLP(Router):
     # The loss: squared error instead of cross-entropy.
     squared = False
 
-    def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS) -> "SaapMLP":
+    def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, optimiser: str = "adam") -> "SaapMLP":
         """Train on queries [..., n, D] and masses [..., n, C], at most 65,536 of them; returns self. The leading
         dimensions are heads, each trained for itself."""
         if queries.shape[:-1] != mass.shape[:-1] or queries.shape[-2] < 2 * HELD_OUT:
@@ -47,7 +50,7 @@ class SaapMLP(Router):
         size = x.square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
         start = self._start(x.shape[-1], y.shape[-1], lead.numel(), draw)
         start = {name: weight.to(x.device) for name, weight in start.items()}
-        best = _train(start, x / size, y, draw, epochs, self.squared)
+        best = _train(start, x / size, y, draw, epochs, self.squared, optimiser)
         best[self.NAMES[0]] = best[self.NAMES[0]] / size
         for name in self.NAMES:
             # They are stored in 16 bits, and what is stored is what is measured.
@@ -87,8 +90,11 @@ class LinearCrossEntropy(SaapMLP):
 LEARNED = (SaapMLP, MLPSquared, LinearCrossEntropy)
 
 
-def _train(weights: Weights, x: Tensor, y: Tensor, draw: torch.Generator, epochs: int, squared: bool) -> Weights:
-    """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], of which the first rows are held out."""
+def _train(
+    weights: Weights, x: Tensor, y: Tensor, draw: torch.Generator, epochs: int, squared: bool, optimiser: str
+) -> Weights:
+    """Weights of the best epoch of each head, with SGD those of the last; x [h, n, D], y [h, n, C], of which the first
+    rows are held out."""
     split = x.shape[1] // HELD_OUT
     rows = x.shape[1] - split
     moments = {name: (torch.zeros_like(w), torch.zeros_like(w)) for name, w in weights.items()}
@@ -99,8 +105,14 @@ def _train(weights: Weights, x: Tensor, y: Tensor, draw: torch.Generator, epochs
         order = (split + torch.randperm(rows, generator=draw)).to(x.device)
         for batch in order.split(BATCH):
             step += 1
-            rate = RATE * (1 + math.cos(math.pi * step / steps)) / 2
-            _adam(weights, moments, _gradients(weights, x[:, batch], y[:, batch], squared), rate, step)
+            rate = RATES[optimiser] * (1 + math.cos(math.pi * step / steps)) / 2
+            gradients = _gradients(weights, x[:, batch], y[:, batch], squared)
+            if optimiser == "sgd":
+                _descend(weights, gradients, rate)
+            else:
+                _adam(weights, moments, gradients, rate, step)
+        if optimiser == "sgd":
+            continue
         reached = _recall(weights, x[:, :split], y[:, :split])
         better = reached > record
         for name, weight in best.items():
@@ -109,7 +121,7 @@ def _train(weights: Weights, x: Tensor, y: Tensor, draw: torch.Generator, epochs
         since = 0 if bool(better.any()) else since + 1
         if since == PATIENCE:
             break
-    return best
+    return weights if optimiser == "sgd" else best
 
 
 def _forward(weights: Weights, x: Tensor) -> Tensor:
@@ -127,6 +139,12 @@ def _gradients(weights: Weights, x: Tensor, y: Tensor, squared: bool) -> Weights
         errors = (scores - y).square() / 2 if squared else -y * F.log_softmax(scores, -1)
         loss = errors.sum() / x.shape[1]
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+
+def _descend(weights: Weights, gradients: Weights, rate: float) -> None:
+    """One plain step downhill."""
+    for name, gradient in gradients.items():
+        weights[name].sub_(gradient, alpha=rate)
 
 
 def _adam(weights: Weights, moments: dict, gradients: Weights, rate: float, step: int) -> None:

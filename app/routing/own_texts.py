@@ -14,11 +14,10 @@ from app import cached, topbar
 from app.routing import curves, live
 from app.routing.bucket_routers import HEAD_COLUMNS, named
 from app.selection import state
-from app.selection.sparsify import PARTITIONS, ROUTE_HEADS
+from app.selection.sparsify import OPTIMISERS, PARTITIONS, RECALL_OF, ROUTE_HEADS
 from app.ui import fields, jobs, plots, repeat, widgets
 from app.ui.offers import Scope
 
-PROMPTS = 12
 # Texts: three calibrate and three test.
 LEAST = 6
 ALIKE = "Parts of one text are more alike than texts of several authors, so a router finds a little more in them."
@@ -31,10 +30,10 @@ def show(card: dict) -> None:
         "least three texts, each longer than the minimum distance.",
         "more",
     )
-    length = min(card["max_positions"], 2048)
+    usual = min(card["max_positions"], 2048)
     _texts()
-    _form(length)
-    settings, texts = _settings(length), _chosen_texts()
+    _form(card["max_positions"], usual)
+    settings, texts = _settings(usual), _chosen_texts()
     if texts is None:
         widgets.prose(f"Choose at least {LEAST} texts above, upload several, or cut one long text into parts.", "note")
     else:
@@ -44,7 +43,7 @@ def show(card: dict) -> None:
             "Calibrate and test again" if stored else "Calibrate and test",
             request,
             "route_run",
-            tokens=2 * PROMPTS * length,
+            tokens=2 * request.prompts * settings["length"],
             instead_of=stored.id if stored else None,
             smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * request.mlp,
             type="secondary" if stored else "primary",
@@ -64,24 +63,51 @@ def _chosen_texts() -> dict | None:
     return {"texts": None, "corpus": corpus} if corpus else None
 
 
-def _settings(length: int) -> dict:
+def _settings(usual: int) -> dict:
     chosen = st.session_state
-    args = {"model": chosen["model"], "length": length, "prompts": PROMPTS}
+    args = {"model": chosen["model"], "length": chosen["route_length"] or usual, "prompts": chosen["route_prompts"]}
     args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ",")}
-    args |= {"min_distance": chosen["route_distance"], "sinks": 4 * chosen["route_sinks"]}
+    first, *further = _distances() or [chosen["route_distance"]]
+    args |= {"min_distance": first, "sinks": 4 * chosen["route_sinks"]}
+    beside = {"distances": further or None, "recall_of": chosen["route_fit_recall_of"]}
+    beside |= {"optimiser": chosen["route_optimiser"]}
+    args |= {name: value for name, value in beside.items() if value != Route.defaults[name]}
     return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
 
 
-def _form(length: int) -> None:
+def _distances() -> list[int]:
+    """The minimum distances that were typed, in their order; none where that of above counts."""
+    words = re.findall(r"[0-9]+", st.session_state["route_distances"] or "")
+    return list(dict.fromkeys(max(1, int(word[:7])) for word in words))
+
+
+def _form(longest: int, usual: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look: dict[str, Any] = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
+        fields.number("Tokens in a prompt", "route_length", 8, longest, placeholder=f"{usual:,}", width=140)
+        fields.number("Prompts, each side", "route_prompts", 1, 4096, width=130)
+        look: dict[str, Any] = {"placeholder": f"{st.session_state['route_distance']:,}", "width": 190}
+        look |= {"help": cached.glossary("far attention"), "on_change": _far}
+        st.text_input("Minimum distances", key="route_distances", max_chars=80, **look)
+        look = {"format_func": RECALL_OF.__getitem__, "width": 230, "help": cached.glossary("recall@l")}
+        st.selectbox("Recall is a share of", list(RECALL_OF), key="route_fit_recall_of", **look)
+    length = st.session_state["route_length"] or usual
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
         st.number_input("Buckets (C)", 2, 1 << 16, key="route_buckets", help=cached.glossary("bucket of keys"), **look)
         look = {"on_change": _heads, "help": "all, or layer.head with commas between, as in 2.0,4.3"}
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
-    widgets.prose("Minimum distance and sinks are those chosen above.", "quiet")
+        if st.session_state["route_mlp"]:
+            look = {"format_func": OPTIMISERS.__getitem__, "width": 220, "help": cached.glossary("bucket routers")}
+            st.selectbox("Trained by", list(OPTIMISERS), key="route_optimiser", **look)
+    widgets.prose("Sinks are left out as chosen above. The slider is of the first distance.", "quiet")
+
+
+def _far() -> None:
+    """What names no distances is the distance of above."""
+    state.choose(st.session_state, route_distances=", ".join(map(str, _distances())) or None)
 
 
 def _heads() -> None:

@@ -14,7 +14,7 @@ from app import cached
 from app.routing import cost, curves, live, one_token, own_texts, routed_heads
 from app.routing.bucket_routers import LEFT_OUT
 from app.selection import state
-from app.selection.sparsify import PARTITIONS, ROUTE_ON, ROUTE_TABS
+from app.selection.sparsify import PARTITIONS, RECALL_OF, ROUTE_ON, ROUTE_TABS
 from app.ui import asking, fields, jobs, screen, take, widgets
 from app.ui.tabs import folds
 
@@ -82,7 +82,9 @@ def _answer(run: Run) -> None:
         calibrated, tested = about.get("documents") or ("?", "?")
         where = f"fitted on {calibrated} documents, tested on {tested} others"
     visited = f"Visiting {best['share']:.0%} of the buckets"
-    found = f"{visited}, the best router finds {best['recall']:.0%} of the far attention."
+    # Stored curves are all of the far attention.
+    of = RECALL_OF[run.request.get("recall_of", "far")]
+    found = f"{visited}, the best router finds {best['recall']:.0%} of {of}."
     screen.answer(found, hint, f"{ends} · {where}")
 
 
@@ -115,6 +117,10 @@ def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
         st.toggle(f"Leave out the first {LEFT_OUT} tokens", key="route_sinks", help=cached.glossary("attention sink"))
         cell: dict[str, Any] = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         of_stored = opened is not None and chosen["route_on"] == "stored"
+        if not of_stored:
+            look: dict[str, Any] = {"format_func": RECALL_OF.__getitem__, "help": cached.glossary("recall@l")}
+            st.selectbox("Recall is a share of", list(RECALL_OF), key="route_recall_of", **look)
+            cell |= {"recall_of": chosen["route_recall_of"]} if chosen["route_recall_of"] != "far" else {}
         return cell | {"partition": _partition(cells, cell) if of_stored else "raw keys"}, more
 
 

@@ -75,6 +75,8 @@ PARTITIONS = {
     "whitening": "whitened keys, whitening's own",
     "gwr_geometric": "matched keys, GWR geometric's own",
 }
+RECALL_OF = {"far": "the far attention", "all": "all attention, near keys too"}
+OPTIMISERS = {"adam": "Adam, stopped at its best", "sgd": "SGD, 50 epochs"}
 ROUTED = (  # routers of buckets, the best possible first
     "oracle",
     "mlp",
@@ -151,3 +153,6 @@ class RoutingPage:
     route_buckets: int | None = field(None, high=99_999, label="number of buckets")
     route_heads: str = field(Route.heads, pattern=ROUTE_HEADS, label="choice of heads")
     route_seed: int = field(Route.seed, high=9_999)
+    route_length: int | None = field(Route.length, low=8, high=9_999_999, label="length of a prompt")
+    route_prompts: int = field(Route.prompts, low=1, high=4096, label="number of prompts")
+    route_distances: str | None = field(None, pattern="[0-9, ]{1,80}", label="list of minimum distances")

@@ -1,5 +1,7 @@
 """Bucket routers: the algebra of the gauge, least squares, what every router must give, and what it refuses."""
 
+import math
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from analysis.routers import ROUTERS
 from analysis.routers.buckets import make_buckets, members, nearest
 from analysis.routers.controls import newest_key
 from analysis.routers.linear import GWRLinear, GWRLinearIntercept
-from analysis.routers.mlp import LEARNED, _gradients
+from analysis.routers.mlp import LEARNED, RATES, _gradients
 from analysis.routers.moments import Moments
 
 C, D = 12, 8
@@ -161,6 +163,27 @@ def test_the_gradients_of_both_losses_by_hand():
     weights, x, y = {"w": torch.zeros(1, 1, 2)}, torch.tensor([[[2.0]]]), torch.tensor([[[0.75, 0.25]]])
     assert _gradients(weights, x, y, squared=False)["w"].flatten().tolist() == [-0.5, 0.5]
     assert _gradients(weights, x, y, squared=True)["w"].flatten().tolist() == [-1.5, -0.5]
+
+
+def test_sgd_goes_through_all_epochs_as_torch_does(head):
+    """The same batches in torch's own SGD under the same cosine give the same last weights (GWR, section 4.1)."""
+    queries, _, mass, centroids = head
+    router = ROUTERS["linear_cross_entropy"](centroids, 5).fit(queries, mass, epochs=3, optimiser="sgd")
+    draw = torch.Generator().manual_seed(5)
+    order = torch.randperm(600, generator=draw)
+    x, y = queries[order].double(), (mass[order] / mass[order].sum(-1, keepdim=True)).double()
+    size = x.square().mean().sqrt()
+    x = x / size
+    weight = torch.zeros(D, C, dtype=torch.float64, requires_grad=True)
+    optimiser, split, step = torch.optim.SGD([weight], lr=1.0), 600 // 8, 0
+    for _ in range(3):
+        for batch in (split + torch.randperm(600 - split, generator=draw)).split(512):
+            step += 1
+            optimiser.param_groups[0]["lr"] = RATES["sgd"] * (1 + math.cos(math.pi * step / 6)) / 2
+            optimiser.zero_grad()
+            (-y[batch] * torch.log_softmax(x[batch] @ weight, -1)).sum().div(len(batch)).backward()
+            optimiser.step()
+    assert torch.allclose(router.tensors()["w"].double(), weight.detach() / size, atol=2e-3)
 
 
 def test_bad_input_is_refused(head):

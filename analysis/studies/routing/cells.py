@@ -14,22 +14,27 @@ from ...seam.attention import Block
 # First keys that are left out where sinks are.
 SINKS = 4
 RAW = "raw keys"
+# What a mass is a share of: the far attention, or all of a query's.
+FAR, ALL = "far", "all"
 # A far mass below it is no mass.
 EMPTY = 1e-30
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting: keys at least `min_distance` back, the first `sinks` keys left out, buckets of `partition`."""
+    """One setting: keys at least `min_distance` back, the first `sinks` keys left out, buckets of `partition`; masses
+    are shares of the attention on those keys (`recall_of` far), or of all of it (GWR, equation 1 as it is written)."""
 
     min_distance: int
     sinks: int
     partition: str = RAW
+    recall_of: str = FAR
 
     @property
     def name(self) -> str:
         """As in `d64 s4`, with the partition where it is not that of the raw keys."""
-        return f"d{self.min_distance} s{self.sinks}" + f" {self.partition}" * (self.partition != RAW)
+        variants = f" {self.partition}" * (self.partition != RAW) + " of all" * (self.recall_of != FAR)
+        return f"d{self.min_distance} s{self.sinks}{variants}"
 
     @property
     def tokens_needed(self) -> int:
@@ -91,14 +96,16 @@ class LayerView:
 
 
 def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
-    """Mass of each bucket for each query of a block, [h, n, C] per cell, over the far keys alone and adding up to 1;
-    zeros for a query without any far mass. `probabilities` [H, n, Tk] of one text."""
+    """Mass of each bucket for each query of a block, [h, n, C] per cell, over the far keys alone; adding up to 1, or
+    where the cell says so to their share of all attention. Zeros for a query without any far mass. `probabilities` [H,
+    n, Tk] of one text."""
     # Indexing copies: not where all heads are chosen.
     weights = probabilities[view.heads] if len(view.heads) < len(probabilities) else probabilities
     masses = {}
     for cell, sums in _sums(view, block, cells, weights):
         total = sums.sum(-1, keepdim=True)
-        masses[cell] = torch.where(total > EMPTY, sums / total.clamp(min=EMPTY), 0.0)
+        shares = sums if cell.recall_of == ALL else sums / total.clamp(min=EMPTY)
+        masses[cell] = torch.where(total > EMPTY, shares, 0.0)
     return masses
 
 

@@ -76,13 +76,15 @@ def calibrate(
     seed: int,
     mlp: bool = True,
     work: Path | None = None,
+    optimiser: str = "adam",
 ) -> Fitted:
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
-    Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step,
-    the MLP in every cell and its ablations in the first. Their queries are kept, all of them up to 65,536 of a head,
-    evenly spaced beyond. `work`: how the paths begin under which they are kept until all is done, so that a run that
-    was stopped goes on; it names model, texts and sizes. Errors: TooLarge where the queries would not fit memory.
+    Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step
+    by the `optimiser` adam or sgd, the MLP in every cell and its ablations in the first. Their queries are kept, all of
+    them up to 65,536 of a head, evenly spaced beyond. `work`: how the paths begin under which they are kept until
+    all is done, so that a run that was stopped goes on; it names model, texts and sizes. Errors: TooLarge where queries
+    would not fit memory.
     """
     if mlp:
         _check_memory(model, prompts, heads, cells, buckets)
@@ -133,7 +135,7 @@ def calibrate(
         router, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
         if stored is None:
             queries, masses = (torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True))
-            cast(SaapMLP, router).fit(queries, masses)
+            cast(SaapMLP, router).fit(queries, masses, optimiser=optimiser)
             took, path = now() - start, learned[cell, layer, kind]
             if path is not None:
                 with storing("routers", path.parent):

@@ -18,7 +18,7 @@ from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head, states_of, telling_query
 from ..text.text import token_table
-from .cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
+from .cells import FAR, RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from .fit import Fitted
 from .passes import read_prompt
 from .results import Beside, NamedCell, RoutedAt, VisitedBuckets, VisitedQuery, tables_of
@@ -43,7 +43,7 @@ def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
         main = next(iter(stored_curves(context, lm).curves.recall))
         min_distance = main.min_distance if min_distance is None else min_distance
         sinks = main.sinks if sinks is None else sinks
-    cell = _cell(min_distance, sinks, request.partition)
+    cell = _cell(min_distance, sinks, request.partition, request.recall_of)
     stored = text_curves(context, lm, request.text, cell) if request.text else stored_curves(context, lm)
     curves = stored.curves
     if cell not in curves.recall:
@@ -62,7 +62,7 @@ def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
         **tables,
         **vars(stored.beside),
         **asdict(cell),
-        sentence=sentence(tables["means"], curves.buckets, documents, unit_words),
+        sentence=sentence(tables["means"], curves.buckets, documents, unit_words, cell.recall_of),
         lines=lines,
         cells=[NamedCell(name=other.name, **asdict(other)) for other in curves.recall],
         buckets=curves.buckets,
@@ -73,10 +73,10 @@ def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
     )
 
 
-def _cell(min_distance: int, sinks: int, partition: str = RAW) -> Cell:
+def _cell(min_distance: int, sinks: int, partition: str = RAW, recall_of: str = FAR) -> Cell:
     check_range("The minimum distance", min_distance, 1, 1 << 20)
     check_range("The number of sinks", sinks, 0, 64)
-    return Cell(min_distance, sinks, partition)
+    return Cell(min_distance, sinks, partition, recall_of)
 
 
 def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:

@@ -54,6 +54,7 @@ class NamedCell:
     min_distance: int
     sinks: int = doc("first keys that are left out")
     partition: str = doc("which vectors the buckets are of")
+    recall_of: str = doc("what recall is a share of: the far attention, or all")
 
 
 @record
@@ -86,6 +87,7 @@ class RoutedAt(Beside, Tables, Answer):
     min_distance: int = doc("of the setting that is shown")
     sinks: int = doc("first keys that are left out")
     partition: str = doc("which vectors the buckets are of")
+    recall_of: str = doc("what recall is a share of: the far attention, or all")
     buckets: int = doc("C")
     documents: int = doc("documents, or windows of the text")
     paper: list[PaperRow] = doc("what the paper prints")

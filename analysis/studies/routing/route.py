@@ -1,6 +1,6 @@
 """The router lab: how much of the far attention bucket routers find, calibrated on some documents, tested on others."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...routers.mlp import MOST
 from ...routers.routing_state import FOLDER
 from ..context import STREAMED, Context, check_seed, protocol
 from ..text.held_out import check_range, make_folder, storing
-from .cells import RAW, SINKS, Cell
+from .cells import FAR, RAW, SINKS, Cell
 from .fit import ABLATIONS, OWN, Fitted, calibrate, clear_work, queries_of
 from .passes import rotated_layers
 from .results import Beside, Routed, RoutedCell, Tables, tables_of
@@ -29,35 +29,33 @@ from .texts import Prompt, heads_of, prompts_of, sides_of
 # Tokens of a prompt unless said otherwise.
 LONGEST = 2048
 GRID = (16, 64, 256, 1024)  # minimum distances
+USUAL = (Route.recall_of, Route.optimiser)
 
 
 def route(request: Route, *, context: Context) -> Routed:
     """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
 
     A query's mass is that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds
-    up to 1. `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and without the first 4 keys. `own`:
-    also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train the learned
-    router, and in the first setting its ablations. `store`: keep buckets, routers and curves in the fitted state.
-    Errors: BadSetting, BadText, TooLarge, BadModel.
+    up to 1; with `recall_of` all it is a share of all attention, near keys too, for routers to learn as well. `grid`:
+    also every distance of 16, 64, 256, 1024 that fits, and those of `distances`, with sinks and without the first 4
+    keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train
+    the learned router, and in the first setting its ablations. `store`: keep buckets, routers and curves in the fitted
+    state. Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(request.seed)
     if request.store and request.heads != "all":
         raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
+    if request.store and request.recall_of != FAR:
+        raise BadSetting("Shares of all attention are measured and not stored: leave store or recall_of out.")
     if context.browser and (request.store or request.work):
         raise BadSetting("Routers are stored from the command line, not from a page: leave store and work out.")
     lm = context.model(request.model)
     length = request.length or min(lm.max_positions, LONGEST)
     buckets = request.buckets or buckets_for(length)
-    cell = Cell(request.min_distance, request.sinks)
+    cell = Cell(request.min_distance, request.sinks, recall_of=request.recall_of)
     _check(request, lm, length, buckets, cell)
     chosen = heads_of(lm, request.heads)
-    cells = [cell]
-    if request.grid:
-        fits = [distance for distance in GRID if distance <= length // 2]
-        cells += [Cell(distance, left_out) for distance in fits for left_out in (0, SINKS)]
-    if request.own:
-        cells += [Cell(request.min_distance, request.sinks, kind) for kind in OWN]
-    cells = list(dict.fromkeys(cells))
+    cells = _cells(request, cell, length)
     sides = sides_of(context, request.texts, request.corpus)
     texts_hash = text_hash(" ".join(text_hash(text) for text in (*sides[0], "|", *sides[1])))
     context.progress(0.0, "cutting the texts into prompts")
@@ -67,10 +65,21 @@ def route(request: Route, *, context: Context) -> Routed:
     if request.work:
         # Trained routers of other weights, texts or sizes are never taken for these.
         decides = (lm.revision, texts_hash, request.heads, *sizes.values(), length, request.prompts, request.seed)
+        decides += tuple(name for name in (request.recall_of, request.optimiser) if name not in USUAL)
         work = Path(request.work) / f"routing-{text_hash(' '.join(map(str, decides)))}"
         make_folder(work.parent)
     fitted = calibrate(
-        context, lm, calibration, chosen, rotated_layers(lm), cells, buckets, request.seed, request.mlp, work
+        context,
+        lm,
+        calibration,
+        chosen,
+        rotated_layers(lm),
+        cells,
+        buckets,
+        request.seed,
+        request.mlp,
+        work,
+        request.optimiser,
     )
     curves, microseconds, balance = score_routers(context, lm, test, fitted)
     documents = len(curves.queries[cell])
@@ -103,7 +112,7 @@ def route(request: Route, *, context: Context) -> Routed:
     main, *others = (of_cell(curves, one, request.visited or max(1, buckets // 32)) for one in cells)
     return Routed(
         **{table.name: getattr(main, table.name) for table in fields(Tables)},
-        sentence=sentence(main.means, buckets, documents),
+        sentence=sentence(main.means, buckets, documents, recall_of=request.recall_of),
         rows=[row for budget in budgets(buckets) for row in CellRows(curves, cell).heads(budget)],
         lines=CellRows(curves, cell).lines(),
         cells=[main, *others],
@@ -124,9 +133,21 @@ def of_cell(curves: Curves, cell: Cell, visited: float) -> RoutedCell:
     return RoutedCell(name=cell.name, **asdict(cell), **tables)
 
 
+def _cells(request: Route, cell: Cell, length: int) -> list[Cell]:
+    """Every setting that is measured, `cell` first."""
+    distances = [distance for distance in GRID if distance <= length // 2] if request.grid else []
+    distances += request.distances or []
+    cells = [cell, *(replace(cell, min_distance=far, sinks=left_out) for far in distances for left_out in (0, SINKS))]
+    if request.own:
+        cells += [replace(cell, partition=kind) for kind in OWN]
+    return list(dict.fromkeys(cells))
+
+
 def _check(request: Route, lm: Model, length: int, buckets: int, cell: Cell) -> None:
     check_range("The length of a prompt", length, 8, lm.max_positions)
     check_range("The minimum distance", request.min_distance, 1, length - 1)
+    for distance in request.distances or ():
+        check_range("A further minimum distance", distance, 1, length - 1 - SINKS)
     check_range("The number of sinks", request.sinks, 0, 64)
     check_range("The number of prompts", request.prompts, 1, 4096)
     check_range("The number of buckets", buckets, 2, length)

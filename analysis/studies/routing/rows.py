@@ -10,13 +10,15 @@ from ...answer import doc, record
 from ...metrics.intervals import DOCUMENTS, jackknife_edges, state
 from ...metrics.routing import budgets, gap_closure
 from ...papers import find
-from .cells import Cell
+from .cells import ALL, FAR, Cell
 from .score import Curves
 
 # A gap closure of 0 and of 1.
 LOW, HIGH = "kmeans", "mlp"
 with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="") as _file:
     _ROUTERS = list(csv.DictReader(_file))
+# What recall is a share of, in words.
+WHOLE = {FAR: "the far attention", ALL: "all attention, far and near"}
 NAMES = {row["kind"]: row["name"] for row in _ROUTERS}
 PAPER_ROWS = {word: row["kind"] for row in _ROUTERS for word in row["printed"].split("; ") if word}
 
@@ -225,7 +227,7 @@ def best_of(rows: list[MeanRow]) -> MeanRow:
     return max((row for row in rows if row.router != "oracle"), key=lambda row: row.recall or 0.0)
 
 
-def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "documents") -> str:
+def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "documents", recall_of: str = FAR) -> str:
     """What a page says first, from `means` at one budget over so many `unit`."""
     by_router = {row.router: row for row in rows}
     best = best_of(rows)
@@ -242,7 +244,7 @@ def sentence(rows: list[MeanRow], buckets: int, documents: int, unit: str = "doc
         caveat += f": in these texts {', '.join(points)}"
     return (
         f"Visiting {best.l:g} of {buckets:,} buckets ({best.share:.1%}), {NAMES[best.router]} finds {best.recall:.1%} "
-        f"of the far attention in {best.selectivity:.1%} of the keys{rank} ({others}no choice over "
+        f"of {WHOLE[recall_of]} in {best.selectivity:.1%} of the keys{rank} ({others}no choice over "
         f"{by_router['oracle'].recall:.1%}){caveat}."
     )
 

@@ -151,6 +151,21 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
     assert app.text_input(key="route_heads").value == "all"
 
 
+def test_length_prompts_distances_and_what_is_measured_are_chosen(client):
+    """The first distance that is typed is the main one; what stays at its default is not named."""
+    texts = [client.store.put_text(f"text number {number} " * 30, f"t{number}") for number in range(6)]
+    app = page(route_tab="fit", route_corpus="+".join(texts), route_length=32, route_prompts=4)
+    app.text_input(key="route_distances").set_value("8; 4 and 12").run()
+    app.selectbox(key="route_fit_recall_of").set_value("all").run()
+    app.selectbox(key="route_optimiser").set_value("sgd").run()
+    app.button(key="route_run").click().run()
+    args = client.job.args
+    assert [args[name] for name in ("length", "prompts", "min_distance", "distances")] == [32, 4, 8, [4, 12]]
+    assert (args["recall_of"], args["optimiser"]) == ("all", "sgd")
+    app = page(route_tab="fit", route_length=4096)
+    assert app.number_input(key="route_length").value is None, "the model reads 64 tokens"
+
+
 def test_texts_come_in_as_parts_of_a_long_one_or_several_at_once(client):
     app = page(route_tab="fit")
     assert "route_run" not in keys(app)

@@ -78,6 +78,34 @@ def test_documents_are_on_one_side_only(home, context):
     assert {prompt.document for prompt in prompts} == {0, 1} and all(9 <= len(prompt.ids) <= 32 for prompt in prompts)
 
 
+def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
+    """The oracle over all buckets finds all far attention, and of all attention the less the farther back; SGD trains
+    another router than Adam, everything else is the same."""
+    sizes = {"corpus": str(home / "corpus"), "heads": "0.1", **SMALL}
+    usual, changed = (
+        ask(STUDIES["route"], **sizes, **more).numbers
+        for more in ({}, {"recall_of": "all", "distances": [12, 20], "optimiser": "sgd"})
+    )
+    cells = {cell["name"]: cell for cell in changed["cells"]}
+    assert list(cells) == ["d8 s0 of all", "d12 s0 of all", "d12 s4 of all", "d20 s0 of all", "d20 s4 of all"]
+
+    def best(cell):
+        return next(row["recall"] for row in cell["means"] if row["router"] == "oracle")
+
+    whole = [best(cells[name]) for name in ("d8 s0 of all", "d12 s0 of all", "d20 s0 of all")]
+    assert best(usual["cells"][0]) > whole[0] > whole[1] > whole[2] > 0
+    assert usual["lines"]["oracle"]["recall"][-1] == pytest.approx(1, abs=1e-4)
+    assert 0 < changed["lines"]["oracle"]["recall"][-1] < 0.999
+    for kind, same in (("kmeans", True), ("mlp", False)):
+        (one, two) = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
+        assert (one == pytest.approx(two, abs=1e-6)) == same, kind
+    assert (
+        "of all attention, far and near" in changed["sentence"] and "--optimiser sgd" in changed["protocol"]["command"]
+    )
+    with pytest.raises(BadSetting, match="measured and not stored"):
+        ask(STUDIES["route"], **sizes | {"heads": "all"}, recall_of="all", store=True)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -88,6 +116,7 @@ def test_documents_are_on_one_side_only(home, context):
         ({"min_distance": 64}, "minimum distance is 64 and must lie between 1 and 63"),
         ({"min_distance": 60, "sinks": 8}, "make it at least 69 tokens long"),
         ({"length": 65}, "length of a prompt is 65"),
+        ({"distances": [4, 60]}, "further minimum distance is 60 and must lie between 1 and 59"),
         ({"visited": 9}, "buckets to visit is 9"),
         ({"corpus": ""}, "several texts or one folder"),
         ({"heads": "0:0", "store": True}, "Only routers of all heads"),

@@ -18,7 +18,7 @@ from analysis.statistics import forward
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
-from analysis.studies.routing.cells import Cell
+from analysis.studies.routing.cells import ALL, FAR, Cell
 from analysis.studies.routing.live import from_state
 from analysis.studies.routing.passes import read_prompt
 from analysis.studies.routing.rows import at_budget
@@ -35,9 +35,12 @@ def own_text(context):
     return context.add_text("mine", sample_texts()["story"][1][3000:3500])
 
 
-def test_recall_equals_a_loop_over_the_whole_attention(home, context):
-    """One prompt, one layer: dense attention in full, masses added key by key, against what was streamed."""
-    model, cell, ids = context.model(str(home / "tiny")), Cell(DISTANCE, 0), np.arange(3, 51)
+@pytest.mark.parametrize("recall_of", [FAR, ALL])
+def test_recall_equals_a_loop_over_the_whole_attention(home, context, recall_of):
+    """One prompt, one layer: dense attention in full, masses added key by key, against what was streamed; as shares of
+    the far attention, and as they are, which is equation 1 of GWR."""
+    model, cell = context.model(str(home / "tiny")), Cell(DISTANCE, 0, recall_of=recall_of)
+    ids = np.arange(3, 51)
     state = state_near(context, model, cell)
     curves, _, _ = score_routers(context, model, [Prompt(0, ids)], from_state(model, state, cell))
     attention, vectors = {}, {}
@@ -55,7 +58,8 @@ def test_recall_equals_a_loop_over_the_whole_attention(home, context):
         chosen = state.router("gwr_linear", layer, 4).scores(queries)[head, DISTANCE:].topk(2).indices
         place = curves.heads.index((layer, head))
         for streamed, amounts in ((curves.recall, mass), (curves.selectivity, counts)):
-            wanted = bucket_recall(amounts / amounts.sum(1, keepdim=True), chosen)
+            plain = recall_of == ALL and amounts is mass
+            wanted = bucket_recall(amounts if plain else amounts / amounts.sum(1, keepdim=True), chosen)
             assert at_budget(streamed[cell]["gwr_linear"][0, place], curves.points, 2) == pytest.approx(
                 wanted, abs=1e-4
             )
