@@ -56,6 +56,13 @@ class Calibrate(OfTexts):
         options=("ranks", "ablation"),
     )
     floor: int = field(2, "fewest keys a head may read", control="budget_floor", low=0, high=1024)
+    floored: str = field(
+        "first",
+        "when heads get it: first, so that the keys add up to the budget, or last, to those that were given fewer",
+        control="budget_floored",
+        label="time of the floor",
+        options=("first", "last"),
+    )
     caps: list[int] | None = field(None, "most keys a head may read, one or several (default: 32,64,128,256,512)")
     tolerance: float = allowed(0.01, "on average")
     tolerance_bin: float = allowed(0.02, "in the worst position bin")

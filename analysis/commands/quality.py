@@ -1,5 +1,7 @@
 """Methods against dense attention."""
 
+from typing import Any
+
 from ..declaration import field
 from ..declaration.command import Command, OfModel, OfText, OfTexts, long_text, methods, part, seed, window
 
@@ -150,8 +152,32 @@ class FitMethod(OfModel):
         None, "text files (default: the bundled samples except the story)", word="[TEXT...]"
     )
     clusters: int = field(16, "number of clusters of routing_transformer")
-    steps: int = field(300, "number of training steps")
+    steps: int = field(300, "number of training steps", control="learned_steps", low=1, high=1_000_000)
+    rate: float = field(0.003, "learning rate of focal_learned's temperatures", control="learned_rate", low=0, high=1)
+    mean: str = field(
+        "prefix",
+        "what the mean of focal_learned is over: the tokens so far, the whole text (literal), or none but the token",
+        control="learned_mean",
+        options=("prefix", "literal", "token"),
+    )
+    tau_min: float = field(
+        5.0, "lowest temperature, for heads of 128 (11.31 is dense)", control="learned_low", low=0.5, high=32
+    )
+    tau_max: float | None = field(
+        None, "highest temperature, for heads of 128 (default: 11.31, dense)", control="learned_high", low=0.5, high=32
+    )
+    offset: float | None = field(
+        None,
+        "temperature before any training (default: 11.31, dense; the paper has 0)",
+        control="learned_offset",
+        low=0,
+        high=32,
+    )
     seed: int = seed()
+
+
+# Settings of a learned temperature that its paper prints (section 2.2).
+FOCAL_AS_PRINTED: dict[str, Any] = {"mean": "literal", "tau_min": 5.0, "tau_max": 10.0, "offset": 0.0}
 
 
 class ImportHeads(OfModel):

@@ -16,12 +16,15 @@ MOST = 1 << 30
 RANGES = {"set": (1, MOST), "scale": (0, 1000), "pin": (1, 1)}
 
 
-def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR) -> np.ndarray:
-    """Share `budget` keys out over heads in proportion to their ranks: [L, H] -> int64 [L, H], sum exactly `budget`.
+def allocate_budget(ranks: ArrayLike, budget: int, floor: int = FLOOR, floored: str = "first") -> np.ndarray:
+    """Share `budget` keys out over heads in proportion to their ranks: [L, H] -> int64 [L, H].
 
-    Each head gets `floor` first; the rest is apportioned by largest remainder, ties to the lower flat index. Heads
-    whose ranks are all 0 get equal parts. CSA, step 2. Errors: BadSetting.
+    `floored` first: each head gets `floor`, and the rest is apportioned, so the sum is exactly `budget`; last: all keys
+    are apportioned, and heads below the floor raised to it, so the sum may be larger. By largest remainder, ties to the
+    lower flat index; heads whose ranks are all 0 get equal parts. CSA, step 2. Errors: BadSetting.
     """
+    if floored == "last":
+        return np.maximum(allocate_budget(ranks, budget, 0), floor)
     ranks = np.asarray(ranks, dtype=np.float64)
     if ranks.ndim != 2 or ranks.size == 0 or not np.isfinite(ranks).all() or (ranks < 0).any():
         raise BadSetting(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..commands.quality import FitMethod
 from ..errors import AnalysisError, BadSetting
 from ..methods.focal import DENSE, FocalLearned, FocalWeights
 from ..metrics.quality import perplexity
@@ -33,13 +34,13 @@ class FocalTraining:
     """What a run is. Limits and offset are for heads of 128; the offset begins at dense attention, and so does the
     upper limit, unlike the paper's 10: a model that exists should begin as it is."""
 
-    steps: int = 300
+    steps: int = FitMethod.steps
     tokens_per_step: int = 2048
     length: int = 1024
-    rate: float = 3e-3
+    rate: float = FitMethod.rate
     warm_up: int = 20
-    mean: str = "prefix"
-    tau_min: float = 5.0
+    mean: str = FitMethod.mean
+    tau_min: float = FitMethod.tau_min
     tau_max: float = DENSE
     offset: float = DENSE
     seed: int = 0

@@ -10,7 +10,7 @@ from app import cached
 from app.budgets import budget_charts, policy
 from app.budgets.effect import caps, tolerances
 from app.selection import state
-from app.selection.sparsify import SHARED_BY, SHARED_OUT
+from app.selection.sparsify import FLOORED, SHARED_BY, SHARED_OUT
 from app.ui import asking, fields, jobs, plots, widgets
 from app.ui.offers import Scope
 
@@ -45,6 +45,8 @@ def _form() -> None:
         look = {"format_func": SHARED_BY.__getitem__, "width": 210, "help": help}
         st.selectbox("Shared out by", list(SHARED_BY), key="budget_shared", **look)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
+        look = {"format_func": FLOORED.__getitem__, "width": 210, "help": cached.glossary("key budget")}
+        st.selectbox("Given", list(FLOORED), key="budget_floored", **look)
         st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
 
 
@@ -54,11 +56,9 @@ def _request() -> Calibrate:
     args = {"model": chosen["model"]}
     args |= {name: chosen[f"budget_{name}"] for name in ("name", "tokens", "mass", "min_pos", "floor")}
     args |= dict(zip(("tolerance", "tolerance_bin"), tolerances(), strict=True))
-    if chosen["budget_judged"] != "rise":
-        args["judged"] = chosen["budget_judged"]
     args["caps"] = caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []
-    if chosen["budget_shared"] != "ranks":
-        args["shared"] = chosen["budget_shared"]
+    changed = ("shared", "floored", "judged")
+    args |= {name: chosen[f"budget_{name}"] for name in changed if chosen[f"budget_{name}"] != Calibrate.defaults[name]}
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
     # Texts by their hashes, or the name of a folder.

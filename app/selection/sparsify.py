@@ -30,6 +30,7 @@ BUDGET_WAYS = {  # how many keys there are in all -> (its words, label of the nu
 }
 BUDGET_BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
 SHARED_BY = {"ranks": "ranks", "ablation": "the loss without a head"}
+FLOORED = {"first": "first, the rest shared out", "last": "last, where it is missing"}
 JUDGED = {"rise": "a rise, in %", "change": "up or down, in %", "perplexity": "up or down, in perplexity"}
 SHARED_OUT = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
 SOFTMAX = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)  # temperatures of attention

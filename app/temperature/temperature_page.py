@@ -6,7 +6,7 @@ from analysis.errors import BadModel
 from app import cached
 from app.heads import live
 from app.selection import state  # noqa
-from app.temperature import evidence, sharpened
+from app.temperature import evidence, learned, sharpened
 from app.ui import asking, fields, screen, widgets
 from app.ui.tabs import drawer
 
@@ -14,7 +14,7 @@ TERM = "softmax temperature"
 # The best constant temperature of the paper on Focal Attention.
 PAPER = "0.4"
 # Controls of the study.
-HOLDS = ["trained_with", "sharpness", "by_layer", "temperature_tab"]
+HOLDS = ["trained_with", "sharpness", "by_layer", "temperature_tab", *learned.FIELDS.values()]
 
 
 def show() -> None:
@@ -61,4 +61,5 @@ def _study(layer: int, head: int, layers: int, tokens: int) -> None:
         lambda: sharpened.by_position(tokens),
         lambda: sharpened.by_layer(layers, tokens),
         evidence.show,
+        learned.show,
     )

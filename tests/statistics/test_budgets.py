@@ -86,6 +86,14 @@ def test_what_cannot_be_shared_out_is_refused(ranks, budget, floor):
         allocate_budget(ranks, budget, floor)
 
 
+def test_a_floor_given_last_by_hand():
+    """40 keys by ranks 1, 9 and 10 are 2, 18 and 20; the floor of 5 raises the first, and the sum to 43. Given first,
+    5 each leave 25: 1.25, 11.25 and 12.5, of which the largest remainder gets the key that is left."""
+    assert allocate_budget([[1, 9, 10]], 40, 5, "last").tolist() == [[5, 18, 20]]
+    assert allocate_budget([[1, 9, 10]], 40, 5, "first").tolist() == [[6, 16, 18]]
+    assert allocate_budget([[1, 1]], 2, 3, "last").tolist() == [[3, 3]], "a budget below the floors is raised to them"
+
+
 @pytest.mark.parametrize("cap", [None, 1, 5, 99])
 def test_reads_by_counting(cap):
     """Of heads with keys of their own, and of heads that share keys: between their largest and their sum."""

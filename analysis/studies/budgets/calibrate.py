@@ -93,7 +93,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     if request.shared == "ablation":
         ranks = sensitivity(context, lm, windows, float(ranks.sum()))
     keys = _keys(ranks, request, window)
-    budgets, rows = allocate_budget(ranks, keys, request.floor), []
+    budgets, rows = allocate_budget(ranks, keys, request.floor, request.floored), []
     allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
     allowed |= {"judged": request.judged}
     if caps:
@@ -104,6 +104,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
     how = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}
     how |= {"beta": keys / float(ranks.sum())}
+    how |= {"floored": request.floored} if request.floored != Calibrate.floored else {}
     about = _about(measured, windows, split.calibrate, request.min_pos) | how
     about |= {"shared": request.shared, "passes": passing is not None}
     about |= {"halves": texts[0] if split.halved else None}
@@ -144,7 +145,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     return Calibration(
         ranks=ranks.tolist(),
         budgets=budgets.tolist(),
-        total=keys,
+        total=int(budgets.sum()),
         beta=how["beta"],
         **(summary(rows, request.judged) | without_bins(rows, "cap", "select", "report") if rows else no_sweep),
         policy=policy.integers,

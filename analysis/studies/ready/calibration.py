@@ -65,7 +65,8 @@ def learned_temperatures(context: Context, model: Model) -> FocalWeights:
 def fit_method(request: FitMethod, *, context: Context) -> FittedMethod:
     """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
 
-    `clusters` are those of a method that clusters, `steps` the training steps of temperatures. Errors: BadSetting for a
+    `clusters` are those of a method that clusters; `steps`, `rate`, `mean`, limits and offset of learned temperatures
+    (`FocalTraining`). Errors: BadSetting for a
     method that needs none, BadText for texts of less than one window.
     """
     name = request.method
@@ -126,9 +127,12 @@ def _train(context: Context, model: Model, texts: list[str], about_texts: dict, 
     fields of `FittedMethod`, measured on windows that were not trained on. Errors: BadSetting."""
     ids = token_stream(model.tokenizer, texts)
     length = max(2, min(1024, len(ids) // (2 * SHARE)))
-    plan = FocalTraining(steps=request.steps, length=length, seed=request.seed)
+    chosen = {name: getattr(request, name) for name in ("rate", "mean", "tau_min", "tau_max", "offset")}
+    told = {name: value for name, value in chosen.items() if value is not None}
+    plan = FocalTraining(steps=request.steps, length=length, seed=request.seed, **told)
     weights, log = train_temperatures(model, ids, plan, context.progress)
     sizes: dict[str, Any] = {"tokens": len(ids), "window": length, "seed": request.seed, "steps": request.steps}
+    sizes |= {name: value for name, value in told.items() if value != FitMethod.defaults[name]}
     recorded = protocol("fit-method", model, **sizes, **about_texts)
     path = context.state_dirs(model)[0] / FocalWeights.place
     with storing("temperatures", path.parent):

@@ -134,9 +134,9 @@ def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
 
 
 def test_keys_can_be_shared_out_by_the_loss_without_a_head(client):
-    app = page(budgets="calibrate", budget_shared="ablation")
+    app = page(budgets="calibrate", budget_shared="ablation", budget_floored="last")
     app.button(key="budget_calibrate").click().run()
-    assert client.job.args["shared"] == "ablation"
+    assert client.job.args["shared"] == "ablation" and client.job.args["floored"] == "last"
     table, about = {"layer": [0, 1], "head": [3, 0], "rank": [0.0, 40.0]}, {"mass": 0.9, "corpus": "mine"}
     assert budget_words.needs(table, 64, about).startswith("A head needs 20 of 64 tokens on average: 1.0 needs 40")
     assert budget_words.needs(table, 64, about | {"shared": "ablation"}).startswith("Tokens go where the loss needs")

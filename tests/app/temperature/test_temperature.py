@@ -55,6 +55,18 @@ def test_every_head_is_measured_exactly_in_the_study(client):
     assert widths == [[1.5, 4, 1.5], [1.5, 4]]
 
 
+def test_temperatures_are_trained_with_every_setting(client):
+    app = page(temperature_evidence="yes")
+    app.button(key="learned_run").click().run()
+    assert client.job.args == {"model": "demo", "method": "focal_learned"}
+    client.states.clear()
+    app = page(temperature_evidence="yes", learned_steps=20, learned_rate=0.01)
+    app.button(key="learned_preset_False").click().run()
+    app.button(key="learned_run").click().run()
+    printed = {"mean": "literal", "tau_max": 10.0, "offset": 0.0}
+    assert client.job.args == {"model": "demo", "method": "focal_learned", "steps": 20, "rate": 0.01} | printed
+
+
 def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client):
     assert not page().info, "the drawer is closed"
     app = page(temperature_evidence="yes")

@@ -141,6 +141,8 @@ def test_totals_floors_and_positions_are_taken(calibrated):
     assert calibrated(1, **SMALL, total=777).numbers["total"] == 777
     assert calibrated(1, **SMALL, beta=3.0).numbers["total"] == round(np.sum(plain["ranks"]) * 3)
     assert calibrated(1, **SMALL, beta=0.1).numbers["total"] == 2 * np.size(plain["ranks"]), "the floor"
+    raised = calibrated(1, **SMALL, total=400, floor=30, floored="last").numbers
+    assert min(map(min, raised["budgets"])) == 30 and raised["total"] == np.sum(raised["budgets"]) > 400
     assert min(map(min, calibrated(1, **SMALL, reads=0.5, floor=1).numbers["budgets"])) >= 1
 
 

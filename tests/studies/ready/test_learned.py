@@ -5,9 +5,9 @@ import json
 import pytest
 
 from analysis.__main__ import main
-from analysis.commands.quality import FitMethod
+from analysis.commands.quality import FOCAL_AS_PRINTED, FitMethod
 from analysis.errors import BadSetting, NotFitted
-from analysis.methods.focal import FocalWeights
+from analysis.methods.focal import DENSE, FocalWeights
 from analysis.studies import STUDIES
 from analysis.studies.ready.calibration import fit_method
 from tests.made.evaluating import TEXT
@@ -44,6 +44,25 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
         STUDIES["probe"](
             model=model, text=ask["text"], probes=["uuid_needle"], lengths=[60], methods=literal(), context=context
         )
+
+
+def test_limits_offset_mean_and_rate_are_those_that_were_asked_for(home, context):
+    """Without an offset temperatures begin at the lower limit: 5 of 11.31. One that is given is where they begin, kept
+    below the upper limit."""
+    key, model = context.add_text("a text", TEXT), str(home / "tiny")
+    asked = {"method": "focal_learned", "model": model, "texts": [key], "steps": 1, "rate": 0.0}
+
+    def temperatures(**settings):
+        return fit_method(FitMethod(**asked, **settings), context=context).temperature
+
+    assert temperatures(**FOCAL_AS_PRINTED) == pytest.approx([5 / DENSE] * 3)
+    assert temperatures(offset=8.0) == pytest.approx([8 / DENSE] * 3)
+    assert temperatures(tau_max=7.0) == pytest.approx([7 / DENSE] * 3)
+    told = fit_method(FitMethod(**asked, **FOCAL_AS_PRINTED), context=context)
+    weights = FocalWeights.load(told.path)
+    assert (weights.offset, weights.about["mean"], weights.about["tau_max"]) == (0.0, "literal", 10.0)
+    with pytest.raises(BadSetting, match="lies above tau_max"):
+        temperatures(tau_min=9.0, tau_max=8.0)
 
 
 def test_too_little_text_is_one_sentence(home, context):

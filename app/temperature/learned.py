@@ -1,0 +1,76 @@
+"""Training a temperature for each layer of the model in use: its settings, its price, and what it found."""
+
+from typing import Any
+
+import streamlit as st
+
+from analysis.claims import number
+from analysis.commands.quality import FOCAL_AS_PRINTED, FitMethod
+from analysis.declaration import fields_of
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import fields, jobs, repeat, widgets
+
+METHOD = "focal_learned"
+# Argument of the command -> control.
+FIELDS = {item.name: item.declared.control for item in fields_of(FitMethod) if item.declared.control}
+FIELDS.pop("model")
+TERM = "learned temperature"
+
+
+def show() -> None:
+    """The form with its button, then what the same training found."""
+    st.header("Train one here", anchor=False, help=cached.glossary(TERM))
+    widgets.prose("The model stays as it is; the bundled texts except the story are learned from.", "quiet")
+    _presets()
+    with st.grid(4, min_column_width=150, gap="small"):
+        _form()
+    request = _request()
+    stored = cached.store().find(request)
+    with widgets.guarded():
+        label, again = ("Train it again", stored.id) if stored else ("Train temperatures", None)
+        jobs.run_button(label, request, "learned_run", instead_of=again)
+    if stored is not None:
+        _found(stored)
+    repeat.drawer(request.command_line())
+
+
+def _presets() -> None:
+    """What the paper prints, or what is usual here, as one step."""
+    usual = {name: FitMethod.defaults[name] for name in FOCAL_AS_PRINTED}
+    with st.container(horizontal=True, gap="small"):
+        for label, settings in (("As the paper prints it", FOCAL_AS_PRINTED), ("As is usual here", usual)):
+            chosen = {FIELDS[name]: value for name, value in settings.items()}
+            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
+            st.button(label, key=f"learned_preset_{settings is usual}", **look)
+
+
+def _form() -> None:
+    wide: dict[str, Any] = {"width": "stretch"}
+    dense: dict[str, Any] = {"placeholder": "11.31, dense", "width": "stretch"}
+    fields.number("Steps", "learned_steps", 1, 1_000_000, "optimiser step", **wide)
+    st.number_input("Learning rate", 0.0, 1.0, key="learned_rate", step=None, format="%g")
+    fields.number("Lowest (τ min)", "learned_low", 0.5, 32.0, TERM, **wide)
+    fields.number("Highest (τ max)", "learned_high", 0.5, 32.0, TERM, **dense)
+    fields.number("Before training", "learned_offset", 0.0, 32.0, TERM, **dense)
+    means = state.CONTROLS["learned_mean"].declared.options
+    st.selectbox("Mean over", means, key="learned_mean", help=cached.glossary(TERM))
+
+
+def _request() -> FitMethod:
+    """What the form asks for; what stays as it is is not named."""
+    chosen = {name: st.session_state[control] for name, control in FIELDS.items()}
+    changed = {name: value for name, value in chosen.items() if value != FitMethod.defaults[name]}
+    return FitMethod(model=st.session_state["model"], method=METHOD, **changed)
+
+
+def _found(run: Run) -> None:
+    """The loss before and after on text that was not learned from, and the temperature of every layer."""
+    before, after = run.numbers["held_out"]
+    if None not in (before, after):
+        change = number(after - before, "nats")
+        widgets.prose(f"On text held out of the training the loss changes by {change} nats per token.", "more")
+    layers = ", ".join(f"{t:.2f}" for t in run.numbers["temperature"])
+    widgets.prose(f"Temperature of each layer on it (1 is dense attention): {layers}.", "more")
+    widgets.notes(run)
