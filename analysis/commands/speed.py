@@ -106,6 +106,24 @@ class Bench(OfModel):
     new_tokens: int = field(16, "number of tokens to generate", low=2, high=1024)
 
 
+class GpuCheck(OfModel):
+    """One NVIDIA GPU in minutes: its tests, attention by length beside Focus table 6, decoding, every method."""
+
+    place = "speed.gpu_check:gpu_check"
+    page = "/speed?speed_evidence=yes"
+    changes = True
+    exclusive = True
+    stored = True
+
+    longest: int = field(1 << 20, "the longest text of bare attention, in tokens", low=1024, high=1 << 20)
+    repeats: int = field(5, "number of rounds, with dense and sparse in alternation", low=1, high=100)
+    tests: bool = field(True, "also run the tests marked gpu, where the checkout and pytest are at hand")
+    seed: int = seed()
+    output: str | None = field(None, "file or folder to write")
+    work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
+    quick: bool = field(False, "compute a stated part of what is stored again, in under two minutes, and store nothing")
+
+
 class Worth(OfModel):
     """What sparse attention could gain at most, from a config.json alone."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadSetting
-from . import compiled, packed, reference
+from . import compiled, gpu, packed, reference
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
 from .parts import part
@@ -164,9 +164,10 @@ def plan(
     if accelerated(device) and wide > packed.MOST_DIMENSIONS:
         most = packed.MOST_DIMENSIONS
         return made("masked", f"{head_dim} head dimensions and {groups} groups exceed the {most} of {backend}.")
-    cost, computed = _cost(members, window, wide / head_dim, several, backend, dtype, device)
+    cost, computed = _cost(members, window, wide / head_dim, several, backend, dtype, device, heads * head_dim)
     instead = MASKED[dtype in HALVES]
-    if cost > (1 if several else instead):
+    # On a GPU masks are never the quicker way, and a short call is dear whatever runs.
+    if not accelerated(device) and cost > (1 if several else instead):
         why = f"Sparse cannot win here: it would take {cost:.1f} times dense attention, so masked dense attention runs."
         return made("masked", why, instead)
     reason = f"predicted {cost:.2f} of dense attention's time"
@@ -182,9 +183,11 @@ def _cost(
     backend: str,
     dtype: torch.dtype,
     device: torch.device,
+    width: int,
 ) -> tuple[float, float]:
     """(predicted time, computed pairs), both as multiples of dense causal attention; `widened` times the head size is
-    what a packed call computes with, in the window and, for `several` groups a token, in the groups."""
+    what a packed call computes with, in the window and, for `several` groups a token, in the groups; `width` numbers of
+    all heads of a token."""
     batch, length, _ = members.shape
     sizes = members.sum(1).flatten().tolist()
     halves, tokens = dtype in HALVES, batch * length
@@ -195,9 +198,11 @@ def _cost(
         near = tokens * min(window + compiled.BLOCK, length)
         time = inner + near + PACKED * (tokens + sum(sizes))
     elif accelerated(device):
-        dense = causal_pairs(batch, length)
-        inner, near = sum(_triangle(size, 1) for size in sizes), tokens * min(window, length)
-        time = inner * (widened if several else 1) + near * widened + PER_TOKEN[0] * sum(sizes)
+        inner, near = sum(_triangle(size, 1) for size in sizes), tokens * min(window + gpu.ROWS, length)
+        in_groups = inner * (widened * gpu.PADDING if several else 1)
+        dense = gpu.CALL + 4 * width * causal_pairs(batch, length) / gpu.DENSE_RATE
+        time = gpu.SPARSE_CALL + 4 * width * (in_groups / gpu.DENSE_RATE + near / gpu.WINDOW_RATE)
+        time += 12 * width * sum(sizes) / gpu.COPY_RATE
     else:
         rows = BAND_ROWS[halves]
         inner, near = sum(_triangle(size, KEYS) for size in sizes), tokens * min(window + rows, length)

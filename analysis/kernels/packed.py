@@ -13,12 +13,13 @@ import importlib
 import inspect
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import gpu
 from .dense import dense_with_lse, flash, never
 from .merge import merge
 from .parts import part
@@ -35,6 +36,8 @@ DENSE_ROWS = 768
 BAND_VALUES = 4 << 20
 # Queries of one such call on the CPU: its tensors stay in the cache.
 BAND_TOKENS = 1024
+# A packed call, see below.
+Call = Callable[..., tuple[Tensor, Tensor]]
 
 
 def grouped(
@@ -42,40 +45,85 @@ def grouped(
 ) -> tuple[Tensor, Tensor]:
     """Any number of groups per token. `flash_attn`: by that package in the place of torch's kernel."""
     call = of_flash_attn if flash_attn else of_torch if accelerated(q) else of_cpu
-    batch, _, length, _ = q.shape
+    if accelerated(q) and gpu.has_triton():
+        return _beside_strangers(call, q, k, v, members, window, scale)
+    length = q.shape[2]
+    far = _memberships(call, q, k, v, members, scale)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    with part("set_b"):
+        texts = torch.full((len(members),), length, device=q.device)
+        of_token = members.flatten(0, 1).to(q.dtype)
+        out, lse = _without_shared(call, q, k, v, of_token, texts, scale, window)
+        kind, out = out.dtype, out.float()
+    with part("merge"):
+        _add(out, lse, far)
+    out = out.to(kind).unflatten(0, (-1, length)).transpose(1, 2)
+    return out, lse.unflatten(1, (-1, length)).transpose(0, 1)
+
+
+class _Far(NamedTuple):
+    """Attention inside the groups: a row for every membership, out [N, H, D], lse [H, N], and whose `tokens` [N] it is;
+    `turn` [N] counts the memberships of a token, of which none has more than `rounds`."""
+
+    out: Tensor
+    lse: Tensor
+    tokens: Tensor
+    turn: Tensor
+    rounds: int
+
+
+def _memberships(call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, scale: float) -> _Far:
+    """One packed call over all groups of all texts, where a pair belongs to its lowest shared group."""
     with part("sort"):
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B T, heads, D]
-        of_token = members.flatten(0, 1).to(q.dtype)  # [B T, K]
         text, group, place = members.transpose(1, 2).nonzero(as_tuple=True)
-        tokens = text * length + place
+        tokens = text * members.shape[1] + place
         # the membership is its token's first, second, ...
         turn = members.cumsum(-1)[text, place, group] - 1
         rounds = int(turn.max()) + 1 if len(turn) else 0
         lower = None
         if rounds > 1:
+            of_token = members.flatten(0, 1).to(q.dtype)  # [B T, K]
             lower = of_token[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None])
     with part("set_a"):
-        far, far_lse = _without_shared(call, q[tokens], k[tokens], v[tokens], lower, members.sum(1).flatten(), scale)
+        sizes = members.sum(1).flatten()
+        out, lse = _without_shared(call, q[tokens], k[tokens], v[tokens], lower, sizes, scale)
+    return _Far(out, lse, tokens, turn, rounds)
+
+
+def _add(out: Tensor, lse: Tensor, far: _Far) -> None:
+    """Merge all memberships into out [B T, H, D] and lse [H, B T], in place."""
+    for index in range(far.rounds):
+        chosen = slice(None) if far.rounds == 1 else (far.turn == index).nonzero()[:, 0]
+        rows = far.tokens[chosen]
+        out[rows], total = merge(out[rows], lse[:, rows].T, far.out[chosen], far.lse[:, chosen].T)
+        lse[:, rows] = total.T
+
+
+def _beside_strangers(
+    call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """On a GPU with Triton: the groups, padded side by side where that is cheap, then the window's strangers."""
+    sizes = members.sum(1).flatten().tolist()
+    padded = len(sizes) * gpu.padded_length(max(sizes)) ** 2 <= gpu.PADDING * sum(size**2 for size in sizes)
+    if padded and call is not of_flash_attn and bool(members.sum(-1).max() <= 1):
+        far = gpu.side_by_side(q, k, v, members, max(sizes), scale)
+    else:
+        packed, texts = _memberships(call, q, k, v, members, scale), members.any(-1)
+        with part("merge"):
+            out = q.new_zeros(texts.numel(), q.shape[1], q.shape[-1], dtype=torch.float32)
+            lse = out.new_full((q.shape[1], texts.numel()), float("-inf"))
+            _add(out, lse, packed)
+            slot = torch.arange(texts.numel(), device=q.device).view_as(texts).masked_fill(~texts, -1)
+            far = out, lse, slot
     with part("set_b"):
-        texts = torch.full((batch,), length, device=q.device)
-        out, lse = _without_shared(call, q, k, v, of_token, texts, scale, window)
-        kind, out = out.dtype, out.float()
-    with part("merge"):
-        for index in range(rounds):
-            chosen = slice(None) if rounds == 1 else (turn == index).nonzero()[:, 0]
-            rows = tokens[chosen]
-            out[rows], total = merge(out[rows], lse[:, rows].T, far[chosen], far_lse[:, chosen].T)
-            lse[:, rows] = total.T
-    out = out.to(kind).unflatten(0, (batch, length)).transpose(1, 2)
-    return out, lse.unflatten(1, (batch, length)).transpose(0, 1)
+        return gpu.strangers(q, k, v, members, window, scale, far)
 
 
 def dense(
     q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Every causal pair computed: all of them kept, or else masked in blocks of queries, where sparse cannot win."""
-    if accelerated(q):
-        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     if causal:
         return dense_with_lse(q, k, v, None, True, scale)
     out, lse, length = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device), q.shape[2]
@@ -89,7 +137,7 @@ def dense(
 
 
 def _without_shared(
-    call: Callable[..., tuple[Tensor, Tensor]],
+    call: Call,
     q: Tensor,
     k: Tensor,
     v: Tensor,

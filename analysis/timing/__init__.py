@@ -8,6 +8,7 @@ import ctypes
 import importlib
 import importlib.util
 import statistics
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -202,7 +203,10 @@ def quickest(runs: Mapping[str, Callable[[], object]]) -> tuple[str, list[str]]:
     running, broken = {}, []
     for name, run in runs.items():
         try:
-            run()
+            with warnings.catch_warnings():
+                # Why a kernel of torch does not run, in five warnings.
+                warnings.simplefilter("ignore", UserWarning)
+                run()
             running[name] = run
         except RuntimeError:
             broken.append(name)
@@ -216,6 +220,9 @@ def _dense_kernels(q: Tensor) -> dict[str, Callable[[Tensor, Tensor, Tensor], Te
     """Dense causal kernels worth trying for this q, by name."""
 
     def torch_kernel(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if backend == SDPBackend.EFFICIENT_ATTENTION:
+            # This one takes as many heads of keys as of queries.
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         with sdpa_kernel(backend):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
@@ -275,12 +282,20 @@ def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: i
 
 def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
     """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
+    of_token = _token_bytes(model, top)
+    _check_room(length, of_token, SPARE + new_tokens * of_token, f"of {model.name}", model.device)
+
+
+def model_bytes(model: Model, length: int, new_tokens: int, top: int) -> float:
+    """Predicted bytes beside the weights of a prompt of `length` tokens and the new ones after it."""
+    return SPARE + (length + new_tokens) * _token_bytes(model, top)
+
+
+def _token_bytes(model: Model, top: int) -> float:
     states = (model.num_heads + model.num_kv_heads) * model.head_dim
     # keys and values of both caches, with room to grow
-    of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5
-    of_token = (of_token + 4 * model.width + 3 * model.inner + 6 * states) * model.dtype.itemsize
-    beside = SPARE + new_tokens * of_token
-    _check_room(length, of_token, beside, f"of {model.name}", model.device)
+    held = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5
+    return (held + 4 * model.width + 3 * model.inner + 6 * states) * model.dtype.itemsize
 
 
 def _check_room(length: int, of_token: float, beside: float, what: str, device: str | torch.device) -> None:

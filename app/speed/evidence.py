@@ -11,6 +11,7 @@ MEASURED_WITH = "demo"
 # The study -> (its question, what it is called where it is missing, a glossary term).
 STUDIES = {
     "kernels": ("How fast is sparse attention, by length?", "How fast sparse attention is", "crossover"),
+    "gpu-check": ("How fast is it on a GPU?", "How fast it is on a GPU", "crossover"),
     "pages": ("What do the pages cost on a large model?", "What the pages cost on a large model", ""),
     "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),
 }

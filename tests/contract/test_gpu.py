@@ -5,14 +5,21 @@ import copy
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+from analysis.corpus import sample_texts
+from analysis.errors import NotFitted
 from analysis.kernels.blocks import block_attention
+from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
+from analysis.seam.cache import DynamicCache
 from analysis.statistics import HeadReading
 from analysis.statistics.reader import Reader
 from analysis.studies.context import Context
+from analysis.studies.ready.candidates import FAMILIES as SAVED, candidates
 from analysis.studies.speed.bench_model import bench_model
+from analysis.timing.inference import next_token
 from tests.contract.test_contract import CASES
 from tests.made.tiny import FAMILIES, tiny, token_ids
 from tests.made.tiny_tokenizer import save_model
@@ -57,6 +64,32 @@ def test_methods(name, kernels):
         with apply(lm, CASES[name](), kernels=kernels):
             logits[device] = lm(token_ids(1, 40).to(device), use_cache=False).logits.float().cpu()
     torch.testing.assert_close(logits["cuda"], logits["cpu"], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.no_grad()
+def test_every_method_in_bfloat16_reads_and_writes_as_in_float32(name):
+    """The bundled model over 1,500 tokens: the loss of its own kernels on a GPU in 16 bits beside that of the masked
+    pass on the processor, and the tokens that follow a prompt."""
+    context, losses, written = Context(device="cpu", browser=False), {}, {}
+    models = {"cpu": load_model("demo", "cpu"), "cuda": load_model("demo", "cuda", dtype="bfloat16")}
+    try:
+        method = candidates(context, models["cpu"], [{"name": name}], tuple(SAVED))[0].method
+    except NotFitted:
+        pytest.skip("nothing was fitted for it")
+    ids = models["cpu"].tokenizer(sample_texts()["story"][1], return_tensors="pt")["input_ids"][:, :1500]
+    for device, model in models.items():
+        text = ids.to(model.device)
+        with apply(model, method, kernels=True):
+            logits = model.lm(text, use_cache=False).logits.float()
+            losses[device] = F.cross_entropy(logits[0, :-1], text[0, 1:]).item()
+            cache, token, tokens = method.cache(model.lm) or DynamicCache(config=model.lm.config), text[:, :600], []
+            for _ in range(6):
+                token = next_token(model.lm, token, cache)
+                tokens.append(int(token))
+        written[device] = tokens
+    assert abs(losses["cuda"] - losses["cpu"]) < 0.02
+    assert written["cuda"][:3] == written["cpu"][:3]
 
 
 @pytest.mark.parametrize(("kind", "bound"), [(torch.float32, 1e-3), (torch.bfloat16, 3e-2)])
