@@ -132,16 +132,20 @@ class Focus(Method):
         return GroupedCache if self.reading == "hard" and self.membership == "causal" else None
 
     def _gated(self, call: Call, members: Tensor) -> Tensor:
-        """[B, H, T, D]: a whole text through the gate, or with hard reading the mask; holds it, [B, T, T]."""
+        """[B, H, T, D]: a whole text through the gate, or with hard reading the mask, block by block."""
+        router, hard = self.router, self.reading == "hard"
+        assert router is not None, "check refuses a method without one"
+        multiply = not hard and router.settings.gate != "log"
         places = torch.arange(call.query.shape[2], device=call.query.device)
-        always = (places[:, None] - places < self.window) | (places < self.n_sink)
-        assert self.router is not None, "check refuses a method without one"
-        multiply = self.reading != "hard" and self.router.settings.gate != "log"
-        with torch.autocast(call.query.device.type, enabled=False):
-            affinity = group_affinity(members.float(), members.float())
-        if self.reading == "hard":
-            gate = torch.zeros_like(affinity).masked_fill(affinity < 0.5, float("-inf"))
-        else:
-            gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
-        gate = gate.masked_fill(always, float(multiply))
-        return biased_attention(*call.states, gate, call.scaling, multiply, call.sink_logits)
+
+        def gate(groups: Tensor, start: int, stop: int) -> Tensor:
+            affinity = group_affinity(groups[:, start:stop], groups[:, :stop])
+            if hard:
+                gated = torch.zeros_like(affinity).masked_fill(affinity < 0.5, float("-inf"))
+            else:
+                gated = router.gate(affinity.new_tensor(float(multiply)), affinity)
+            keys = places[:stop]
+            near = (places[start:stop, None] - keys < self.window) | (keys < self.n_sink)
+            return gated.masked_fill(near, float(multiply))
+
+        return biased_attention(*call.states, members, gate, call.scaling, multiply, call.sink_logits)

@@ -3,12 +3,18 @@
 import pytest
 import torch
 
+from analysis.groups.gates import GATES, gate_logits, group_affinity
 from analysis.kernels import biased
 from analysis.kernels.biased import biased_attention
 
 
 def made(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+
+def rows_of(gate, start, stop):
+    """A gate that is its features [B, T, T]."""
+    return gate[:, start:stop, :stop]
 
 
 def by_hand(q, k, v, gate, scale, multiply=False):
@@ -31,9 +37,11 @@ def test_value_and_gradients_are_those_of_the_formula(monkeypatch, length, kv_he
         made(2, kv_heads, length, 6),
         made(2, length, length),
     )
-    result = biased_attention(*arguments, 0.3, multiply)
+    result = biased_attention(*arguments, rows_of, 0.3, multiply)
     torch.testing.assert_close(result, by_hand(*arguments, 0.3, multiply), rtol=0, atol=1e-14)
-    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, 0.3, multiply), arguments, fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: biased_attention(*inputs, rows_of, 0.3, multiply), arguments, fast_mode=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,13 +55,13 @@ def test_value_and_gradients_are_those_of_the_formula(monkeypatch, length, kv_he
 )
 def test_two_tokens_by_hand(keys, gate, multiply, second):
     q, k, v = torch.ones(1, 1, 2, 1), torch.tensor(keys).view(1, 1, 2, 1), torch.tensor([1.0, 5.0]).view(1, 1, 2, 1)
-    out = biased_attention(q, k, v, torch.tensor([gate]), 1.0, multiply=multiply)
+    out = biased_attention(q, k, v, torch.tensor([gate]), rows_of, 1.0, multiply=multiply)
     torch.testing.assert_close(out.flatten(), torch.tensor([1.0, second]))
 
 
 def test_the_bias_needs_no_gradient():
     q, bias = made(1, 2, 9, 4), torch.zeros(1, 9, 9, dtype=torch.float64)
-    biased_attention(q, q, q, bias).sum().backward()
+    biased_attention(q, q, q, bias, rows_of).sum().backward()
     assert q.grad is not None and bias.grad is None
 
 
@@ -62,5 +70,43 @@ def test_a_mask_leaves_keys_out_and_its_gradient_is_finite(monkeypatch):
     q, k, v = made(1, 2, 9, 4), made(1, 2, 9, 4), made(1, 2, 9, 4)
     mask = (torch.rand(1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
     gate = torch.zeros(1, 9, 9, dtype=torch.float64).masked_fill(~mask, float("-inf"))
-    torch.testing.assert_close(biased_attention(q, k, v, gate), by_hand(q, k, v, gate, 0.5), rtol=0, atol=1e-14)
-    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, gate), (q, k, v), fast_mode=True)
+    torch.testing.assert_close(
+        biased_attention(q, k, v, gate, rows_of), by_hand(q, k, v, gate, 0.5), rtol=0, atol=1e-14
+    )
+    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, gate, rows_of), (q, k, v), fast_mode=True)
+
+
+def groups_of(length, groups=3):
+    drawn = torch.randn(2, length, groups, dtype=torch.float64).softmax(-1)
+    return drawn.detach().requires_grad_()
+
+
+@pytest.mark.parametrize("form", GATES)
+def test_a_gate_made_of_groups_block_by_block_is_the_gate_in_one_piece(monkeypatch, form):
+    monkeypatch.setattr(biased, "BLOCK", 4)
+    torch.manual_seed(0)
+    q, k, v, groups = made(2, 4, 11, 6), made(2, 2, 11, 6), made(2, 2, 11, 6), groups_of(11)
+    multiply = form != "log"
+
+    def gate(groups, start, stop):
+        affinity = group_affinity(groups[:, start:stop], groups[:, :stop])
+        return gate_logits(torch.full_like(affinity, float(multiply)), affinity, form)
+
+    found = biased_attention(q, k, v, groups, gate, 0.3, multiply)
+    whole = by_hand(q, k, v, gate(groups, 0, 11), 0.3, multiply)
+    torch.testing.assert_close(found, whole, rtol=0, atol=1e-14)
+    of_both = (torch.autograd.grad(out.sin().sum(), (q, k, v, groups)) for out in (found, whole))
+    for gradient, wanted in zip(*of_both, strict=True):
+        assert wanted.abs().max() > 0
+        torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-13)
+
+
+def test_what_is_held_for_the_way_back_grows_with_the_text_alone():
+    def held(length):
+        sizes = []
+        arguments = made(1, 2, length, 4), made(1, 2, length, 4), made(1, 2, length, 4), groups_of(length)[:1]
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.nbytes) or x, lambda x: x):
+            biased_attention(*arguments, lambda groups, a, b: groups[:, a:b] @ groups[:, :b].mT)
+        return sum(sizes)
+
+    assert held(2048) == 2 * held(1024)

@@ -212,7 +212,7 @@ def test_a_gate_on_the_scores_and_its_gradients(case, multiply):
     column = sinks[:, None, None].expand(*scores.shape[:3], 1)
     shares = torch.cat([scores.masked_fill(~causal(length), -torch.inf), column], -1).softmax(-1)[..., :-1]
     wanted = shares @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
-    out = biased_attention(q, k, v, gate, SCALE, multiply, sinks)
+    out = biased_attention(q, k, v, gate, lambda of, start, stop: of[:, start:stop, :stop], SCALE, multiply, sinks)
     assert (out - wanted).abs().max() < 1e-10
     gradients = [torch.autograd.grad(x.sin().sum(), (q, k, v, gate, sinks)) for x in (out, wanted)]
     for found, true in zip(*gradients, strict=True):

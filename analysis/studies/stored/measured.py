@@ -34,6 +34,7 @@ READINGS: dict[str, dict] = {  # of the trained router: how its groups are balan
     "trained, soft literal": {"membership": "literal", "reading": "soft"},
 }
 DRAWS = 3  # of random tokens
+BLOCK = 1024  # queries whose pairs are counted at once
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,13 @@ def causal_pairs(length: int) -> int:
 
 def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
     """Query-key pairs that memberships bool [T, K] let read: j <= i, and in one group, i - j < window or j < n_sink."""
-    at = torch.arange(len(members), device=members.device)
-    shared = members.float() @ members.float().T > 0.5  # [T, T]
-    return int((shared | (at[:, None] - at < window) | (at < n_sink)).tril().sum())
+    at, groups, read = torch.arange(len(members), device=members.device), members.float(), 0
+    for rows in at.split(BLOCK):
+        queries, keys = rows[:, None], at[: rows[-1] + 1]
+        shared = groups[rows] @ groups[keys].T > 0.5  # [n, keys]
+        near = (queries - keys < window) | (keys < n_sink)
+        read += int(((shared | near) & (keys <= queries)).sum())
+    return read
 
 
 @dataclass

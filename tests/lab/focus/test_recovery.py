@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.studies.stored import measured
 from analysis.studies.stored.measured import Measured, read_pairs
 from lab.focus.recovery import choose_window, claims, compare, recovery, summary
 from lab.harness.routed import equal_pairs_window, window_pairs
@@ -48,7 +49,9 @@ def test_the_window_is_the_largest_that_is_3_percent_worse():
     assert choose_window({8: dense, 16: dense + 0.01}, dense) is None
 
 
-def test_pairs_by_hand():
+@pytest.mark.parametrize("block", [1024, 4])
+def test_pairs_by_hand(monkeypatch, block):
+    monkeypatch.setattr(measured, "BLOCK", block)
     members = torch.tensor([[letter == "A", letter == "B"] for letter in GROUPS])
     assert read_pairs(members, window=2, n_sink=1) == READ == 18
     assert read_pairs(torch.zeros(6, 2, dtype=torch.bool), 2, 1) == window_pairs(2, 6, 1) == 1 + 2 + 3 + 3 + 3 + 3
