@@ -1,6 +1,7 @@
 """What every test shares: no network, one thread, a throw-away state folder, and the fixtures of the browser tests."""
 
 import contextlib
+import gc
 import os
 import shutil
 import tempfile
@@ -69,6 +70,11 @@ def pytest_collection_modifyitems(items):
         return not served, "walked" not in item.fixturenames
 
     items.sort(key=turn)
+
+
+def pytest_collection_finish():
+    """Keep what is imported and collected out of the garbage collector's rounds: all of it stays to the end."""
+    gc.freeze()
 
 
 def missing(reason: str):

@@ -110,7 +110,7 @@ def move(one) -> bool:
 
 
 # Walked with `--all`, because the worker computes long for them.
-LATER = {"routers", "links", "generate", "text", "methods", "map"}
+LATER = {"routers", "links", "generate", "text", "methods", "map", "groups"}
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def uploaded(server, sizes: list[int], **headers: str) -> list[int]:
 
 def test_a_demo_takes_no_large_file_at_the_upload_address_and_few_small_ones(small_demo):
     before = small_demo.memory()
-    assert set(uploaded(small_demo, [60 * MB] * 12)) == {413}
+    assert set(uploaded(small_demo, [60 * MB] * 4)) == {413}
     assert small_demo.memory() < before + NOTICED
     small = uploaded(small_demo, [900_000] * 6)
     assert small == [204] * (DEMO.uploads_bytes // 900_000) + [413] * (6 - DEMO.uploads_bytes // 900_000)

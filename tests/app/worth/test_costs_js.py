@@ -12,6 +12,7 @@ from analysis.costs import KNOWN
 from analysis.studies.worth.worth import worth
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
 from app.ui.painted import PARTS
+from tests.conftest import all_of_them
 
 SCRIPT = """
 const sent = JSON.parse(await new Promise(read => { let all = ""; process.stdin.on("data", part => all += part)
@@ -27,11 +28,12 @@ ONE = {"dense": "", "cut": "_sparse"}
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
-def test_every_number_and_verdict_is_python_s():
+def test_every_number_and_verdict_is_python_s(pytestconfig):
     sent, wanted = [], []
+    keeps = KEEPS[:: 3 if all_of_them(pytestconfig) else 9]
     for name, counted in itertools.product(MODELS, (True, False)):
         assert name in KNOWN
-        for keep in KEEPS[::3]:
+        for keep in keeps:
             about = {"contexts": list(CONTEXTS), "batches": list(SEQUENCES), "keep": keep, "gpu": "H100-SXM"}
             run = worth(Worth(model=name, projections=counted, **about))
             asked = [[row["context"], row["batch"], keep] for row in run.rows]

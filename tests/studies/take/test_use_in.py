@@ -96,7 +96,8 @@ def shape(tmp_path_factory) -> Path:
     return shaped(CONFIG, tmp_path_factory.mktemp("shape"))
 
 
-@pytest.mark.parametrize("method", ["snapkv", "streaming_llm"])
+# What does not shrink also runs outside in tests/take, beside everything else that leaves.
+@pytest.mark.parametrize("method", ["snapkv", pytest.param("streaming_llm", marks=pytest.mark.slow)])
 def test_the_transformers_lines_run_in_a_fresh_process_and_drop_what_they_say(method, shape, tmp_path):
     row, written, held = run_lines(method, CONFIG, shape, tmp_path)
     shrinks = METHODS[method].saves == "memory"
