@@ -74,7 +74,9 @@ def test_the_page_without_a_text_has_the_numbers_of_today(shape, store, context)
 LONG = "keep"  # reads the whole text ten times; its numbers are held against other ways in test_keep.py
 
 
-@pytest.mark.parametrize("verb", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in ASKED["pages"]])
+@pytest.mark.parametrize(
+    "verb", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in ASKED["pages"]]
+)
 def test_an_example_computed_again_is_the_same(verb, store, context):
     key = text_hash(sample_texts()["essay"][1])
     stored = store.find(Undeclared(verb, requests(key)[verb]))
