@@ -3,8 +3,6 @@
 import json
 import shlex
 
-import pytest
-
 from analysis import costs
 from analysis.cli.options import parser
 from analysis.costs import KNOWN
