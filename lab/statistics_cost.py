@@ -15,7 +15,8 @@ from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, forward, top_p_rank
 from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 from analysis.timing import Progress, clock, peak_bytes, processor
-from analysis.training.pretrain import Recipe, build_model
+from analysis.training.pretrain import build_model
+from analysis.training.recipe import Recipe
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
 # From here on one layer is measured.

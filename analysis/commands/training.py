@@ -55,7 +55,40 @@ class Pretrain(Command):
     matrix_rate: float = field(0.01, "learning rate of the matrices")
     other_rate: float = field(0.005, "learning rate of all other parameters")
     vocabulary: int = field(4096, "number of tokens of the tokenizer that is trained first")
+    layers: int | None = field(None, "number of layers (default: 6, of gpt2 4)", low=1, high=1024)
+    width: int | None = field(None, "width of the model (default: 256, of gpt2 192)", low=8, high=1 << 16)
+    heads: int | None = field(None, "query heads of a layer (default: 8, of gpt2 6)", low=1, high=1024)
+    kv_heads: int | None = field(None, "key-value heads (default: half the query heads, of gpt2 all)", low=1, high=1024)
+    intermediate: int | None = field(
+        None, "width inside the feed-forward layers (default: 3 times the width, of gpt2 4)", low=8, high=1 << 18
+    )
+    optimiser: str = field(
+        "muon", "of hidden matrices: muon, or adamw, which then decays all parameters", options=("muon", "adamw")
+    )
+    weight_decay: float = field(0.1, "weight decay", low=0, high=10)
+    warm_up: int | None = field(None, "steps of warm-up (default: 100, at most a quarter)", low=0, high=1_000_000)
+    floor: float = field(0.02, "share of the peak rates at which the cosine ends", low=0, high=1)
+    t: float = field(0.4, "softmax temperature, with --attention focal", low=0.05, high=3)
+    mean: str = field(
+        "prefix",
+        "what the mean of a learned temperature is over, with --attention focal_learned",
+        options=("prefix", "literal", "token"),
+    )
+    tau_min: float = field(5.0, "its lower limit, for heads of 128 (11.31 is dense)", low=0.5, high=32)
+    tau_max: float = field(10.0, "its upper limit", low=0.5, high=32)
+    offset: float | None = field(None, "what it begins at (default: 11.31, dense; the paper has 0)", low=0, high=32)
     seed: int = seed()
+
+
+# What Focal Attention prints of its training (sections 2.2 and 3.2); rates and sizes are in its tables 3 and 4.
+TRAINED_AS_PRINTED: dict[str, Any] = {
+    "optimiser": "adamw",
+    "weight_decay": 0.05,
+    "warm_up": 2000,
+    "floor": 0.1,
+    "mean": "literal",
+    "offset": 0.0,
+}
 
 
 class Study(OfModel):

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from ..files import change
 from ..methods.base import Method
 from .mixture import END_OF_TEXT
-from .pretrain import Recipe
+from .recipe import Recipe
 
 FAMILIES = {
     "llama": "Llama family with per-head query-key norm (Qwen3 in transformers)",
@@ -65,6 +65,7 @@ def card(recipe: Recipe, about: dict, log: list[dict], numbers: dict, targets: s
         rows=_table(rows),
         curve=_table(curve),
         told=recipe.told(),
+        optimised=recipe.optimised(),
         named=" | ".join(domains),
         dashes="---|" * len(domains),
         targets=targets and f"\n\n{targets}",

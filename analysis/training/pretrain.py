@@ -1,4 +1,4 @@
-"""Pretraining of the bundled model on a mixture of token shards: the recipe, the model, the optimisers, one loop.
+"""Pretraining of the bundled model on a mixture of token shards: the model, the optimisers, one loop.
 
 What is read at which step is a pure function of the recipe and the shards (`mixture.plan`) and nothing is dropped out,
 so the step is the whole position: a run that was stopped continues to the weights it would have reached anyway.
@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 import transformers
 
-from ..commands.training import Pretrain
 from ..errors import BadSetting
 from ..files import append, write_text
 from ..groups.router import FocusRouter
@@ -28,80 +27,14 @@ from ..methods.focal import FocalWeights
 from ..seam.attention import apply
 from .checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from .mixture import plan
-from .muon import Muon
-from .steps import warmed
+from .muon import AdamW, Muon
+from .recipe import Recipe
 from .yardsticks import bits_by_domain, token_losses
 
-# Plain: without the norm of queries and keys.
-FAMILIES = ("llama", "llama_plain", "gpt2")
-ATTENTION = ("dense", "focal", "focal_learned", "focus")
 # Tokens of each domain at an evaluation inside the run.
 EVALUATED = 32_768
+BETAS = (0.9, 0.95)
 Parameters = dict[str, torch.nn.Parameter]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that decides the weights. Rates are peaks; lengths and sizes are in tokens."""
-
-    family: str = Pretrain.family
-    attention: str = Pretrain.attention
-    steps: int = Pretrain.steps
-    context: int = Pretrain.length
-    tokens_per_step: int = Pretrain.tokens_per_step
-    tokens_per_pass: int = 4096
-    matrix_rate: float = Pretrain.matrix_rate
-    other_rate: float = Pretrain.other_rate
-    floor: float = 0.02
-    warm_up: int = 100
-    weight_decay: float = 0.1
-    layers: int = 6
-    width: int = 256
-    heads: int = 8
-    kv_heads: int = 4
-    intermediate: int = 768
-    rope_base: float = 10_000.0
-    seed: int = Pretrain.seed
-
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise BadSetting(f"The family is one of {', '.join(FAMILIES)}, not {self.family!r}.")
-        if self.attention not in ATTENTION:
-            raise BadSetting(f"The attention is one of {', '.join(ATTENTION)}, not {self.attention!r}.")
-        if self.context % 8 or self.tokens_per_step % self.context or self.tokens_per_pass < 1:
-            raise BadSetting(
-                f"The tokens of a step ({self.tokens_per_step:,}) must be a multiple of the context "
-                f"({self.context:,}), and the context a multiple of 8."
-            )
-        if self.steps < 4 or not 0 <= self.warm_up < self.steps:
-            raise BadSetting(f"Training needs at least 4 steps and a shorter warm-up, not {self.steps}/{self.warm_up}.")
-        if self.width % self.heads or self.heads % self.kv_heads:
-            raise BadSetting(f"{self.heads} heads must divide the width {self.width} and be shared by {self.kv_heads}.")
-
-    def phases(self) -> list[tuple[int, int, int]]:
-        """(first step, end step, sequence length): context/8 to 35%, /4 to 55%, /2 to 75%, the rest in full."""
-        ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
-        return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
-
-    def told(self) -> str:
-        """How it was trained, for the model card: lengths, steps and rates."""
-        lengths = ", ".join(f"{length:,} to step {end:,}" for _, end, length in self.phases())
-        return (
-            f"{self.steps:,} steps of {self.tokens_per_step:,} tokens. Sequence length: {lengths}. Cosine to "
-            f"{self.floor:.0%} of the peak rates."
-        )
-
-    def phase(self, step: int) -> int:
-        """The phase of a step."""
-        return next(number for number, (_, end, _) in enumerate(self.phases()) if step < end)
-
-    def seen(self, step: int) -> int:
-        """Tokens read after `step` steps."""
-        return step * self.tokens_per_step
-
-    def rate(self, step: int) -> float:
-        """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
-        return warmed(step, self.steps, self.warm_up, self.floor)
 
 
 def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel:
@@ -144,8 +77,13 @@ def training_method(recipe: Recipe, device: str) -> Method | None:
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
         return kind.build(router.to(device), reading="soft", membership="literal")
     if recipe.attention == "focal_learned":
-        return kind.build(FocalWeights(recipe.layers, recipe.width).to(device))
-    return kind()
+        offset = {} if recipe.offset is None else {"offset": recipe.offset}
+        weights = FocalWeights(recipe.layers, recipe.width, **offset)
+        limits = {name: getattr(recipe, name) for name in ("mean", "tau_min", "tau_max")}
+        # Who reads with these weights later reads as they were trained.
+        weights.about |= limits
+        return kind.build(weights.to(device), **limits)
+    return kind(t=recipe.t)
 
 
 def trained(model: torch.nn.Module, method: Method | None) -> Parameters:
@@ -155,13 +93,18 @@ def trained(model: torch.nn.Module, method: Method | None) -> Parameters:
     return {f"model.{name}": p for name, p in model.named_parameters()} | extra
 
 
-def optimisers(parameters: Parameters, recipe: Recipe) -> tuple[Muon, torch.optim.AdamW]:
-    """Muon for the hidden matrices (updates scaled to AdamW's size), AdamW for embeddings, norms, biases, add-ons."""
+def optimisers(parameters: Parameters, recipe: Recipe) -> tuple[Muon | AdamW, torch.optim.AdamW]:
+    """Muon for the hidden matrices (updates scaled to AdamW's size), AdamW for embeddings, norms, biases, add-ons; or
+    AdamW for both, with one weight decay, as Focal Attention's section 3.2 trains."""
     outside = ("addon.", "embed", "wte", "wpe", "lm_head")
     matrices = {name: p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)}
     remaining = [p for name, p in parameters.items() if name not in matrices]
-    muon = Muon(list(matrices.values()), lr=recipe.matrix_rate, weight_decay=recipe.weight_decay)
-    return muon, torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    decay, hidden = {"weight_decay": recipe.weight_decay}, list(matrices.values())
+    if recipe.optimiser == "adamw":
+        rest = torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=BETAS, **decay)
+        return AdamW(hidden, lr=recipe.matrix_rate, betas=BETAS, **decay), rest
+    rest = torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=BETAS, weight_decay=0.0)
+    return Muon(hidden, lr=recipe.matrix_rate, **decay), rest
 
 
 def train(
@@ -216,7 +159,7 @@ def train(
 def take_steps(
     model: transformers.PreTrainedModel,
     parameters: Parameters,
-    opts: tuple[Muon, torch.optim.AdamW],
+    opts: tuple[Muon | AdamW, torch.optim.AdamW],
     recipe: Recipe,
     work: Path,
     take: Callable[[int], dict[str, float | None]],
@@ -273,7 +216,7 @@ def _step(
     model: transformers.PreTrainedModel,
     method: Method | None,
     parameters: Parameters,
-    opts: tuple[Muon, torch.optim.AdamW],
+    opts: tuple[Muon | AdamW, torch.optim.AdamW],
     recipe: Recipe,
     stream: np.ndarray,
     starts: np.ndarray,

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from analysis.errors import BadSetting
 from analysis.seam.layers import attention_as
 from analysis.seam.vocabulary import next_tokens
-from analysis.training.pretrain import Recipe, build_model
+from analysis.training.pretrain import build_model
+from analysis.training.recipe import Recipe
 
 # First tokens of a second copy, which nothing can tell.
 SETTLED = 4

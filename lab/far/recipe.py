@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.training.pretrain import Recipe
+from analysis.training.recipe import Recipe
 
 PREVIOUS, AFTER = "the token before", "what followed the earlier copy"
 

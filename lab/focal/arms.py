@@ -27,7 +27,8 @@ from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, sample_windows
 from analysis.training.checkpoints import read_log, save_checkpoint
 from analysis.training.focal import watched
-from analysis.training.pretrain import Recipe, build_model, optimisers, trained
+from analysis.training.pretrain import build_model, optimisers, trained
+from analysis.training.recipe import Recipe
 from lab.harness.small import pretrained
 
 WIDTH, LAYERS, HEAD = 128, 4, 32

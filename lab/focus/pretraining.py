@@ -22,7 +22,8 @@ from analysis.studies.stored.trained import TRAINED, Read, Trainer
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
 from analysis.training.mitigations import Control
-from analysis.training.pretrain import Recipe, training_method
+from analysis.training.pretrain import training_method
+from analysis.training.recipe import Recipe
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share
 from lab.harness.small import pretrained

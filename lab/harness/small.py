@@ -7,7 +7,8 @@ import numpy as np
 
 from analysis.methods.base import Method
 from analysis.models import Model
-from analysis.training.pretrain import Recipe, train
+from analysis.training.pretrain import train
+from analysis.training.recipe import Recipe
 
 
 def pretrained(

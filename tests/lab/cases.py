@@ -10,7 +10,7 @@ import pytest
 
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.training.pretrain import Recipe
+from analysis.training.recipe import Recipe
 from tests.made.models import clean
 
 WINDOWS = {"length": 32, "windows": 9}

@@ -7,7 +7,7 @@ import pytest
 from analysis.places import CACHE
 from analysis.training.bundle import card
 from analysis.training.checkpoints import read_log
-from analysis.training.pretrain import Recipe
+from analysis.training.recipe import Recipe
 from lab.far.measures import targets
 from lab.far.recipe import recipe_from
 

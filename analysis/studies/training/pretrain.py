@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,16 @@ from ...seam.attention import apply
 from ...training.bundle import card, export
 from ...training.checkpoints import LOG, lines, one_training, read_log
 from ...training.mixture import build, read_shards
-from ...training.pretrain import Recipe, train
+from ...training.pretrain import train
+from ...training.recipe import Recipe
 from ...training.yardsticks import bits_by_domain, context_gain
 from ..context import Context, made_on
 
-SIZES = {  # what a family changes in the recipe; gpt2 is the smaller, other architecture
+SIZES: dict[str, dict[str, int]] = {  # what a family changes in the recipe; gpt2 is the smaller, other architecture
     "llama": {},
     "gpt2": {"layers": 4, "width": 192, "heads": 6, "kv_heads": 6, "intermediate": 768},
 }
+NAMED = ("layers", "width", "heads", "kv_heads", "intermediate")
 
 
 @record
@@ -49,9 +51,7 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
     """
     if request.family not in SIZES:
         raise BadSetting(f"The family is {' or '.join(SIZES)}, not {request.family!r}.")
-    same = ("family", "attention", "steps", "tokens_per_step", "matrix_rate", "other_rate", "seed")
-    settings: dict[str, Any] = {name: getattr(request, name) for name in same} | SIZES[request.family]
-    recipe = Recipe(context=request.length, warm_up=min(100, request.steps // 4), **settings)
+    recipe = recipe_of(request)
     device, path = context.torch_device(), Path(request.output)
     work = Path(request.work or f"{path}.work")
     with one_training(path, work):
@@ -80,6 +80,22 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
             write_text(place / "pretrain.json", json.dumps(description, indent=1) + "\n")
     made_with = made_on(verb="pretrain", device=device, seed=request.seed, window=request.length)
     return Pretrained(**numbers, path=str(path), protocol=made_with)
+
+
+def recipe_of(request: Pretrain) -> Recipe:
+    """The recipe that a request means: the family's sizes where none are named, and of named ones what follows from
+    them. Errors: BadSetting."""
+    same = [one.name for one in fields(Recipe) if one.name in Pretrain.defaults and one.name not in NAMED]
+    settings: dict[str, Any] = {name: getattr(request, name) for name in same} | SIZES[request.family]
+    named = {name: getattr(request, name) for name in NAMED if getattr(request, name) is not None}
+    if "heads" in named:
+        gpt2 = request.family == "gpt2"
+        settings["kv_heads"] = named["heads"] if gpt2 or named["heads"] % 2 else named["heads"] // 2
+    if "width" in named:
+        settings["intermediate"] = named["width"] * (4 if request.family == "gpt2" else 3)
+    if settings["warm_up"] is None:
+        settings["warm_up"] = min(100, request.steps // 4)
+    return Recipe(context=request.length, **settings | named)
 
 
 def measure(model: torch.nn.Module, method: Method | None, valid: dict, about: dict, recipe: Recipe) -> dict:

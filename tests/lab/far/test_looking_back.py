@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from analysis.errors import BadSetting
-from analysis.training.pretrain import Recipe, build_model
+from analysis.training.pretrain import build_model
+from analysis.training.recipe import Recipe
 from lab.far.looking_back import SETTLED, Circuit, circuit_scores, copy_losses, repeated, train_circuit
 from lab.far.recipe import AFTER, PREVIOUS, Asked
 from lab.far.training import asked_loss, log_weights

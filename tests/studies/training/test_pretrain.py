@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from analysis.commands.training import TRAINED_AS_PRINTED, Pretrain
 from analysis.errors import BadSetting, BadText
 from analysis.models import arithmetic
 from analysis.studies import STUDIES
@@ -17,7 +18,8 @@ from analysis.studies.context import Context
 from analysis.studies.training import pretrain as study
 from analysis.training import mixture
 from analysis.training.checkpoints import read_log
-from analysis.training.pretrain import Recipe, build_model, optimisers, train, trained
+from analysis.training.pretrain import build_model, optimisers, train, trained, training_method
+from analysis.training.recipe import Recipe
 from analysis.training.yardsticks import bits_per_byte, evaluate
 from tests.made.tuning import equal_numbers
 
@@ -119,6 +121,41 @@ def test_muon_gets_the_hidden_matrices_and_nothing_else(family, count):
     assert len(shapes) == count == len(parameters) - len(adam.param_groups[0]["params"])
 
 
+def test_adamw_as_printed_takes_one_step_by_hand():
+    """Of every parameter, decayed by rate x 0.05, then moved by the rate against the sign of its first gradient."""
+    recipe = replace(TINY, optimiser="adamw", weight_decay=0.05, matrix_rate=0.01, other_rate=0.002)
+    parameters = trained(build_model(recipe, 300), None)
+    matrices, rest = optimisers(parameters, recipe)
+    assert len(matrices.param_groups[0]["params"]) == 7 and matrices.products == arithmetic.quick_type("cpu")
+    before = {name: p.detach().double() for name, p in parameters.items()}
+    of_matrices = {id(p) for p in matrices.param_groups[0]["params"]}
+    for p in parameters.values():
+        p.grad = torch.where(p > 0, 0.3, -0.2)
+    for opt in (matrices, rest):
+        assert opt.param_groups[0]["betas"] == (0.9, 0.95)
+        opt.step()
+    for name, p in parameters.items():
+        rate = 0.01 if id(p) in of_matrices else 0.002
+        wanted = before[name] * (1 - rate * 0.05) - rate * torch.where(before[name] > 0, 1.0, -1.0)
+        assert torch.allclose(p.double(), wanted, atol=1e-6), name
+    assert "AdamW" in recipe.optimised() and "Muon" not in recipe.optimised()
+
+
+def test_sizes_and_settings_that_are_named_decide_the_recipe():
+    where = {"corpus": "a", "output": "b"}
+    assert study.recipe_of(Pretrain(**where)) == Recipe(), "what is usual is what it was"
+    small = study.recipe_of(Pretrain(**where, layers=2, width=64, heads=4, steps=40))
+    assert (small.layers, small.width, small.kv_heads, small.intermediate, small.warm_up) == (2, 64, 2, 192, 10)
+    assert study.recipe_of(Pretrain(**where, family="gpt2", heads=3)).kv_heads == 3
+    asked = {"attention": "focal_learned", "steps": 9000, "layers": 1, "width": 32, "heads": 4}
+    printed = study.recipe_of(Pretrain(**where, **asked, **TRAINED_AS_PRINTED))
+    assert (printed.optimiser, printed.weight_decay, printed.floor) == ("adamw", 0.05, 0.1)
+    assert printed.rate(999) == 0.5 and printed.rate(8999) == pytest.approx(0.1, abs=1e-4)
+    method = training_method(printed, "cpu")
+    assert (method.mean, method.tau_min, method.tau_max, method.weights.offset) == ("literal", 5.0, 10.0, 0.0)
+    assert training_method(replace(printed, attention="focal", t=0.3), "cpu").t == 0.3
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_an_interrupted_run_ends_at_the_same_weights(family, training, tmp_path):
     recipe = replace(TINY, family=family)
@@ -200,6 +237,13 @@ def test_bad_input_is_one_sentence(tmp_path):
         mixture.build(half, tmp_path / "t")
     with pytest.raises(BadText, match="needs one more"):
         mixture.plan(TINY.phases(), 128, {"a": 64}, {"a": 1.0}, 0)
-    for wrong in ({"family": "rnn"}, {"attention": "none"}, {"context": 60}, {"steps": 2}, {"heads": 5}):
+    for wrong in (
+        {"family": "rnn"},
+        {"attention": "none"},
+        {"context": 60},
+        {"steps": 2},
+        {"heads": 5},
+        {"optimiser": "sgd"},
+    ):
         with pytest.raises(BadSetting):
             replace(TINY, **wrong)
