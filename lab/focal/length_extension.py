@@ -1,18 +1,22 @@
 """Reading twice the context: positions as they are, dynamic NTK, and a base of 500,000, untrained and fine-tuned.
 
 Focal Attention's section 3.4 scales the base of the rotary positions from 10,000 to 500,000 and trains at the greater
-length (Xiong et al. 2023); beyond it, dynamic NTK extrapolates without training (Peng et al. 2023).
+length (Xiong et al. 2023); beyond it, dynamic NTK extrapolates without training (Peng et al. 2023). It does so to
+models with a softmax temperature: with one, every way is read and trained with it as well.
 """
 
+import contextlib
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 
 from analysis.errors import BadSetting
+from analysis.methods.focal import Focal
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
+from analysis.seam.attention import apply
 from analysis.studies.stored.comparisons import difference, interval_caveat
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Runnable, Seeds, Setting, Texts, option
@@ -23,6 +27,8 @@ from lab.harness.telling import concluded
 
 FACTOR, BASE = 2.0, 500_000.0
 BINS = 8
+# Between the name of a way and its temperature.
+SHARP = ", t = "
 WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with it)
     "own positions": ("longer", False),
     "dynamic NTK": ("dynamic_ntk", False),
@@ -34,8 +40,9 @@ WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with i
 
 @dataclass(frozen=True)
 class LengthExtension(Seeds, Texts):
-    """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS. Both
-    fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work."""
+    """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS, and at a
+    `temperature` other than 1 for all of them with it too. Fine-tuned copies of a seed see the same sequences; each
+    goes on from its checkpoint in the folder of the work."""
 
     name = "length-extension"
 
@@ -43,31 +50,44 @@ class LengthExtension(Seeds, Texts):
     steps: int = option(200, "steps of both trainings")
     tokens_per_step: int = option(8192, "tokens in one step of both trainings")
     rate: float = option(1e-4, "learning rate of both trainings")
+    temperature: float = option(
+        1.0, "softmax temperature with which all is read and trained as well; 1: none", low=0.05, high=3
+    )
+
+    @property
+    def ways(self) -> dict[str, tuple[str, bool, float]]:
+        """Name -> (way of the rotary base, whether a copy is fine-tuned with it, temperature)."""
+        dense = {name: (way, trained, 1.0) for name, (way, trained) in WAYS.items()}
+        t = self.temperature
+        sharp = {f"{name}{SHARP}{t:g}": (way, trained, t) for name, (way, trained) in WAYS.items()}
+        return dense | (sharp if t != 1 else {})
 
     def measure(self, run: Setting) -> dict:
         lm = run.lm
         length = reach(lm, "longer", FACTOR)
         ids, units = held_out_windows(lm, run.texts[1], length, self.windows)
-        seeds = {name: self.every_seed if trained else [self.seed] for name, (_, trained) in WAYS.items()}
+        seeds = {name: self.every_seed if trained else [self.seed] for name, (_, trained, _) in self.ways.items()}
         expected = 1 + sum(map(len, seeds.values()))
         trainer = Trainer.of(run, documents=run.texts[0], windows=ids, units=units, expected=expected, done=1)
         second = ids[:, lm.max_positions :]
         untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
         found, alone, curves = {}, {}, {}
         plans: dict[str, Extension] = {}
-        for name, (way, trained) in WAYS.items():
+        for name, (way, trained, t) in self.ways.items():
             base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
             for seed in seeds[name]:
                 used, part, label = lm, trainer.done / trainer.expected, name
                 if trained:
                     label = name if self.seeds == 1 else f"{name}, seed {seed}"
                     plan = Extension(length, base, self.steps, self.tokens_per_step, self.rate, seed=seed)
-                    place, report = run.folder / f"length-{way}-{seed}.safetensors", trainer.within(label, 0.9).progress
-                    used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts)
+                    kept = f"length-{way}-{seed}" + f"-t{t:g}" * (t != 1)
+                    place, report = run.folder / f"{kept}.safetensors", trainer.within(label, 0.9).progress
+                    used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts, focal(t))
                     plans.setdefault(name, plan)
                     logs.append(log)
-                    near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part))
-                of_seed.append(_losses(trainer, used, ids, base, label, part))
+                if trained or t != 1:
+                    near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part, t))
+                of_seed.append(_losses(trainer, used, ids, base, label, part, t))
                 trainer.done += 1
             found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
             if trained:
@@ -107,18 +127,27 @@ class LengthExtension(Seeds, Texts):
         return presented("length-extension", sentence, charts, interval_caveat(protocol))
 
 
-def _losses(trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float) -> np.ndarray:
+def focal(t: float) -> Focal | None:
+    """What reads at a temperature; None for dense attention."""
+    return None if t == 1 else Focal(t=t)
+
+
+def _losses(
+    trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float, t: float = 1.0
+) -> np.ndarray:
     """Nats per target token [windows, length - 1]."""
     losses = []
     for at, window in enumerate(ids):
         trainer.context.progress(part, f"{name}, window {at + 1} of {len(ids)}")
-        losses.append(_read(lm, window, base))
+        losses.append(_read(lm, window, base, t))
     return np.stack(losses)
 
 
 @torch.no_grad()
-def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
-    with rotary_base(lm, base):
+def _read(lm: Model, window: np.ndarray, base: float | None, t: float = 1.0) -> np.ndarray:
+    method = focal(t)
+    read = apply(lm, method, kernels=True) if method else contextlib.nullcontext()
+    with rotary_base(lm, base), read:
         losses = token_losses(lm, torch.as_tensor(window).long()[None])[0].astype(np.float64)
     if not np.isfinite(losses).all():
         raise BadSetting(f"{lm.name} gives no numbers with these positions: choose another model.")
@@ -134,7 +163,8 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
     for name, losses in found.items():
         within, beyond = losses[..., : context - 1], losses[..., context:]
         last, near = beyond[..., half:].mean(-1), alone[name][..., half:].mean(-1)
-        row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
+        _, trained = WAYS[name.partition(SHARP)[0]]
+        row = {"way": name, "trained": trained, "within": float(within.mean()), "beyond": float(beyond.mean())}
         row |= {"last": float(last.mean())} | difference("against_alone", last, near, units)
         rows.append(row | difference("against_own", within.mean(-1), base, units))
     return rows

@@ -159,6 +159,21 @@ def test_every_way_to_read_twice_the_context(stored):
     assert by_step["x_values"] == [1, 2] and len(by_step["series"]) == 2
 
 
+def test_every_way_is_read_and_trained_with_a_temperature_as_well(ask, stored):
+    """The dense rows stay as they are; the first step of a copy at a temperature has the loss that it reads with."""
+    plain, sharp = stored("length-extension"), ask("length-extension", temperature=0.4).numbers
+    names = list(WAYS) + [f"{name}, t = 0.4" for name in WAYS]
+    assert [row["way"] for row in sharp["rows"]] == names
+    for row, wanted in zip(sharp["rows"], plain["rows"], strict=False):
+        assert row["within"] == pytest.approx(wanted["within"], abs=1e-5), row["way"]
+    rows = {row["way"]: row for row in sharp["rows"]}
+    for way in WAYS:
+        assert abs(rows[f"{way}, t = 0.4"]["within"] - rows[way]["within"]) > 1e-6, way
+    curves = sharp["curves"]
+    assert curves["base 500,000, fine-tuned, t = 0.4"][0] != curves["base 500,000, fine-tuned"][0]
+    assert rows["own positions, t = 0.4"]["against_alone"] != 0, "its second half alone is read with it too"
+
+
 def test_far_context_is_told_apart_from_more_training():
     """Training takes a nat off everything and makes no use of what is far: that is no help of the far context."""
     plain = np.full((16, 127), 3.0)
