@@ -49,6 +49,31 @@ inline float total(Lanes x) {
 }
 #endif
 
+// Whether any lane of a comparison holds.
+inline bool any(Bits x) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)x, (__m512i)x);
+#else
+    int32_t some = 0;
+    for (int i = 0; i < LANES; i++) some |= x[i];
+    return some;
+#endif
+}
+
+// Write the lanes that fit one behind the other -> how many. Room for all is needed.
+inline long pick(float *at, Lanes x, Bits fits) {
+#ifdef __AVX512F__
+    const __mmask16 lanes = _mm512_test_epi32_mask((__m512i)fits, (__m512i)fits);
+    _mm512_mask_compressstoreu_ps(at, lanes, (__m512)x);
+    return __builtin_popcount(lanes);
+#else
+    long count = 0;
+    for (int i = 0; i < LANES; i++)
+        if (fits[i]) at[count++] = x[i];
+    return count;
+#endif
+}
+
 // 2^x for x <= 0; 0 for what is smaller than the smallest normal number.
 inline Lanes power(Lanes x) {
     x = x < all(-127.f) ? all(-127.f) : x;

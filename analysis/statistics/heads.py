@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from ..errors import BadSetting
+from ..kernels import measured
 from ..kernels.pool import accelerated
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
@@ -104,22 +105,27 @@ class HeadReading:
         self._ids, self._real, self._earlier = ids, real, earlier(ids, real)
         self._first = real.int().argmax(1)
         self._on_device = {}
+        facts = (np.ascontiguousarray(fact) for fact in (self._first.numpy(), self._real.numpy(), self._earlier))
+        self._texts = measured.Texts(self.mass, self.window, self.without_first, self.more, *facts)
         if self.head is not None:
             self.columns.append(np.full((*ids.shape, len(ALL)), np.nan))
 
     def add(self, layer: int, text: int, head: int, rows: np.ndarray, start: int) -> np.ndarray:
         """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
-        # numba is loaded when it is first needed
-        from ..kernels.rows import measure_rows
-
-        measured, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
-        measure_rows(
-            *(rows, start, int(self._first[text]), self._real[text].numpy(), self._earlier[text]),
-            *(self.mass, self.window, self.without_first, self.more),
-            *(measured, totals, self.distance[layer, head]),
-        )
-        self._sum(layer, text, head, measured, start)
+        numbers, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
+        measured.measure_rows(rows, start, self._texts, text, numbers, totals, self.distance[layer, head])
+        self._sum(layer, text, head, numbers, start)
         return totals
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """Dense causal attention of a layer, measured on the way; for states that `measured.runs` takes."""
+        every = None
+        if self.head is not None and self.head[0] == layer:
+            every = self.head[1], self.columns[-1]
+        sums, counts, distance = (x[layer, : self.heads] for x in (self.sums, self.counts, self.distance))
+        return measured.attention(query, key, value, scale, self._texts, sums, counts, distance, every)
 
     def add_own(self, name: str, layer: int, share: torch.Tensor, start: int) -> None:
         """One of OWN for the queries of a block, from `start` on: shares [B, H, n]."""
@@ -130,23 +136,23 @@ class HeadReading:
     def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
         """Rows [n, m] of the only head of a reading of one head, and zeros where they are visible; both are used up."""
         if accelerated(scores):
-            _, *measured = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
-            self.add_many(0, start, *(part.cpu().numpy() for part in measured))
+            _, *parts = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
+            self.add_many(0, start, *(part.cpu().numpy() for part in parts))
         else:
             for head, rows in enumerate((scores, even)):
                 self.add(0, 0, head, rows.contiguous().numpy(), start)
 
-    def add_many(self, layer: int, start: int, measured: np.ndarray, distance: np.ndarray) -> None:
+    def add_many(self, layer: int, start: int, numbers: np.ndarray, distance: np.ndarray) -> None:
         """The numbers of all heads of a block as `by_torch` gives them."""
         self.distance[layer] += distance.sum(0)
-        for text, head in np.ndindex(measured.shape[:2]):
-            self._sum(layer, text, head, measured[text, head], start)
+        for text, head in np.ndindex(numbers.shape[:2]):
+            self._sum(layer, text, head, numbers[text, head], start)
 
-    def _sum(self, layer: int, text: int, head: int, measured: np.ndarray, start: int) -> None:
-        self.sums[layer, head] += np.nansum(measured, 0)
-        self.counts[layer, head] += (~np.isnan(measured)).sum(0)
+    def _sum(self, layer: int, text: int, head: int, numbers: np.ndarray, start: int) -> None:
+        self.sums[layer, head] += np.nansum(numbers, 0)
+        self.counts[layer, head] += (~np.isnan(numbers)).sum(0)
         if self.head == (layer, head):
-            self.columns[-1][text, start : start + len(measured)] = measured
+            self.columns[-1][text, start : start + len(numbers)] = numbers
 
     def sums_of(self, layer: int, head: int) -> list[np.ndarray]:
         """Copies of what one head has collected."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..kernels import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block
 from ..seam.calls import MASKED, Attended, Call
@@ -61,19 +62,19 @@ class Reader(Hooks):
     def scores(self, block: Block) -> Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible
-        measured, start = block.scores.float().masked_fill(hidden, float("-inf")), int(block.rows[0])  # [B, H, n, m]
+        logits, start = block.scores.float().masked_fill(hidden, float("-inf")), int(block.rows[0])  # [B, H, n, m]
         if block.sinks is not None or block.chosen:
-            self._add_own(block, torch.logsumexp(measured, -1), start)
-        even = torch.zeros_like(measured[:, :1]).masked_fill(hidden[:, :1], float("-inf"))
-        measured = torch.cat([measured, even], 1)
-        if accelerated(measured):
-            self._by_torch(block.layer, measured, start)
+            self._add_own(block, torch.logsumexp(logits, -1), start)
+        even = torch.zeros_like(logits[:, :1]).masked_fill(hidden[:, :1], float("-inf"))
+        logits = torch.cat([logits, even], 1)
+        if accelerated(logits):
+            self._by_torch(block.layer, logits, start)
             return block.scores
 
         # All texts of a head in one thread: they add to the same sums.
         def one(head: int) -> None:
-            for text in range(len(measured)):
-                self.reading.add(block.layer, text, head, measured[text, head].numpy(), start)
+            for text in range(len(logits)):
+                self.reading.add(block.layer, text, head, logits[text, head].numpy(), start)
 
         each(one, range(self.reading.heads + self.reading.more))
         return block.scores
@@ -110,7 +111,12 @@ class Reader(Hooks):
             return Attended(None, MASKED, "Rows are measured by torch, and the probabilities are watched.")
         if accelerated(call.query):
             return Attended(self._attend_torch(call), KERNEL, "Rows are measured by torch.")
-        return Attended(self._attend(call), KERNEL, "Scores, rows and values of a head in one pass over each block.")
+        why = "Scores, rows and values of a head in one pass over each block."
+        if not self.watchers and measured.runs(call.query, call.value):
+            self._measure_even(call.layer, len(call.query), call.query.shape[2])
+            states = call.query, call.key, call.value
+            return Attended(self.reading.attend(call.layer, *states, float(call.scaling)), KERNEL, why)
+        return Attended(self._attend(call), KERNEL, why)
 
     def _attend(self, call: Call) -> Tensor:
         texts, heads, length = call.query.shape[:3]
@@ -126,7 +132,7 @@ class Reader(Hooks):
 
         per_row = WATCHED_BYTES // heads if self.watchers else BLOCK_BYTES
         size = self.reading.query_block or max(1, min(length, per_row // 4 // length))
-        self._measure_even(call.layer, texts, length, size)
+        self._measure_even(call.layer, texts, length)
         spans = [(start, min(start + size, length)) for start in range(0, length, size)]
         if not self.watchers:
 
@@ -162,16 +168,16 @@ class Reader(Hooks):
         """Measure one head's rows [n, m] float32, which become weights; returns their sums [n]."""
         return torch.from_numpy(self.reading.add(layer, text, head, rows.numpy(), start))
 
-    def _measure_even(self, layer: int, texts: int, length: int, size: int) -> None:
+    def _measure_even(self, layer: int, texts: int, length: int) -> None:
         """What a head that reads all alike gives in a layer without a mask, where that is asked for: of the first layer
-        by blocks of `size` queries, of the others the same."""
+        by blocks of queries, of the others the same."""
         even = self.reading.heads
         if not self.reading.more:
             return
         if self._even is not None:
             self.reading.add_sums(layer, even, self._even)
             return
-        before = self.reading.sums_of(layer, even)
+        before, size = self.reading.sums_of(layer, even), max(1, min(length, BLOCK_BYTES // 4 // length))
         for text in range(texts):
             for start in range(0, length, size):
                 stop = min(start + size, length)
@@ -187,8 +193,8 @@ class Reader(Hooks):
 
     def _by_torch(self, layer: int, scores: Tensor, start: int) -> Tensor:
         """Scores [B, H + 1, n, m], -inf where a key is not visible -> weights that sum to 1 or, for no key, to 0."""
-        weights, measured, distance = by_torch(scores, start, self.reading.about(scores.device))
-        self.reading.add_many(layer, start, measured.cpu().numpy(), distance.cpu().numpy())
+        weights, numbers, distance = by_torch(scores, start, self.reading.about(scores.device))
+        self.reading.add_many(layer, start, numbers.cpu().numpy(), distance.cpu().numpy())
         return weights
 
     def _attend_torch(self, call: Call) -> Tensor:

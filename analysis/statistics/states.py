@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import BadModel
+from ..kernels import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block, apply
 from ..seam.calls import MASKED, Attended, Call
@@ -64,9 +65,6 @@ class States:
 
     def sharpness(self, t: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """(entropy in nats, largest probability) of every query of every head at temperature `t`, float64 [H, T]."""
-        # numba is loaded when it is first needed
-        from ..kernels.rows import sharpness
-
         heads, length = self.query.shape[:2]
         # A compiled row ends with its query.
         scored = self._raw if self.window is None and self.visible is None else self.scores
@@ -82,7 +80,7 @@ class States:
                     largest[head, rows] = p.amax(-1).cpu()
                 else:
                     scores = scored(head, rows.start, rows.stop, t).numpy()
-                    sharpness(scores, start, entropy[head, rows], largest[head, rows])
+                    measured.sharpness(scores, start, entropy[head, rows], largest[head, rows])
 
         each(one, range(heads))
         return entropy, largest
