@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import places
+from ..costs.config import read_config, read_shape
+from ..declaration.command import Command
+from ..errors import BadSetting
 from ..files import read_json
 from ..runs import Price, RunStore
 from ..runs.price import counted, predict, predicted
@@ -23,6 +26,7 @@ def plan(asked: Asked) -> dict[str, Any]:
     the id of the run or the file of the study that answers already, or None."""
     request, arguments, store = asked.request, asked.resolved, RunStore()
     if asked.study is None:
+        _check_length(request)
         answer = store.find(asked.stored_under)
         stored = answer.id if answer is not None else None
         price = predicted(store, request, counted(store, arguments)[0])
@@ -47,6 +51,19 @@ def plan(asked: Asked) -> dict[str, Any]:
         "price": estimate | {"said": price.sentence},
         "stored": stored,
     }
+
+
+def _check_length(request: Command) -> None:
+    """Refuse a chosen length that a model on this machine does not read. Errors: BadSetting, BadModel."""
+    length, model = request.changed.get("length"), request.arguments.get("model")
+    if length is None or model is None or places.revision(model) is None:
+        return
+    text = places.config_file(model).read_text(encoding="utf-8")
+    positions = read_shape(read_config(text, model)).max_positions
+    if positions and length > positions:
+        raise BadSetting(
+            f"{length:,} tokens at once are more than the {positions:,} that {model} reads: choose at most so many."
+        )
 
 
 def lines(planned: dict[str, Any]) -> str:

@@ -24,6 +24,8 @@ KINDS = ("trained", "not trained", "random centroids")
 MEMBERSHIPS = ("causal", "prefix", "literal")
 # Std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1.
 SCORE_SPREAD = 0.35
+# Tokens of 16 bits that are projected at once.
+ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,14 @@ class FocusRouter(nn.Module):
                 "for this model."
             )
         with torch.autocast(hidden.device.type, enabled=False):
-            hidden, projection = hidden.float(), self.projection[layer].to(hidden.device)
-            if hidden.shape[:-1].numel() > 1:
-                return hidden @ projection
+            projection = self.projection[layer].to(hidden.device)
             # Of one token a product wakes every thread.
-            return (hidden.unsqueeze(-1) * projection).sum(-2)
+            if hidden.shape[:-1].numel() <= 1:
+                return (hidden.float().unsqueeze(-1) * projection).sum(-2)
+            if hidden.dtype == torch.float32:
+                return hidden @ projection
+            # No copy of all states in float32: of some tokens at a time.
+            return torch.cat([part.float() @ projection for part in hidden.split(ROWS, -2)], -2)
 
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
         """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]."""

@@ -19,6 +19,8 @@ from ..seam.layers import shape_of
 from .base import Method
 
 STEP = "gathered buckets"
+# Scores of buckets held at once.
+SCORES_BYTES = 64 << 20
 KINDS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
 
 
@@ -96,16 +98,23 @@ class BucketRouting(Method):
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """int32 [B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit."""
+        """[B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit; int16 where
+        their numbers fit. Some places at a time: a query's scores are as many as there are buckets."""
         with part("router"):
             tables = tables if self._state.settings.rotated[layer] else None
             query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
             centroids = self._state.centroids(layer)
-            labels = nearest(key.repeat_interleave(len(centroids) // key.shape[1], 1), centroids)  # [B, P, T]
-            places = past + torch.arange(query.shape[2])
-            scores = torch.stack([self._routers[layer].scores(vectors, places) for vectors in query])  # [B, H, T, C]
-            chosen = scores.topk(self.visited, -1).indices.transpose(1, 2).flatten(2)  # [B, T, H l]
-            return torch.cat([labels.transpose(1, 2), chosen], -1).int()
+            heads, buckets = query.shape[1], centroids.shape[1]
+            small = torch.int16 if buckets <= torch.iinfo(torch.int16).max else torch.int32
+            parts, size = [], max(1, SCORES_BYTES // (4 * len(query) * heads * buckets))
+            for rows in torch.arange(query.shape[2]).split(size):
+                of_rows = slice(int(rows[0]), int(rows[-1]) + 1)
+                keys = key[:, :, of_rows].repeat_interleave(len(centroids) // key.shape[1], 1)
+                labels = nearest(keys, centroids)  # [B, P, n]
+                routed = [self._routers[layer].scores(vectors[:, of_rows], past + rows) for vectors in query]
+                chosen = torch.stack(routed).topk(self.visited, -1).indices  # [B, H, n, l]
+                parts.append(torch.cat([labels.transpose(1, 2), chosen.transpose(1, 2).flatten(2)], -1).to(small))
+            return torch.cat(parts, 1)
 
     def mask(self, block: Block) -> Tensor:
         of_queries, of_keys = block.remembered()

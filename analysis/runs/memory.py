@@ -21,6 +21,7 @@ LOGITS_BYTES = 64 << 20
 LOGITS = 4  # tensors [n, vocabulary] at once: two that are compared, and those before them
 # End of the name of a type of numbers -> its bytes; float32 has 4.
 ITEM_BYTES = {"16": 2, "64": 8}
+OF_WEIGHT = 4  # numbers of float32 held of a trained weight, beside itself
 OF_GRADIENT = 6  # tensors [n, vocabulary] held at once where a loss and its gradient are taken
 
 
@@ -36,6 +37,13 @@ def held(
     a_token = of_token(item, width, card.get("inner"))
     if command.verb == "fit-router":
         return FIXED + 4 * FITTED_ON * layers * width + FITTED_IN * a_token
+    if command.verb == "train-router":
+        phase = args.get("phase") or 1
+        length, weights = min(window, args.get("length") or window), card.get("parameters", 0)
+        # Of a copy in float32, where the weights are trained too.
+        size, extra = (4, 4 * weights) if phase == 2 else (item, 0)
+        sizes = size, width, card.get("inner"), layers, card.get("vocabulary", 0), weights if phase == 2 else 0
+        return extra + of_training(length, *sizes, again=False)
     total = FIXED + window * a_token
     if command.looks:
         of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
@@ -54,6 +62,18 @@ def held(
 def of_token(item: int, width: int, inner: int | None) -> int:
     """Bytes of a token in a pass: the tensors of one layer that are held at once, of `item` bytes a number."""
     return item * (HIDDEN_COPIES * width + INNER_COPIES * (inner or 4 * width))
+
+
+def of_training(
+    tokens: int, item: int, width: int, inner: int | None, layers: int, vocabulary: int, weights: int, again: bool
+) -> int:
+    """Bytes of a training step on so many tokens, beside the model: what every layer computed for the way back, or
+    `again` what enters it and one of them whole; logits; and of so many trained weights in float32 their gradient,
+    AdamW's two moments and the best ones so far."""
+    a_token = of_token(item, width, inner)
+    of_layers = layers * item * width + a_token if again else layers * a_token
+    logits = min(LOGITS_BYTES, 4 * tokens * vocabulary)
+    return FIXED + tokens * of_layers + OF_GRADIENT * logits + 4 * OF_WEIGHT * weights
 
 
 def free_memory() -> int:

@@ -38,7 +38,7 @@ CANDIDATES = {  # name -> torch's backend
 ON_CPU = ("torch flash", "torch math")
 # Timed when installed, on CUDA.
 PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}
-# Most memory of a measurement, in multiples of q, k, v and out in float32.
+# Most memory of a measurement, in multiples of q, k, v and out in its type; a processor computes in float32.
 TIMES_HELD = 4
 # Bytes beside a model: blocks of scores, and what a library keeps.
 SPARE = 128 << 20
@@ -274,10 +274,13 @@ def _resident(mark: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(mark))
 
 
-def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str) -> None:
+def check_memory(
+    length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str, dtype: str = "float32"
+) -> None:
     """Refuse a length that does not fit, with the numbers, before anything is made. Errors: TooLarge."""
-    of_token = TIMES_HELD * batch * head_dim * (2 * heads + 2 * kv_heads) * 4
-    _check_room(length, of_token, 0, f"({batch} x {heads} heads of {head_dim})", device)
+    size = getattr(torch, dtype).itemsize if accelerated(torch.device(device)) else 4
+    of_token = TIMES_HELD * batch * head_dim * (2 * heads + 2 * kv_heads) * size
+    _check_room(length, of_token, 0, f"({batch} x {heads} heads of {head_dim}, {dtype})", device)
 
 
 def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:

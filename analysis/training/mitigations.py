@@ -72,7 +72,10 @@ class Learning(Focus):
 
     def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
         groups = super().token_features(layer, hidden.detach() if self.plan.detach else hidden, real)
-        self.seen.append((hidden.detach(), groups))
+        # A layer that is computed again on the way back was noted before.
+        assert self.router is not None, "check refuses a method without one"
+        if len(self.seen) < self.router.layers:
+            self.seen.append((hidden.detach(), groups))
         return groups
 
     def penalty(self) -> Tensor | float:

@@ -23,6 +23,7 @@ from ..seam.attention import apply
 from ..statistics import attention_inputs
 from .checkpoints import load_checkpoint, save_checkpoint
 from .mitigations import method_of, recluster
+from .room import recomputed, recomputes
 from .settings import CONTROLS, RouterTraining
 from .steps import window_loss
 
@@ -67,6 +68,7 @@ class Run:
             raise BadSetting(
                 f"{plan.groups} groups cannot share the {self.length:,} tokens of a sequence: choose at most as many."
             )
+        self.recompute = recomputes(model, self.length, plan.phase)
         apart = self.length * min(plan.check_windows, len(train_ids) // (8 * self.length))
         self.ids, self.checked = np.split(train_ids, [len(train_ids) - apart])
         self.calibration = self._windows(plan.calibration_windows, plan.seed)
@@ -166,7 +168,7 @@ class Run:
             if number:
                 border(number / len(windows))
             # Per window: others may use the model at a border.
-            with apply(self.model, self.method, kernels=True):
+            with apply(self.model, self.method, kernels=True), recomputed(self.model, self.recompute):
                 self.method.begin(step + 1, number)
                 loss = window_loss(self.model, window) / len(windows)
                 (loss + self.method.penalty() / len(windows)).backward()

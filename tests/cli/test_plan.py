@@ -10,6 +10,7 @@ from analysis.cli.options import fields
 from analysis.cli.plan import plan
 from analysis.commands import commandline
 from analysis.declaration.undeclared import Undeclared
+from analysis.errors import BadSetting
 from analysis.runs import Result, RunStore
 from tests.cli.test_options import ASKED, is_needed, read, samples
 
@@ -54,3 +55,11 @@ def test_every_verb_has_a_plan(verb, study):
     needed = {name: samples(one)[0] for name, one in known.items() if is_needed(one)}
     said = plan(asked(read(commandline(verb, needed | ({"name": study} if study else {})))))
     assert set(said["arguments"]) == {*known, *(["name"] if study else [])} and said["price"]["seconds"] > 0
+
+
+@pytest.mark.parametrize("verb", ["route", "train-router", "launch"])
+def test_a_length_beyond_the_model_is_refused_before_it_is_priced(verb):
+    needed = {name: samples(one)[0] for name, one in fields(verb).items() if is_needed(one)}
+    with pytest.raises(BadSetting, match="more than the 2,048"):
+        plan(asked(read(commandline(verb, needed | {"length": 32768}))))
+    assert plan(asked(read(commandline(verb, needed | {"length": 2048}))))["price"]["seconds"] > 0

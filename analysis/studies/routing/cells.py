@@ -63,7 +63,6 @@ class LayerView:
     queries: Tensor
     labels: dict[str, Tensor] = field(default_factory=dict)
     member: dict[str, Tensor] = field(default_factory=dict)
-    _counted: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -84,11 +83,14 @@ class LayerView:
             view.member[partition.name] = members(labels, centroids.shape[1])
         return view
 
-    def counted(self, partition: str) -> Tensor:
-        """Keys in each bucket up to each place, float32 [P, T, C]."""
-        if partition not in self._counted:
-            self._counted[partition] = self.member[partition].cumsum(1)
-        return self._counted[partition]
+    def counted(self, partition: str, rows: Tensor, sinks: int) -> Tensor:
+        """Keys in each bucket from place `sinks` up to each of consecutive places, float32 [P, n, C]; zeros before."""
+        member, (first, last) = self.member[partition], (max(sinks, int(rows[0])), int(rows[-1]) + 1)
+        if last <= sinks:
+            return member.new_zeros(len(member), len(rows), member.shape[-1])
+        counts = member[:, first:last].cumsum(1) + member[:, sinks:first].sum(1, keepdim=True)
+        before = counts.new_zeros(len(counts), len(rows) - counts.shape[1], counts.shape[-1])
+        return torch.cat([before, counts], 1)
 
     def per_head(self, x: Tensor) -> Tensor:
         """[P, ...] -> [h, ...], one row per chosen query head."""
@@ -114,16 +116,10 @@ def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, 
     pairs: Iterable[tuple[Cell, Tensor]]
     if int(block.visible.sum()) == int((block.rows + 1).sum()):
         # All keys up to each query, no sliding window: running counts say it all.
-        pairs = ((cell, _far_keys(view.counted(cell.partition), block.rows, cell)) for cell in cells)
+        pairs = ((cell, view.counted(cell.partition, block.rows - cell.min_distance, cell.sinks)) for cell in cells)
     else:
         pairs = _sums(view, block, cells, block.visible[0, :1].float())
     return {cell: far / far.sum(-1, keepdim=True).clamp(min=1) for cell, far in pairs}
-
-
-def _far_keys(counted: Tensor, rows: Tensor, cell: Cell) -> Tensor:
-    last = rows - cell.min_distance
-    before = counted[:, cell.sinks - 1, None] if cell.sinks else 0.0
-    return (counted[:, last.clamp(min=0)] - before).clamp(min=0) * (last >= cell.sinks)[:, None]  # [P, n, C]
 
 
 def _sums(view: LayerView, block: Block, cells: list[Cell], weights: Tensor) -> Iterator[tuple[Cell, Tensor]]:

@@ -194,6 +194,8 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
     sampled: dict[Cell, Tensor] = {}
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
+        # Its blocks follow before the next layer's: members of one layer are held.
+        view.clear()
         if layer in fitted.heads:
             view[layer] = LayerView.of(layer, fitted.heads[layer], q, k, [raw])
             fitted.counts[layer] = fitted.counts.get(layer, 0) + view[layer].member[RAW].sum(1)

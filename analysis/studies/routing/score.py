@@ -82,6 +82,8 @@ def score_routers(
     timed: list[tuple[LayerView, Tensor, Tensor]] = []
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
+        # Its blocks follow before the next layer's: members of one layer are held.
+        view.clear()
         if layer in fitted.heads:
             view[layer] = LayerView.of(layer, fitted.heads[layer], q, k, partitions)
             counts[layer] = counts.get(layer, 0) + view[layer].member[partitions[0].name].sum(1)

@@ -91,7 +91,8 @@ def _kernels(request: Bench, context: Context) -> Curve:
         raise BadSetting(f"A token cannot be in {request.top} of {request.groups} groups: choose top up to that.")
     device = context.torch_device()
     for length in lengths:
-        timing.check_memory(length, request.batch, request.heads, kv_heads, request.head_dim, device)
+        sizes_of = (length, request.batch, request.heads, kv_heads, request.head_dim)
+        timing.check_memory(*sizes_of, device, request.dtype)
     draw, about = _memberships(request, context)
     shape: dict[str, Any] = {name: getattr(request, name) for name in ("heads", "head_dim", "window", "dtype", "seed")}
     shape |= {"kv_heads": kv_heads, "device": device}

@@ -61,7 +61,8 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
     for phase, measure in measures.items():
 
         def pair(length: int, phase: str = phase, measure: Callable = measure) -> Pair:
-            check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
+            heads = model.num_heads, model.num_kv_heads, model.head_dim
+            check_memory(length, 1, *heads, str(model.device), str(model.dtype)[6:])
             report = context.within(0.85, 0.1, f"attention alone, {phase} at {length:,} tokens").progress
             measured = measure(length, progress=report, **sizes)
             return measured.dense.median, measured.sparse.median

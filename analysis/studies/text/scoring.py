@@ -155,6 +155,12 @@ def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.nd
     return losses[0].double().cpu().numpy(), counter.reads(method)
 
 
+def against_dense(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.ndarray, ...]:
+    """What `compare` gives, [T - 1] each, of one window of tokens [T] under a method against dense attention."""
+    reference, said = (_said(model, each, ids) for each in (METHODS["dense"](), method))
+    return compare(model, reference, said, ids[1:].to(model.device))
+
+
 def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: float) -> Dense:
     """The dense pass, through the same path as the methods: equal reading gives equal numbers, bit for bit."""
 

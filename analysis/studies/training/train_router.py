@@ -28,7 +28,7 @@ from ...training.settings import RouterTraining
 from ..context import Context, check_seed, protocol
 from ..groups.routers import FOLDER, memberships, perplexity_of_arms, router_path, save, trained_router
 from ..stored.runner import table
-from ..text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, storing, texts_of
+from ..text.held_out import HELD_OUT_WINDOWS, check_range, corpus_hash, held_out_windows, make_folder, storing, texts_of
 
 # Points of a curve that is drawn while it grows.
 SHOWN = 300
@@ -100,6 +100,9 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
         raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
     source = corpus_folder(context.store, request.corpus) if context.browser else Path(request.corpus)
     lm = context.model(request.model)
+    # The usual length is cut to what a model reads; one that was chosen is not.
+    if request.length != TrainRouter.length:
+        check_range("The length of a sequence", request.length, 2, lm.max_positions)
     name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
     # Refuses a name that cannot be.
     path = router_path(context, lm, name)
