@@ -14,7 +14,7 @@ import torch
 from analysis.corpus import natural_samples, token_stream
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.methods import METHODS
+from analysis.methods.windows import StreamingLLM
 from analysis.models import Model, load_model
 from analysis.shapes import make_shape
 from analysis.statistics import HeadReading
@@ -93,7 +93,7 @@ def stream(lm: Model, length: int) -> np.ndarray:
 
 def scored(lm: Model, ids: np.ndarray) -> tuple[np.ndarray, ...]:
     """What `evaluate` does with a window [T]: dense attention, and a sliding window against it."""
-    return against_dense(lm, METHODS["streaming_llm"](window=WINDOW), torch.as_tensor(ids).long())
+    return against_dense(lm, StreamingLLM(window=WINDOW), torch.as_tensor(ids).long())
 
 
 def _statistics(lm: Model, ids: np.ndarray) -> None:
@@ -120,7 +120,9 @@ def grown(lm: Model, ids: np.ndarray, lengths: list[int], report: Callable[[floa
     """A row for each work and length: its peak, and what a token more took since the length before."""
     rows = []
     for number, (what, work) in enumerate(WORK.items()):
-        before = None
+        # What is loaded and compiled once is not of a text.
+        work(lm, ids[: lengths[0]])
+        before: tuple[int, int] | None = None
         for place, length in enumerate(lengths):
             report((number + place / len(lengths)) / len(WORK), f"{what}, {length:,} tokens")
             size = peak_bytes(partial(work, lm, ids[:length]), lm.device)

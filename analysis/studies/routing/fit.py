@@ -190,7 +190,8 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
     learned routers of `wanted` (cell, layer) are trained on: pairs in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
     cells, raw = fitted.raw_cells, fitted.partitions[RAW]
-    pairs, view = defaultdict(list), {}
+    pairs = defaultdict(list)
+    view: dict[int, LayerView] = {}
     sampled: dict[Cell, Tensor] = {}
 
     def take(layer: int, q: Tensor, k: Tensor) -> None:
