@@ -31,9 +31,9 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     chosen = session.setdefault(CHOSEN, {name: control.default for name, control in CONTROLS.items()})
     keep(session)
     written, dropped = session.get(WRITTEN, {}), []
-    session[LINKED] = {name for name, raw in params.items() if raw != written.get(name)}
+    linked = session[LINKED] = {name for name, raw in params.items() if raw != written.get(name)}
     for name, control in CONTROLS.items():
-        if name in session[LINKED]:
+        if name in linked:
             try:
                 chosen[name] = control.from_address(params[name])
             except ValueError:
@@ -56,9 +56,10 @@ def keep(session: MutableMapping) -> None:
 
 def address(session: Mapping) -> dict[str, str]:
     """The URL's parameters for the present selection: only what differs from the default."""
-    wanted = {}
+    # Looked up once: each look into Streamlit's session takes microseconds, and there are hundreds of controls.
+    wanted, chosen = {}, session[CHOSEN]
     for name, control in CONTROLS.items():
-        value = session[CHOSEN][name]
+        value = chosen[name]
         if value is not None and value != control.default:
             # A word stands as it is.
             wanted[name] = value if isinstance(value, str) else to_url(value)
@@ -68,9 +69,9 @@ def address(session: Mapping) -> dict[str, str]:
 def write(session: MutableMapping, params: Mapping[str, str]) -> dict[str, str] | None:
     """The parameters the URL should get now, or None when it already has them. What a fragment, which runs alone, let
     somebody choose since the page was read is kept here."""
+    chosen = session[CHOSEN]
     for name in CONTROLS:
-        if name in session:
-            session[CHOSEN][name] = session[name]
+        chosen[name] = session.get(name, chosen[name])
     wanted = session[WRITTEN] = address(session)
     return wanted if dict(params) != wanted else None
 

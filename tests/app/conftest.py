@@ -9,6 +9,9 @@ import pytest
 
 from app.ui.figure import Figure
 
+# Figures of this process that plotly took: pages draw the same one many times.
+ACCEPTED: set[str] = set()
+
 
 @pytest.fixture(autouse=True)
 def checked(monkeypatch):
@@ -17,15 +20,18 @@ def checked(monkeypatch):
 
     def to_dict(self) -> dict:
         sent = plain(self)
-        read = plotly.graph_objects.Figure(**sent).to_dict()
-        assert dict(_leaves(_json(sent))) == dict(_leaves(_json(read)))
+        text = _json(sent)
+        if text not in ACCEPTED:
+            read = plotly.graph_objects.Figure(**json.loads(text)).to_dict()
+            assert dict(_leaves(json.loads(text))) == dict(_leaves(json.loads(_json(read))))
+            ACCEPTED.add(text)
         return sent
 
     monkeypatch.setattr(Figure, "to_dict", to_dict)
 
 
-def _json(figure: dict) -> dict:
-    return json.loads(plotly.io.to_json(figure, validate=False))
+def _json(figure: dict) -> str:
+    return plotly.io.to_json(figure, validate=False)
 
 
 def _leaves(value: object, *place: str) -> Iterator[tuple[tuple, object]]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from streamlit import util
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest, local_script_runner
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 from app.selection.menu import address, place
 from tests.made.results import FakeJobs
@@ -26,6 +26,8 @@ HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
 
 # AppTest looks through every installed package for components of others before each first run (0.3 s): once is enough.
 manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.scan_component_manifests)
+# And it compiles the app's script and the page's before each run: all runs share what was compiled once.
+app_test.ScriptCache = local_script_runner.ScriptCache = functools.cache(app_test.ScriptCache)
 
 
 def at(page: str, /, **link: object) -> AppTest:

@@ -67,7 +67,7 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
 
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
 @pytest.mark.parametrize(
-    "what, every", [("stores", 60), pytest.param("stores", 1, marks=SLOW), pytest.param("fits", 1, marks=SLOW)]
+    "what, every", [("stores", 120), pytest.param("stores", 1, marks=SLOW), pytest.param("fits", 1, marks=SLOW)]
 )
 def test_whatever_is_killed_at_a_write_loses_nothing(what, every, tmp_path):
     found = list(kills.tried(what, tmp_path, every))
