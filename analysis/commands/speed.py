@@ -98,6 +98,11 @@ class Bench(OfModel):
         high=1000,
     )
     kv_heads: int | None = field(None, "number of key-value heads (default: one for each query head)", low=1, high=256)
+    backend: str = field(
+        "auto",
+        "what computes grouped attention: the quickest here, or one by name; flash_attn is a package for NVIDIA GPUs",
+        options=("auto", "reference", "compiled", "torch", "flash_attn"),
+    )
     skew: bool = field(False, "also make groups of unequal size")
     router: str | None = field(None, "take the groups that this router gives the bundled story, such as k8-top1")
     layer: int | None = field(None, "layer of that router (default: the middle one)")

@@ -5,6 +5,7 @@ rows of blocks that keep equally many in one call; the two are merged by logsume
 touched. On an accelerator FlexAttention gets a `BlockMask` made of the map itself, never of T x T pairs.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 BLOCK = 128
+# Of FlexAttention.
+SMALLEST_HEAD = 16
 # Bytes of keys that are gathered at once.
 GATHERED = 8 << 20
 
@@ -65,8 +68,7 @@ def _by_blocks(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scal
     """`block_attention` without sinks."""
     (batch, heads, length, size), count = q.shape, blocks.shape[-1]
     if accelerated(q):
-        mask, grouped = block_mask(blocks, length, block), q.shape[1] != k.shape[1]
-        return _flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped, return_lse=True)
+        return _by_flex(q, k, v, blocks, block, scale)
     # every block of queries with its own block of keys, [B, heads, n, block, D]; what lies beyond the text reads zeros
     padded = [F.pad(x, (0, 0, 0, -length % block)).unflatten(2, (count, block)) for x in (q, k, v)]
     texts = [flash(*(x[text].transpose(0, 1) for x in padded), 0.0, True, scale=scale) for text in range(batch)]
@@ -103,20 +105,47 @@ def _alike(before: Tensor, shared: int, bytes_of_block: int) -> Iterator[tuple[T
         yield from zip(rows.split(together), columns.split(together), strict=True)
 
 
+def _by_flex(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
+    """By FlexAttention, on an accelerator."""
+    from torch.nn.attention import flex_attention
+
+    size = q.shape[-1]
+    if size < SMALLEST_HEAD:
+        # FlexAttention has no smaller heads; zeros change no score.
+        q, k, v = (F.pad(x, (0, SMALLEST_HEAD - size)) for x in (q, k, v))
+    about = {
+        "block_mask": block_mask(blocks, q.shape[2], block),
+        "scale": scale,
+        "enable_gqa": q.shape[1] != k.shape[1],
+    }
+    out, aux = _flex()(q, k, v, return_aux=flex_attention.AuxRequest(lse=True), **about)
+    return out[..., :size], aux.lse
+
+
 def block_mask(blocks: Tensor, length: int, block: int) -> "BlockMask":
-    """FlexAttention's `BlockMask` of a map: blocks before the diagonal are read whole, those on it causally."""
+    """FlexAttention's `BlockMask` of a map, in blocks of a multiple of BLOCK, which its kernels need: those that are
+    kept whole before the diagonal are read whole, in the others each pair is looked up."""
     from torch.nn.attention.flex_attention import BlockMask
 
     def read(text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & blocks[text, head, query // block, key // block]
+        return (query >= key) & fine[text, head, query // block, key // block]
+
+    fine, coarse = blocks, block
+    if block % BLOCK:
+        # So many tokens that both block sizes divide them.
+        coarse = math.lcm(block, BLOCK)
+        count, each = -(-length // coarse), coarse // block
+        padded = F.pad(blocks, (0, count * each - blocks.shape[-1], 0, count * each - blocks.shape[-1]))
+        blocks = padded.unflatten(3, (count, each)).unflatten(2, (count, each)).float().mean((3, 5))
 
     def listed(some: Tensor) -> tuple[Tensor, Tensor]:
         """How many blocks each row reads, and their columns, those read first."""
         return some.sum(-1, dtype=torch.int32), some.int().argsort(dim=-1, descending=True, stable=True).int()
 
-    full, partly = blocks.tril(-1), torch.diag_embed(blocks.diagonal(dim1=2, dim2=3))
+    full = (blocks == 1).tril(-1)
+    partly = (blocks > 0).tril() & ~full
     return BlockMask.from_kv_blocks(
-        *listed(partly), *listed(full), BLOCK_SIZE=block, mask_mod=read, seq_lengths=(length, length)
+        *listed(partly), *listed(full), BLOCK_SIZE=coarse, mask_mod=read, seq_lengths=(length, length)
     )
 
 
@@ -124,4 +153,5 @@ def block_mask(blocks: Tensor, length: int, block: int) -> "BlockMask":
 def _flex() -> Callable:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    # Past its limit of compiled lengths torch would go on uncompiled and hold T x T: with `fullgraph` that is an error.
+    return torch.compile(flex_attention, fullgraph=True)

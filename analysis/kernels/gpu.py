@@ -33,10 +33,10 @@ def has_triton() -> bool:
 
 
 def padded_length(longest: int) -> int:
-    """The next of few lengths, at most an eighth longer: cuDNN plans every shape anew, which takes as long as hundreds
-    of calls."""
+    """The next of few lengths, 64 or more and at most an eighth longer: cuDNN plans every shape anew, which takes as
+    long as hundreds of calls."""
     step = max(64, 1 << max(0, longest.bit_length() - 4))
-    return -(-longest // step) * step
+    return max(1, -(-longest // step)) * step
 
 
 def side_by_side(

@@ -141,10 +141,12 @@ def time_attention(
     parts: bool = False,
     progress: Progress | None = None,
     seed: int = 0,
+    backend: str = "auto",
 ) -> AttentionTime:
     """Time grouped attention on unit-normal q, k, v against the fastest dense kernel here.
 
-    `members` bool [T, K] or [B, T, K]; each token in `k` of `groups` random groups unless given. Errors: BadSetting.
+    `members` bool [T, K] or [B, T, K]; each token in `k` of `groups` random groups unless given. `backend`: one of
+    `kernels.BACKENDS`. Errors: BadSetting.
     """
     at, kind, kv_heads = device_of(device), getattr(torch, dtype), kv_heads or heads
     draw = torch.Generator().manual_seed(seed)
@@ -153,11 +155,11 @@ def time_attention(
     if members is None:
         members = torch.stack([random_tokens(length, groups, k, seed + text) for text in range(batch)])
     members = members.expand(batch, -1, -1).to(at)
-    chosen = plan(members, window, heads, head_dim, kind, at)
+    chosen = plan(members, window, heads, head_dim, kind, at, backend)
     opponent, dense, missing = fastest_dense(q, keys, v)
     # glibc keeps what is freed only once a larger piece was: for both sides
     torch.empty(31 << 20, dtype=torch.uint8)
-    sparse = partial(grouped_attention, q, keys, v, members, window)
+    sparse = partial(grouped_attention, q, keys, v, members, window, backend=backend)
     timed = clock({"dense": partial(dense, q, keys, v), "sparse": sparse}, repeats, progress)
     held, peak = q.nbytes + keys.nbytes + v.nbytes, peak_bytes(sparse, at)
     return AttentionTime(

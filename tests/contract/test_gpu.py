@@ -93,10 +93,12 @@ def test_every_method_in_bfloat16_reads_and_writes_as_in_float32(name):
 
 
 @pytest.mark.parametrize(("kind", "bound"), [(torch.float32, 1e-3), (torch.bfloat16, 3e-2)])
-def test_attention_over_kept_blocks(kind, bound):
-    draw = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, heads, 700, 64, generator=draw).to(kind) for heads in (8, 2, 2))
-    blocks = (torch.rand(2, 8, 6, 6, generator=draw) < 0.5) | torch.eye(6, dtype=torch.bool)
-    wanted = block_attention(q.float(), k.float(), v.float(), blocks)
-    for mine, own in zip(block_attention(*(x.cuda() for x in (q, k, v, blocks))), wanted, strict=True):
+@pytest.mark.parametrize(("size", "length", "block"), [(64, 700, 128), (8, 300, 16), (128, 2048, 64), (64, 1030, 256)])
+def test_attention_over_kept_blocks(kind, bound, size, length, block):
+    draw, count = torch.Generator().manual_seed(0), -(-length // block)
+    q, k, v = (torch.randn(2, heads, length, size, generator=draw).to(kind) for heads in (8, 2, 2))
+    blocks = (torch.rand(2, 8, count, count, generator=draw) < 0.5) | torch.eye(count, dtype=torch.bool)
+    wanted = block_attention(q.float(), k.float(), v.float(), blocks, block)
+    found = block_attention(*(x.cuda() for x in (q, k, v, blocks)), block)
+    for mine, own in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine.float().cpu(), own, rtol=bound, atol=bound)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 import analysis
 from analysis.errors import BadSetting
 from analysis.kernels import block_maps, blocks as module
-from analysis.kernels.blocks import block_attention, block_mask
+from analysis.kernels.blocks import BLOCK, block_attention, block_mask
 from analysis.methods.block_sparse import block_map
 
 KINDS = ("skip_softmax", "vertical_slash", "flex_prefill", "xattention")
@@ -78,16 +78,18 @@ def test_what_is_left_out_is_not_touched():
         assert torch.equal(after[:, :, 16:32], before[:, :, 16:32]) and torch.equal(after[:, :, 48:], before[:, :, 48:])
 
 
-def test_on_an_accelerator_flex_attention_is_given_the_same_blocks(monkeypatch):
-    """What `block_attention` does there, with FlexAttention as it is before compilation."""
+@pytest.mark.parametrize(("length", "block"), [(70, 16), (300, 16), (300, 48), (300, 128), (520, 256)])
+def test_on_an_accelerator_flex_attention_is_given_the_same_blocks(length, block, monkeypatch):
+    """What `block_attention` does there, with FlexAttention as it is before compilation; blocks that its kernels do not
+    have are parts of larger ones."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    q, k, v = states(2, 4, 2, 70, 8)
-    blocks = block_map("xattention", q, k, block=16)
-    assert torch.equal(block_mask(blocks, 70, 16).to_dense().bool(), blocks)
+    q, k, v = states(2, 4, 2, length, 8)
+    blocks = block_map("xattention", q, k, block=block)
+    assert all(size % BLOCK == 0 for size in block_mask(blocks, length, block).BLOCK_SIZE)
     monkeypatch.setattr(module, "_flex", lambda: flex_attention)
     monkeypatch.setattr(module, "accelerated", lambda at: True)
-    close(block_attention(q, k, v, blocks, 16, 0.3), oracle(q, k, v, blocks, 16, 0.3), 1e-5)
+    close(block_attention(q, k, v, blocks, block, 0.3), oracle(q, k, v, blocks, block, 0.3), 1e-5)
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ ON_GPU = torch.device("cuda")
 
 def test_padded_lengths_are_few_and_at_most_an_eighth_longer():
     assert [gpu.padded_length(n) for n in (1, 64, 65, 1000, 1025, 8192, 8193)] == [64, 64, 128, 1024, 1152, 8192, 9216]
+    assert gpu.padded_length(0) == 64
     lengths = {gpu.padded_length(n) for n in range(1024, 16384)}
     assert len(lengths) == 33 and all(n <= gpu.padded_length(n) <= 1.125 * n + 1 for n in range(1024, 16384, 7))
 
@@ -49,7 +50,7 @@ def test_what_a_gpu_is_predicted_to_take_by_hand():
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
 @pytest.mark.parametrize("size", [64, 128, 80])
 @pytest.mark.parametrize("length", [2048, 9000])
-@pytest.mark.parametrize("kind", ["even", "skewed", "some without", "several"])
+@pytest.mark.parametrize("kind", ["even", "skewed", "some without", "none", "several"])
 def test_grouped_attention_on_a_gpu(dtype, bound, size, length, kind):
     """Even groups are padded, skewed ones packed; 9,000 tokens in 4 groups are long enough for cuDNN."""
     q, k, v = (x.cuda() for x in states(1, 4, 2, length, size, dtype))
@@ -58,6 +59,8 @@ def test_grouped_attention_on_a_gpu(dtype, bound, size, length, kind):
         members[:, length // 8 :] = torch.arange(4) == 1
     elif kind == "some without":
         members[:, 300:900] = False
+    elif kind == "none":
+        members[:] = False
     elif kind == "several":
         members |= one_group(length, 4, seed=1)
     members = members.cuda()

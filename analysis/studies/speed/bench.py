@@ -110,7 +110,13 @@ def _kernels(request: Bench, context: Context) -> Curve:
             continue
         texts = [draw(length, request.seed * 1000 + text) for text in range(request.batch)]
         timed = timing.time_attention(
-            length, members=torch.stack(texts), batch=request.batch, parts=True, progress=report, **sizes
+            length,
+            members=torch.stack(texts),
+            batch=request.batch,
+            parts=True,
+            progress=report,
+            backend=request.backend,
+            **sizes,
         )
         parts = {f"{name}_ms": seconds * 1e3 for name, seconds in (timed.parts or {}).items()}
         rows.append(_row(timed) | parts | {"target": aimed})
@@ -126,7 +132,7 @@ def _kernels(request: Bench, context: Context) -> Curve:
 
 def _is_aimed(about: dict, request: Bench) -> bool:
     """Whether a ratio to dense is aimed at for these shapes."""
-    usual = all(about[name] == wanted for name, wanted in AIMED.items())
+    usual = all(about[name] == wanted for name, wanted in AIMED.items()) and request.backend == "auto"
     return usual and request.router is None and (request.batch == 1 or request.what == "decode")
 
 
