@@ -6,6 +6,8 @@ import streamlit as st
 from app import cached
 from app.ui import plots, studied, tables, widgets
 
+# Of the query router, where a button trains it.
+FEW_STEPS = {"steps": 200, "seeds": 1}
 PEARSON = {
     "arm": tables.Column("predicted by"),
     "pooled": tables.Column("all heads", "number", 3, help="over all heads, positions and queries together"),
@@ -35,7 +37,7 @@ def query() -> None:
     """Whether the query matters: the stored ablation of a network that predicts how many keys a query needs."""
     help = cached.glossary("query router")
     st.header("Does the query matter?", anchor=False, help=help)
-    stored = studied.opened("query-router", "Whether the query matters")
+    stored = studied.opened("query-router", "Whether the query matters", small=FEW_STEPS)
     if stored is not None:
         st.subheader("Correlation with the keys a query needs", anchor=False)
         plots.listed(PEARSON, stored.numbers["correlations"], "budget_pearson", "Correlations", height=240)

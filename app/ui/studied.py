@@ -34,10 +34,10 @@ def study(name: str) -> StoredStudy | None:
     return stored
 
 
-def missing(title: str, name: str, small: bool = False, reads: bool = True, **chosen: object) -> None:
+def missing(title: str, name: str, small: bool | dict = False, reads: bool = True, **chosen: object) -> None:
     """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments.
-    `small`: it trains nothing and needs no texts of its own, so a button runs it on a little of the bundled ones;
-    `reads`: it reads a folder of texts."""
+    `small`: it trains little and needs no texts of its own, so a button runs it on a little of the bundled ones, with
+    these sizes of its own where there are any; `reads`: it reads a folder of texts."""
     model = st.session_state["model"]
     st.info(f"{widgets.plain(title)}: not measured on this machine yet for the model {widgets.plain(model)}.")
     if not LAB.is_dir():
@@ -46,6 +46,7 @@ def missing(title: str, name: str, small: bool = False, reads: bool = True, **ch
     if small:
         length = min(LENGTH, asking.card(model)["max_positions"])
         size = {"corpus": cached.corpus(), "windows": WINDOWS, "length": length}
+        size |= small if isinstance(small, dict) else {}
         request = Study.from_arguments({"name": name, "model": model, **chosen, **size})
         jobs.run_button("Measure it small, on the bundled texts", request, f"small_{name}", WINDOWS * length)
         caveat = f"{WINDOWS} windows of {length} tokens show which way the numbers go; their intervals are wide."
@@ -57,7 +58,7 @@ def missing(title: str, name: str, small: bool = False, reads: bool = True, **ch
 
 
 def opened(
-    name: str, title: str, kind: str = "more", small: bool = False, reads: bool = True, **chosen: object
+    name: str, title: str, kind: str = "more", small: bool | dict = False, reads: bool = True, **chosen: object
 ) -> StoredStudy | None:
     """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
     said."""

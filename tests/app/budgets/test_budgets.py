@@ -15,6 +15,7 @@ from app.budgets import edits, live, policy as budgets
 from app.ui import widgets
 from tests.made.budgets import key, keys_of, measure_reads, page, query_router, study, sweep
 from tests.made.in_process import captions, keys, markup, part, tables
+from tests.made.results import CONTEXT
 
 
 def test_the_page_opens_with_its_answer_the_map_and_a_card(client):
@@ -139,6 +140,10 @@ def test_the_stored_studies_of_budgets(client):
     assert app.query_params["budgets_evidence"] == "yes", "a link from when this was a tab"
     commands = " ".join(code.value for code in app.code)
     assert all(f"study {name} --corpus DIR --model demo" in commands for name in ("query-router", "allocation"))
+    app.button(key="small_query-router").click().run()
+    asked = {"name": "query-router", "model": "demo", "steps": 200, "seeds": 1, "windows": 8, "length": CONTEXT}
+    assert client.job.verb == "study" and asked.items() <= client.job.args.items()
+    client.states.clear()
     folder = client.store.root / "fitted" / "demo" / "abc" / "studies"
     folder.mkdir(parents=True, exist_ok=True)
     studies = {"allocation": study("Ranks do."), "query-router": query_router(), "calibration": study("1 of 1 pass.")}
