@@ -201,4 +201,7 @@ class TrainRouter(OfModel):
         low=0,
         high=1_000_000,
     )
+    grouped_layers: list[int] | None = field(
+        None, "layers whose tokens are in groups; in the others they read everything (default: all)", low=0, high=9_999
+    )
     label: str = field("", "added to the router's name, to tell it from other routers")

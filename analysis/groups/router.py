@@ -44,6 +44,7 @@ class RouterSettings:
     gate_sharpness: float | None = field(None, "lambda (default: 20 * top)", low=-1e9, high=1e9)
     gate_offset: float | None = field(None, "b (default: 1 / (4 * top))", low=-1e9, high=1e9)
     similarity: str = field("dot", "of a token and a centroid; cosine ignores lengths", options=("dot", "cosine"))
+    grouped_layers: list[int] | None = field(None, "places of the layers that have groups (default: all)", low=0)
 
     def __post_init__(self) -> None:
         for setting in fields_of(RouterSettings):
@@ -88,6 +89,12 @@ class FocusRouter(nn.Module):
     window = property(lambda self: self.settings.window)
     n_sink = property(lambda self: self.settings.n_sink)
     trained = property(lambda self: self.about.get("kind") == "trained")
+
+    @property
+    def grouped(self) -> list[int]:
+        """Places of the layers whose tokens are in groups; in the others every token reads everything."""
+        chosen = self.settings.grouped_layers
+        return list(range(self.layers)) if chosen is None else chosen
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from ..kernels.parts import part
 from ..seam.cache import GroupedCache, GroupedLayer
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
-from .base import Method
+from .base import Method, read_all
 
 DECODE = "group-major cache"
 GATED = "gate on the scores"
@@ -31,6 +31,7 @@ class Focus(Method):
     calibration text. *Literal* membership balances over the whole text, as the paper writes it, and so lets the future
     in. *Prefix* membership balances over the tokens so far, anew for every token: no future, but slow. *Hard* reading
     skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
+    A router may have been made for some layers alone; the others read everything.
     Two warnings: a soft gate reads every pair, so it saves nothing; and with 2 top > K every two tokens share a group,
     so it is dense attention.
     """
@@ -66,8 +67,11 @@ class Focus(Method):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         self.router.to(lm.device)
 
-    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor:
-        """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
+    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
+        """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise; None in a layer
+        without groups."""
+        if not self.groups_in(layer):
+            return None
         if self.membership != "causal" and not_padding is None:
             over = {"literal": "the whole text", "prefix": "all tokens so far"}[self.membership]
             raise BadSetting(
@@ -83,8 +87,12 @@ class Focus(Method):
                 return straight_through(groups, self.top)
             return groups if self.reading == "soft" else top_groups(groups, self.top)
 
+    def groups_in(self, layer: int) -> bool:
+        """Whether the tokens of a layer are in groups."""
+        return self.router is None or layer in self.router.grouped
+
     def scores(self, block: Block) -> Tensor:
-        if self.reading == "hard":
+        if self.reading == "hard" or not self.groups_in(block.layer):
             return block.scores
         assert self.router is not None and block.of_queries is not None and block.of_keys is not None
         affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
@@ -92,7 +100,7 @@ class Focus(Method):
         return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
 
     def mask(self, block: Block) -> Tensor | None:
-        if self.reading != "hard":
+        if self.reading != "hard" or not self.groups_in(block.layer):
             return None
         assert block.of_queries is not None and block.of_keys is not None, "token_features gave the groups"
         shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
@@ -102,6 +110,8 @@ class Focus(Method):
         """Hard reading: grouped attention over a text, a group-major cache for a token after it. Soft reading of a
         text, and any with a gradient: the gate acts on the scores of all heads alike.
         """
+        if not self.groups_in(call.layer):
+            return read_all(call)
         members = call.of_tokens
         assert members is not None, "token_features gave the groups of all tokens"
         if self.reading != "hard" or call.needs_gradient:

@@ -61,8 +61,8 @@ class Learning(Focus):
     """Focus as it is read in training; notes what enters the router and what leaves it, layer by layer."""
 
     plan: RouterTraining = field(default_factory=RouterTraining)
-    # Hidden [B, T, d] cut loose, groups [B, T, K].
-    seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    # Layer, hidden [B, T, d] cut loose, groups [B, T, K].
+    seen: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
     turn: tuple[int, ...] = (0, 0)
 
     def begin(self, *turn: int) -> None:
@@ -70,19 +70,18 @@ class Learning(Focus):
         self.seen.clear()
         self.turn = turn or (0, 0)
 
-    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor | None:
         groups = super().token_features(layer, hidden.detach() if self.plan.detach else hidden, real)
         # A layer that is computed again on the way back was noted before.
-        assert self.router is not None, "check refuses a method without one"
-        if len(self.seen) < self.router.layers:
-            self.seen.append((hidden.detach(), groups))
+        if groups is not None and layer not in [noted for noted, *_ in self.seen]:
+            self.seen.append((layer, hidden.detach(), groups))
         return groups
 
     def penalty(self) -> Tensor | float:
         """What the plan's losses add to the language model's, the mean over layers of the last text."""
         total: Tensor | float = 0.0
         for weight, loss in ((self.plan.balance_weight, balance_loss), (self.plan.entropy_weight, entropy_loss)):
-            for _, groups in self.seen if weight else ():
+            for *_, groups in self.seen if weight else ():
                 total = total + weight * loss(groups) / len(self.seen)
         return total
 
@@ -90,7 +89,7 @@ class Learning(Focus):
     def move_centroids(self) -> None:
         """After a step with `ema`: every layer's centroids follow the tokens of the last text."""
         assert self.router is not None
-        for layer, (hidden, groups) in enumerate(self.seen):
+        for layer, hidden, groups in self.seen:
             vectors = self.router.project(layer, hidden).flatten(0, -2)
             moved = follow(self.router.centroids[layer], vectors, groups.detach().flatten(0, -2), self.plan.ema)
             self.router.centroids[layer] = moved
@@ -102,8 +101,10 @@ class Control(Learning):
     plan's reading is `drawn`), or the window and the sinks alone (`alone`; a window as long as the text is full
     attention). Deterministic: the seed of the plan, the turn and the layer decide."""
 
-    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+    def token_features(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor | None:
         assert self.router is not None
+        if not self.groups_in(layer):
+            return None
         batch, length = hidden.shape[:2]
         if self.plan.reading == "alone":
             return torch.zeros(batch, length, 1, dtype=torch.bool, device=hidden.device)

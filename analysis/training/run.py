@@ -247,9 +247,12 @@ class Run:
         inputs = self._inputs(self.calibration[:PROBED])
         before, self.labels = self.labels, self._labels(inputs)
         sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K]
-        shares = (sizes.max(1).values / sizes.sum(1)).tolist()
-        stay = float((before == self.labels).float().mean())
-        looked = {"largest_share": max(shares), "shares": shares, "stability": stay}
+        grouped = self.router.grouped
+        found = (sizes.max(1).values / sizes.sum(1)).tolist()
+        # A layer without groups has none that could grow.
+        shares = [share if layer in grouped else None for layer, share in enumerate(found)]
+        stay = float((before == self.labels)[grouped].float().mean())
+        looked = {"largest_share": max(found[layer] for layer in grouped), "shares": shares, "stability": stay}
         return looked | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
 
     def _state(self) -> str:

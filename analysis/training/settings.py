@@ -57,6 +57,8 @@ class RouterTraining:
     ema: float = TrainRouter.ema
     recluster_every: int = TrainRouter.recluster_every
     similarity: str = TrainRouter.similarity
+    # Places of the layers that have groups; None: all.
+    grouped_layers: list[int] | None = TrainRouter.grouped_layers
 
     def __post_init__(self) -> None:
         # Refuses what no router can have.

@@ -35,6 +35,7 @@ class TrainingPage:
     train_corpus: str | None = field(None, pattern=CORPUS, label="corpus")
     train_label: str = field("mine", pattern="[a-z0-9]{1,16}")
     train_seed: int = field(TrainRouter.seed, high=9_999)
+    train_layers: str | None = field(None, pattern="[0-9, ]{1,200}", label="layers with groups")
     collapse_rows: str = field("two", options=tuple(COLLAPSE_ROWS))
     collapse_measure: str = field("share", options=tuple(COLLAPSE_MEASURES))
     balance_temperature: float = field(Balance.temperature, options=tuple(ROUTER_TEMPERATURES))

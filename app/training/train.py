@@ -49,7 +49,8 @@ def facts_of(name: str) -> dict:
 def answer() -> tuple[str, str | None]:
     """Whether the groups of the router in use are balanced, and what it has learned besides."""
     facts = facts_of(st.session_state["router"])
-    name, shares, gain = facts["name"], facts.get("dominance") or [], facts.get("gain_over_random") or {}
+    name, gain = facts["name"], facts.get("gain_over_random") or {}
+    shares = [share for share in facts.get("dominance") or [] if share is not None]
     if facts.get("kind") != "trained":
         return f"The router {widgets.plain(name)} was fitted without training: train one here.", None
     sentence = f"The router {name} learned for {facts.get('steps', 0):,} steps"
@@ -148,6 +149,8 @@ def _more(first: bool) -> None:
         _whole("Window, tokens", "train_window", 1, 1024, "sliding window")
         _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink")
         _whole("Sequence, tokens", "train_length", 2, 131_072, "optimiser step")
+        look: dict[str, Any] = {"placeholder": "all", "max_chars": 200, "on_change": _layers}
+        st.text_input("Layers with groups", key="train_layers", help=cached.glossary("learned group"), **look)
         _one_of("Gate", "train_gate", "gate")
         usual: dict[str, Any] = {"placeholder": "usual", "width": "stretch"}
         fields.number("Gate sharpness (λ)", "train_sharpness", 0.0, 1e6, "gate", **usual)
@@ -188,6 +191,12 @@ def _named() -> None:
     """A name that no file can have is made one."""
     label = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
     state.choose(st.session_state, train_label=label[:16] or state.CONTROLS["train_label"].default)
+
+
+def _layers() -> None:
+    """What names no layers is all of them."""
+    typed = training_requests.layers()
+    state.choose(st.session_state, train_layers=", ".join(map(str, typed)) if typed else None)
 
 
 def _options(name: str) -> tuple:

@@ -17,7 +17,7 @@ FIELDS = {item.name: item.declared.control for item in fields_of(TrainRouter) if
 # Of phase 2 these are those of the router that is there.
 OF_ROUTER = (
     *("window", "n_sink", "gate", "gate_sharpness", "gate_offset", "temperature", "iterations", "d_s", "balance"),
-    "similarity",
+    *("similarity", "grouped_layers"),
 )
 # Operations a second and bytes held besides, until something was trained here.
 WORK, MEMORY = 3e10, 128 << 20
@@ -29,12 +29,19 @@ def request() -> TrainRouter:
     # What is learned from: the hashes of stored texts, at first the samples, or the name of a folder.
     args = {"model": chosen["model"], "corpus": chosen["train_corpus"] or cached.corpus()}
     args |= {name: chosen[control] for name, control in FIELDS.items()}
+    args |= {"grouped_layers": layers()} if layers() else {}
     if chosen["train_phase"] == 1:
         return TrainRouter(**args, label=chosen["train_label"])
     match = NAME.fullmatch(chosen["router"])
     groups, top, label = (int(match[1]), int(match[2]), match[3] or "") if match else (8, 1, "")
     further = {name: value for name, value in args.items() if name not in OF_ROUTER}
     return TrainRouter(**further | {"groups": groups, "top": top}, label=label)
+
+
+def layers() -> list[int]:
+    """The layers with groups that were typed, each once; none where all have them."""
+    numbers = re.findall(r"[0-9]{1,4}", st.session_state["train_layers"] or "")
+    return list(dict.fromkeys(map(int, numbers)))
 
 
 def smaller(training: TrainRouter) -> list[Scope]:

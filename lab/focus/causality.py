@@ -111,7 +111,7 @@ def _gates(lm: Model, method: Method, ids: np.ndarray) -> Row:
             method.seen.clear()
             with apply(lm, method, kernels=True):
                 lm.lm.base_model(torch.as_tensor(window, device=lm.device)[None], use_cache=False)
-            for _, groups in method.seen:
+            for *_, groups in method.seen:
                 gate = far_gates(method, groups[0])
                 smallest += [float(gate.min())] if len(gate) else []
                 total, pairs = total + float(gate.double().sum()), pairs + len(gate)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from analysis.errors import AnalysisError, BadSetting, Cancelled
+from analysis.groups.router import FocusRouter
 from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
 from analysis.models import load_model
@@ -36,6 +37,15 @@ def test_the_loss_falls_and_every_parameter_learns(family, tmp_path):
     assert [x.shape for x in pooled] == [(128, model.width)] * 3 and router.potential.abs().max() > 0
     assert [row["step"] for row in log if "largest_share" in row] == [19]
     assert not any(p.requires_grad for p in router.parameters()) and len(stages) == 21 and stages[-1][0] == 1.0
+
+
+def test_layers_without_groups_learn_nothing_and_are_not_looked_at(tmp_path):
+    model, plan = load_model(tiny("llama")), replace(PLAN, grouped_layers=[1])
+    router, _, log = train_router(model, IDS, plan, tmp_path / "c")
+    start = FocusRouter(model.num_layers, model.width, plan.router_settings(), seed=plan.seed)
+    assert (router.projection != start.projection).flatten(1).any(1).tolist() == [False, True, False]
+    assert [share is None for share in log[-1]["shares"]] == [True, False, True]
+    assert log[-1]["largest_share"] == log[-1]["shares"][1] and router.grouped == [1]
 
 
 TABLE_8 = {"ema": {"ema": 0.9}, "k-means": {"recluster_every": 4}, "softmax": {"balance": "softmax", "detach": True}}

@@ -256,6 +256,12 @@ def router_notes(router: FocusRouter, text: str) -> list[str]:
             "This router is not trained: it was fitted on a sample of the model's own vectors, so it groups tokens of "
             "one kind, and such groups need not be better than random ones."
         )
+    if router.settings.grouped_layers is not None:
+        grouped = ", ".join(map(str, router.grouped))
+        notes.append(
+            f"This router has groups in the layers {grouped} alone: the others read everything, and what stands here "
+            "of their groups was never trained."
+        )
     if text in router.about.get("calibration", []):
         notes.append("This text is one of those the router was fitted on.")
     return notes

@@ -145,12 +145,13 @@ class Noted(Focus):
     def token_features(self, layer: int, hidden: torch.Tensor, not_padding: torch.Tensor | None) -> torch.Tensor:
         length, router = hidden.shape[1], self.router
         assert router is not None
-        if self.only not in (None, layer):
+        if self.only not in (None, layer) or not self.groups_in(layer):
             self.pairs.append(causal_pairs(length))
             self.counts.append(np.zeros(router.K if self.assigned is None else self.assigned[layer].shape[1], int))
             return torch.ones(1, length, 1, dtype=torch.bool, device=hidden.device)
         if self.assigned is None:
             groups = super().token_features(layer, hidden, not_padding)  # [1, T, K]
+            assert groups is not None, "the layer has groups"
             soft = router.soft(layer, hidden, not_padding, self.membership)
             sizes = F.one_hot(soft[0].argmax(-1), router.K).sum(0)  # [K]
         else:
@@ -273,4 +274,8 @@ def dense_of(lm: Model, ids: np.ndarray, context: Context) -> Measured:
 def router_hash(router: FocusRouter) -> str:
     """Twelve digits that name a router by its numbers and settings."""
     numbers = b"".join(value.detach().cpu().numpy().tobytes() for value in router.state_dict().values())
-    return text_hash(hashlib.sha256(numbers).hexdigest() + json.dumps(asdict(router.settings)))
+    settings = asdict(router.settings)
+    if settings["grouped_layers"] is None:
+        # As routers were named before layers could be chosen.
+        del settings["grouped_layers"]
+    return text_hash(hashlib.sha256(numbers).hexdigest() + json.dumps(settings))

@@ -57,7 +57,7 @@ class RouterMeasures:
     perplexity_causal: float = doc("balance frozen on training windows")
     perplexity_random: float = doc("random centroids")
     gain_over_random: Gain = doc("of the router's causal groups over random centroids")
-    dominance: list[float] = doc("largest group's share of the tokens, per layer")
+    dominance: list[float | None] = doc("largest group's share of the tokens, per layer; null without groups")
 
 
 @record
@@ -93,7 +93,7 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     check_seed(request.seed)
     # Every field of a training that the command has, too.
     settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)
-    plan = RouterTraining(**{name: getattr(request, name) for name in settings})
+    chosen = {name: getattr(request, name) for name in settings}
     if not request.corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
     if context.browser and request.output:
@@ -103,6 +103,7 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     # The usual length is cut to what a model reads; one that was chosen is not.
     if request.length != TrainRouter.length:
         check_range("The length of a sequence", request.length, 2, lm.max_positions)
+    plan = RouterTraining(**chosen | {"grouped_layers": _places(lm, request.grouped_layers)})
     name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
     # Refuses a name that cannot be.
     path = router_path(context, lm, name)
@@ -156,6 +157,7 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
             **earlier,
         }
         again = {"corpus": "DIR", "output": None} | {name: getattr(plan, name) for name in settings}
+        again |= {"grouped_layers": plan.grouped_layers and [lm.layer_numbers[place] for place in plan.grouped_layers]}
         made_with = protocol(
             "train-router",
             lm,
@@ -179,6 +181,17 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
         notes=notes,
         protocol=made_with,
     )
+
+
+def _places(lm: Model, numbers: list[int] | None) -> list[int] | None:
+    """The places of layers among those with softmax attention. Errors: BadSetting for a layer that is none of them."""
+    places = {number: place for place, number in enumerate(lm.layer_numbers)}
+    if missing := [number for number in numbers or () if number not in places]:
+        raise BadSetting(
+            f"{lm.name} has no layer {missing[0]} of attention to group: choose among "
+            f"{', '.join(map(str, places))}, or leave the layers out for all."
+        )
+    return None if numbers is None else sorted({places[number] for number in numbers})
 
 
 def _model_folder(context: Context, lm: Model, router: str, output: str | None) -> Path:
@@ -205,7 +218,8 @@ def looks(log: list[dict], most: int | None = None) -> dict[str, list]:
         (row["step"] + 1, row) for row in log if "shares" in row
     ]
     stride = 1 + len(found) // most if most else 1
-    rows = [(step, layer, share) for step, look in found[::stride] for layer, share in enumerate(look["shares"])]
+    layers = ((step, enumerate(look["shares"])) for step, look in found[::stride])
+    rows = [(step, layer, share) for step, shares in layers for layer, share in shares if share is not None]
     return {name: [row[place] for row in rows] for place, name in enumerate(("step", "layer", "share"))}
 
 
@@ -224,5 +238,8 @@ def measure(
     return RouterMeasures(
         **{f"perplexity_{arm}": measured.perplexity for arm, measured in quality.items()},
         gain_over_random=Gain(**gain._asdict(), unit="documents", state=gain.state, points=few),
-        dominance=[largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
+        dominance=[
+            largest_share(of_layer.argmax(-1).numpy(), router.K) if layer in router.grouped else None
+            for layer, of_layer in enumerate(soft)
+        ],
     )

@@ -77,6 +77,17 @@ def test_the_settings_of_the_paper_and_those_of_table_8_are_asked_for(client):
     assert usual != AS_PRINTED and (table_8 | usual).items() <= client.job.args.items()
 
 
+def test_some_layers_alone_get_groups(client):
+    app = page(train_groups=4)
+    app.text_input(key="train_layers").set_value("2 and 1").run()
+    assert app.text_input(key="train_layers").value == "2, 1"
+    app.button(key="train_run").click().run()
+    assert client.job.args["grouped_layers"] == [2, 1]
+    app.text_input(key="train_layers").set_value("none").run()
+    app.button(key="train_run").click().run()
+    assert "grouped_layers" not in client.job.args
+
+
 def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, monkeypatch):
     mine = client.store.put_text("words and words", "my <b>text")
     assert page(train_corpus=mine).multiselect(key="train_corpus_texts_pick").value == [mine]
