@@ -36,6 +36,7 @@ def test_attention_and_decoding_are_timed_beside_what_the_paper_prints():
     assert step["what"] == "decode" and step["bound"] > 4 and step["sparse_ms"] > 0
 
 
+@pytest.mark.slow  # a vocabulary and a width of a real model
 def test_every_method_without_fitted_state_runs_on_a_model_of_a_real_shape():
     model = load_model(shaped(CPU, layers=1))
     ready = untrained(model)
