@@ -47,7 +47,7 @@ def _difference(words: str, number: Number, protocol: Mapping[str, Any]) -> str:
     if command in ("worth", "pitfalls"):
         # arithmetic of a shape that the command names
         return ""
-    if command == "bench":
+    if command in ("bench", "gpu-check"):
         machines = re.findall(r"[AH]\d00", words)
         return "" if any(name in str(protocol.get("processor")) for name in machines) else MACHINE
     models = {model for name, model in MODELS.items() if name in words}

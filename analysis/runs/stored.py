@@ -64,6 +64,9 @@ class Panel:
     # The values are read as per cent.
     share: bool = False
     up: str = ""  # "low": low values are drawn high
+    # The interval of each x value, where there is one.
+    x_low: list | None = None
+    x_high: list | None = None
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:

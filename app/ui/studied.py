@@ -201,6 +201,8 @@ def _trace(about: Panel, series: Series, x: Sequence, place: int, mode: str) -> 
     trace = line(safe(name), x, series.y, colour, dash, symbol, hover, mode=mode)
     if series.low and series.high:
         trace["error_y"] = error_bars(series.y, series.low, series.high, colour)
+    if about.x_low and about.x_high:
+        trace["error_x"] = error_bars(about.x_values, about.x_low, about.x_high, colour)
     return trace
 
 
@@ -218,6 +220,8 @@ def _apart(x: Sequence[float], logarithmic: bool) -> list[float]:
 def _values(about: Panel) -> dict[str, list]:
     """The numbers behind a panel, as they are downloaded."""
     numbers = {about.x_label: about.x_values}
+    for end, values in (("low", about.x_low), ("high", about.x_high)):
+        numbers |= {f"{about.x_label}, {end}": values} if values else {}
     for series in about.series:
         name = f"{series.name}{' (paper)' if series.paper else ''}"
         numbers[name] = series.y

@@ -50,6 +50,7 @@ CASES = {
         | {"rows": "groups=4,groups=8,iterations=3,iterations=10,window=64"},
     ),
     "groups": Case(ROUTED),
+    "figure-one": Case(WINDOWS | {"repeats": 1, "new_tokens": 4}),
     "causality": Case(ROUTED),
     "pruned": Case(ROUTED),
     "top": Case(ROUTED),

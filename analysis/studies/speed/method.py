@@ -75,7 +75,7 @@ def time_method(request: TimeMethod, *, context: Context) -> MethodTimes:
     length = room if request.length is None else request.length
     check_range("The length of the prompt", length, 2 * PARTS[0], room)
     check_model_memory(lm, length, new_tokens, 1)
-    kernels, why = _kernels(lm, chosen.method, ids[: min(TRIED, length)])
+    kernels, why = kernels_of(lm, chosen.method, ids[: min(TRIED, length)])
     timed: list[InferenceTime] = []
     for turn, part in enumerate(PARTS if any(kernels.values()) else ()):
         report = context.within(turn / len(PARTS), 1 / len(PARTS)).progress
@@ -107,7 +107,7 @@ def time_method(request: TimeMethod, *, context: Context) -> MethodTimes:
 
 
 @torch.no_grad()
-def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
+def kernels_of(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
     """What computes a prompt and a token after it, and why: a phase in which any layer is a masked pass has none."""
     tokens = torch.as_tensor(ids).long()[None].to(lm.device)
     with apply(lm, method, kernels=True):

@@ -64,7 +64,7 @@ def panel(
     assert all(len(line["y"]) == len(x_values) for line in lines), title
     drawn = asdict(Panel(title, x, x_label, list(x_values), y_label, [Series(**line) for line in lines], share))
     # Files that were stored before `share` and `up` do without them, and so do panels that need neither.
-    return {name: value for name, value in drawn.items() if name not in ("share", "up") or value}
+    return {name: value for name, value in drawn.items() if name not in ("share", "up", "x_low", "x_high") or value}
 
 
 def chart(
