@@ -38,7 +38,8 @@ CANDIDATES = {  # name -> torch's backend
 ON_CPU = ("torch flash", "torch math")
 # Timed when installed, on CUDA.
 PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}
-# Most memory of a measurement, in multiples of q, k, v and out in its type; a processor computes in float32.
+# Most memory of a measurement, in multiples of q, k, v and out: on a processor, in float32 whatever the type; on a GPU
+# in its type for each membership of a token, beside the states themselves (1.9 measured with one, at 65,536 tokens).
 TIMES_HELD = 4
 # Bytes beside a model: blocks of scores, and what a library keeps.
 SPARE = 128 << 20
@@ -277,11 +278,11 @@ def _resident(mark: str) -> int:
 
 
 def check_memory(
-    length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str, dtype: str = "float32"
+    length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str, dtype: str, top: int = 1
 ) -> None:
     """Refuse a length that does not fit, with the numbers, before anything is made. Errors: TooLarge."""
-    size = getattr(torch, dtype).itemsize if accelerated(torch.device(device)) else 4
-    of_token = TIMES_HELD * batch * head_dim * (2 * heads + 2 * kv_heads) * size
+    times = (1 + top) * getattr(torch, dtype).itemsize if accelerated(torch.device(device)) else 4 * TIMES_HELD
+    of_token = times * batch * head_dim * (2 * heads + 2 * kv_heads)
     _check_room(length, of_token, 0, f"({batch} x {heads} heads of {head_dim}, {dtype})", device)
 
 

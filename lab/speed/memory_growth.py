@@ -25,6 +25,7 @@ from analysis.studies.text.scoring import against_dense
 from analysis.timing import peak_bytes, processor
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
+from analysis.training.steps import copy_of
 
 WHOLE = "they are the peaks of a machine's memory"
 # Of the methods and the router.
@@ -72,8 +73,9 @@ class MemoryGrowth(Study):
         return {"rows": rows, "parameters": lm.parameters, "protocol": about}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
-        ids = stream(run.lm, SAMPLE)
-        return {"loss": float(scored(run.lm, ids)[0].mean())}
+        # In float32 whatever type the machine prefers.
+        lm = copy_of(run.lm)
+        return {"loss": float(scored(lm, stream(lm, SAMPLE))[0].mean())}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -126,10 +128,12 @@ def grown(lm: Model, ids: np.ndarray, lengths: list[int], report: Callable[[floa
         for place, length in enumerate(lengths):
             report((number + place / len(lengths)) / len(WORK), f"{what}, {length:,} tokens")
             size = peak_bytes(partial(work, lm, ids[:length]), lm.device)
-            per_token = None if before is None or size is None else (size - before[1]) / (length - before[0])
+            if size is None:
+                raise BadSetting("This system does not say what a process held at its peak: measure on Linux or a GPU.")
+            per_token = (size - before[1]) / (length - before[0]) if before else None
             row = {"what": what, "length": length, "bytes": size, "per_token": per_token}
             rows.append(row | {"logits": 4 * length * lm.vocabulary, "square": 4 * length * length})
-            before = None if size is None else (length, size)
+            before = length, size
     return rows
 
 

@@ -92,7 +92,7 @@ def _kernels(request: Bench, context: Context) -> Curve:
     device = context.torch_device()
     for length in lengths:
         sizes_of = (length, request.batch, request.heads, kv_heads, request.head_dim)
-        timing.check_memory(*sizes_of, device, request.dtype)
+        timing.check_memory(*sizes_of, device, request.dtype, request.top)
     draw, about = _memberships(request, context)
     shape: dict[str, Any] = {name: getattr(request, name) for name in ("heads", "head_dim", "window", "dtype", "seed")}
     shape |= {"kv_heads": kv_heads, "device": device}

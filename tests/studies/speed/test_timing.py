@@ -138,7 +138,15 @@ def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(Bench(lengths=[128, 1_000_000_000]), context=Context(device="cpu"))
     peak = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
-    timing.check_memory(peak // 2, 1, 8, 8, 64, "cpu")
+    timing.check_memory(peak // 2, 1, 8, 8, 64, "cpu", "bfloat16")
+
+
+def test_halves_take_half_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(timing, "free_bytes", lambda device: 80e9)
+    timing.check_memory(1 << 20, 1, 32, 32, 128, "cuda", "bfloat16")
+    for device, dtype, top in (("cuda", "float32", 1), ("cuda", "bfloat16", 2), ("cpu", "bfloat16", 1)):
+        with pytest.raises(TooLarge):
+            timing.check_memory(1 << 20, 1, 32, 32, 128, device, dtype, top)
 
 
 def test_bench_with_the_memberships_of_a_router(state):

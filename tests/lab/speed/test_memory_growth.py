@@ -1,0 +1,69 @@
+"""Memory of long texts: nothing that a pass, a reading or a step makes is as large as [T, vocabulary], and the largest
+tensor of twice the text is at most twice as large."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from analysis.files import read_json
+from analysis.models import load_model
+from analysis.seam import reference, vocabulary
+from analysis.studies.stored import measured
+from lab.speed.memory_growth import WORK, MemoryGrowth
+from tests.made.tiny import GROUPED
+
+WORDS, SHORT = 6000, 384
+# What a block and a chunk may take, whatever the text.
+BLOCK = 1 << 20
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that is made inside."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = out if isinstance(out, tuple | list) else [out]
+        sizes = [x.untyped_storage().nbytes() for x in made if isinstance(x, torch.Tensor)]
+        self.bytes = max(self.bytes, *sizes, 0)
+        return out
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A small model with a large vocabulary; its embedding is smaller than the logits of SHORT tokens."""
+    torch.manual_seed(0)
+    config = Qwen2Config(**GROUPED | {"vocab_size": WORDS, "max_position_embeddings": 2 * SHORT})
+    return load_model(AutoModelForCausalLM.from_config(config).eval())
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_nothing_grows_with_the_vocabulary_or_the_square(what, wide, monkeypatch):
+    monkeypatch.setattr(vocabulary, "LOGITS_BYTES", BLOCK)
+    monkeypatch.setattr(reference, "CPU_BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(measured, "BLOCK", 64)
+    ids, largest = np.random.default_rng(0).integers(3, WORDS, 2 * SHORT), {}
+    for length in (SHORT, 2 * SHORT):
+        with Largest() as made:
+            WORK[what](wide, ids[:length])
+        largest[length] = made.bytes
+    assert largest[2 * SHORT] < 4 * 2 * SHORT * WORDS / 4, "logits in one piece"
+    assert largest[2 * SHORT] <= 2.1 * largest[SHORT], "something grows faster than the text"
+
+
+def test_the_stored_numbers_hold_what_they_promise():
+    stored = read_json("models_cache/demo/studies/memory-growth.json")
+    assert stored["protocol"]["sizes"]["lengths"].endswith("8192") and stored["parameters"] > 4e8
+    rows = {(row["what"], row["length"]): row for row in stored["rows"]}
+    assert {what for what, _ in rows} == set(WORK)
+    for what in WORK:
+        sizes = [rows[what, length]["bytes"] for length in (2048, 4096, 8192)]
+        assert sizes[2] < 2.1 * sizes[1] and sizes[1] < 2.1 * sizes[0], "linear at most"
+        if what != "router step":
+            assert sizes[2] < rows[what, 8192]["logits"] / 2
+    assert json.dumps(MemoryGrowth.shown(stored)["sentence"]) == json.dumps(stored["sentence"])
