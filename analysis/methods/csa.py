@@ -6,21 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..kernels.evict import Cache
+from ..kernels.evicted import Evicted
 from ..kernels.topk import smallest_kept, topk_attention
 from ..metrics.budgets import FLOOR
 from ..runs.stored import POLICY_FORMAT
-from ..seam.cache import GrowingCache
+from ..seam.cache import CompactCache, CompactLayer, GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
 from .base import Method
 
 NO_CAP = 1 << 20
-PREFILL, STEP = "top-k of all scores", "gathered top-k"
+PREFILL, STEP, EVICTED = "top-k of all scores", "gathered top-k", "evicting cache"
+# Queries of a prompt that are scored at once where keys are evicted.
+ROWS = 128
 
 
 @dataclass
@@ -32,7 +36,8 @@ class CSA(Method):
     and only reads of values are saved: it cannot be faster than dense attention until a text is long. Keys that tie
     with the last one all stay. *Eviction* is a variant that the paper only proposes: a head that holds more keys than
     its budget drops the one with the least attention so far for good, and the newest half is safe. The KV cache itself
-    then shrinks, and a later token can miss what was dropped.
+    then shrinks, and a later token can miss what was dropped. A key that several heads share is freed when none of them
+    holds it any more.
     """
 
     title = "Calibrated Sparse Attention"
@@ -124,8 +129,8 @@ class CSA(Method):
 
     @property
     def kv_cache(self) -> type[GrowingCache] | None:
-        """Evicted keys are masked, in any cache."""
-        return GrowingCache if self.eviction == "never" else None
+        """One that frees evicted keys, which are masked in any other."""
+        return GrowingCache if self.eviction == "never" else CompactCache
 
     @property
     def reads_of_attended(self) -> float:
@@ -152,7 +157,7 @@ class CSA(Method):
     def attend(self, call: Call) -> Attended:
         """Any number of queries after any past, each over the largest of its scores."""
         if self.eviction != "never":
-            return Attended(None, MASKED, "Eviction has no kernel: it follows a text token by token.")
+            return self._evicting(call)
         if call.needs_gradient:
             return Attended(None, MASKED, "The top-k kernel has no gradient.")
         counts = self.counts(call.layer)
@@ -161,6 +166,27 @@ class CSA(Method):
         step = call.query.shape[2] == 1 and call.past > 0
         why = "One token gathers the values it keeps." if step else "All scores are computed, block by block."
         return Attended(out, STEP if step else PREFILL, why)
+
+    def _evicting(self, call: Call) -> Attended:
+        """A prompt and the tokens after it, each key freed when it is dropped; in another cache all is masked."""
+        stored = call.stored
+        compact = isinstance(stored, CompactLayer) and (stored.is_compact or not call.past)
+        if not compact or call.sink_logits is not None or call.needs_gradient:
+            return Attended(None, MASKED, "This KV cache holds every key: what was dropped is masked.")
+        assert isinstance(stored, CompactLayer), "told above"
+        if isinstance(stored.held, Evicted):
+            return Attended(stored.held.attend(call.query, call.scaling), EVICTED, "Tokens read what each head holds.")
+        heads, counts = Cache(*call.query.shape[:2]), self.counts(call.layer)
+        query, key, value = call.query.float(), call.key.float(), call.value.float()
+        sharing = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
+        places, out = torch.arange(key.shape[2], device=key.device), torch.empty_like(query)
+        for rows in places.split(ROWS):
+            scores = query[:, :, rows] @ key.mT * call.scaling
+            held = heads.follow(scores, places <= rows[:, None], int(rows[0]), 0, counts)
+            out[:, :, rows] = scores.masked_fill(~held, -math.inf).softmax(-1) @ value
+        stored.follow(heads, counts)
+        return Attended(out.to(call.query), EVICTED, "A token reads what its head holds; what it dropped is freed.")
 
     def note(self, call: Call, kept: Tensor) -> None:
         """Called with how many keys each query read, int32 [B, H, Tq]; a study may count them."""

@@ -10,6 +10,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from ..errors import AnalysisError
 from ..kernels.decode import GroupMajor, Growing
+from ..kernels.evict import Cache as Heads
+from ..kernels.evicted import Evicted
 from ..kernels.ragged import Ragged
 
 
@@ -100,7 +102,7 @@ class GrowingLayer(CacheLayerMixin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: InOrder | ByGroup | Ragged | None = None
+        self.held: InOrder | ByGroup | Ragged | Evicted | None = None
         # bytes that were held at once while the order changed
         self.peak = 0
 
@@ -190,7 +192,7 @@ class CompactLayer(GrowingLayer):
     @property
     def is_compact(self) -> bool:
         """Whether keys were dropped."""
-        return isinstance(self.held, Ragged)
+        return isinstance(self.held, Ragged | Evicted)
 
     def compact(self, kept: torch.Tensor) -> None:
         """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
@@ -198,6 +200,13 @@ class CompactLayer(GrowingLayer):
         assert isinstance(before, InOrder)
         self.held = Ragged(*before.rows, kept)
         # the copy stands beside what it is made of
+        self.peak = before.nbytes + self.held.nbytes
+
+    def follow(self, cache: Heads, room: list[int]) -> None:
+        """From now on hold what the query heads of `cache` hold, of which each may hold `room` [H] keys."""
+        before = self.held
+        assert isinstance(before, InOrder)
+        self.held = Evicted(*before.rows, cache, room)
         self.peak = before.nbytes + self.held.nbytes
 
 
@@ -248,7 +257,7 @@ def keys_held(cache: Cache) -> float:
     for layer in cache.layers:
         if isinstance(layer, GrowingLayer):
             held = layer.held
-            counts.append(float(held.counts.mean()) if isinstance(held, Ragged) else layer.get_seq_length())
+            counts.append(float(held.counts.mean()) if isinstance(held, Ragged | Evicted) else layer.get_seq_length())
         elif (keys := getattr(layer, "keys", None)) is not None:
             counts.append(keys.shape[-2])
     return sum(counts) / len(counts)

@@ -32,7 +32,8 @@ CANNOT = (
 )
 EVICTION = (
     "The paper proposes eviction and does not build it: a head that holds more keys than its budget drops the one with "
-    "the least attention for good. The newest half of its keys is safe."
+    "the least attention for good. The newest half of its keys is safe. *Generate* with this setting frees them and "
+    "says what it held."
 )
 
 
@@ -98,7 +99,7 @@ def _memory(run: Run, refused: str | None) -> None:
     whole, gone = (span(row, "difference_") for row in measured.numbers["rows"])
     widgets.prose(
         f"On this text perplexity changes by {whole} against dense when nothing is evicted, and by {gone} when keys "
-        "are (masked passes; no kernel evicts).",
+        "are (masked passes).",
         "more",
     )
     widgets.source(measured)

@@ -13,6 +13,7 @@ from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
 from analysis.metrics.sparsity import ReadCounter
 from analysis.seam.attention import apply, ran
+from analysis.seam.cache import cache_bytes, keys_held
 from tests.made.passes import block, read_keys, watched
 from tests.made.tiny import LAYERS, tiny, token_ids
 
@@ -97,6 +98,31 @@ def test_eviction_by_hand():
     for n in range(4):
         row = (slice(None), slice(None), slice(n, n + 1), slice(n + 1))
         assert steps.follow(scores[row], visible[row], n, 0, [2]).flatten().int().tolist() == wanted[n][: n + 1]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_cache_that_frees_what_was_dropped_reads_as_the_masked_pass(family):
+    """A prompt of 25 tokens, then one, then three at once, then one by one: the logits are those of one masked pass
+    over the whole, and of each key-value head no more is held than its query heads may hold together."""
+    lm, ids = tiny(family), token_ids(2, 40, seed=4)
+    method = CSA.build(policy(2, 3, 4, 5), eviction="at the budget")
+    with apply(lm, method), torch.no_grad():
+        whole = lm(ids, use_cache=False).logits
+    with apply(lm, method, kernels=True), torch.no_grad():
+        cache = method.cache(lm)
+        assert torch.allclose(lm(ids[:, :25], past_key_values=cache).logits, whole[:, :25], atol=2e-5)
+        ends = [25, 26, 29, *range(30, 41)]
+        for start, end in zip(ends, ends[1:], strict=False):
+            step = lm(ids[:, start:end], past_key_values=cache).logits
+            assert torch.allclose(step, whole[:, start:end], atol=2e-5), (start, end)
+            kinds = {one.kernel for one in ran(lm)}
+        assert kinds == {"evicting cache"}
+    shared = [[2, 3, 4, 5]] if lm.config.num_attention_heads == cache.layers[0].held.shape[1] else [[5, 9]]
+    for layer in cache.layers:
+        assert (layer.held.counts <= torch.tensor(shared).float()).all() and layer.get_seq_length() == 40
+        assert layer.held.nbytes == layer.held.counts.sum() * layer.held.size * 4, "nothing else is kept"
+    dense = sum(2 * 40 * layer.held.size * layer.held.shape[1] * 4 for layer in cache.layers)
+    assert cache_bytes(cache)[0] < dense / 4 and keys_held(cache) < 40 / 4
 
 
 def test_a_head_never_holds_more_than_its_budget():

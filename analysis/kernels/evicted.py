@@ -1,0 +1,129 @@
+"""Keys and values of a layer whose query heads drop keys for good while a text grows: what `evict.Cache` masks is here
+no longer held.
+
+Query heads that share a key-value head may hold different keys: its key leaves when none of them holds it any more.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from .evict import Cache
+
+
+class Evicted:
+    """The keys and values that some query head still holds of texts, and the tokens after them."""
+
+    def __init__(self, keys: Tensor, values: Tensor, cache: Cache, room: list[int]):
+        """Copies of keys and values [B, G, T, D] what the heads of `cache` hold; each may hold `room` [H] of them."""
+        self.cache, self.room, self.length = cache, room, keys.shape[2]
+        self.shape, self.size = keys.shape[:2], keys.shape[3] + values.shape[3]
+        self.rows = {head: (keys[head], values[head]) for head in np.ndindex(*self.shape)}
+        self.places = {head: np.arange(self.length) for head in self.rows}
+        self._coming: tuple[Tensor, Tensor] | None = None
+        for head in self.rows:
+            self._drop(head)
+
+    def put(self, keys: Tensor, values: Tensor) -> None:
+        """New tokens come, keys and values [B, G, n, D]; `attend` takes them in."""
+        self._coming = keys, values
+        self.length += keys.shape[2]
+
+    def attend(self, query: Tensor, scale: float) -> Tensor:
+        """What the tokens that came read, one after the other: query [B, H, n, D] -> [B, H, n, Dv]."""
+        assert self._coming is not None, "put gave the tokens"
+        (keys, values), self._coming = self._coming, None
+        count = query.shape[2]
+        out = values.new_empty(*query.shape[:3], values.shape[-1])
+        for step in range(count):
+            place = self.length - count + step
+            for text, group in self.rows:
+                row = text, group
+                new = keys[row][step : step + 1], values[row][step : step + 1]
+                self.rows[row] = held, contents = [torch.cat(pair) for pair in zip(self.rows[row], new, strict=True)]
+                self.places[row] = np.append(self.places[row], place)
+                for head in self._sharing(group):
+                    scores = held.float() @ query[text, head, step].float() * scale
+                    weights = self._read(text, head, scores, place)
+                    out[text, head, step] = (weights.to(contents.device) @ contents.float()).to(out)
+                self._drop(row)
+        return out
+
+    def _sharing(self, group: int) -> range:
+        """The query heads of a key-value head."""
+        each = len(self.room) // self.shape[1]
+        return range(group * each, (group + 1) * each)
+
+    def _read(self, text: int, head: int, scores: Tensor, place: int) -> Tensor:
+        """The weights [n] of a query on what is held, those of keys that its head dropped 0."""
+        cache, row = self.cache, (text, head)
+        room = self.room[head]
+        if (missing := min(room, place + 1) + 1 - cache.places.shape[-1]) > 0:
+            more = ((0, 0), (0, 0), (0, missing))
+            cache.places, cache.mass = np.pad(cache.places, more), np.pad(cache.mass, more)
+        weights = np.zeros(len(scores), np.float32)
+        state = cache.places[row], cache.mass[row], cache.count[row]
+        of_group = self.places[text, head // (len(self.room) // self.shape[1])]
+        cache.count[row] = _read(scores.cpu().numpy(), of_group, place, room, *state, weights)
+        return torch.from_numpy(weights)
+
+    def _drop(self, row: tuple[int, ...]) -> None:
+        """Free what no query head of a key-value head holds."""
+        text, group = row
+        held = [self.cache.places[text, head, : self.cache.count[text, head]] for head in self._sharing(group)]
+        stays = np.isin(self.places[row], np.concatenate(held))
+        if not stays.all():
+            chosen = torch.from_numpy(stays.nonzero()[0]).to(self.rows[row][0].device)
+            self.rows[row] = [x[chosen] for x in self.rows[row]]
+            self.places[row] = self.places[row][stays]
+
+    @property
+    def counts(self) -> Tensor:
+        """How many keys each key-value head holds, float32 [B, G]."""
+        counts = [len(self.places[row]) for row in self.rows]
+        return torch.tensor(counts, dtype=torch.float32).view(*self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values held."""
+        return sum(x.nbytes for pair in self.rows.values() for x in pair)
+
+    read_bytes = nbytes
+
+
+@njit(nogil=True, cache=True)
+def _read(
+    scores: np.ndarray,
+    stored: np.ndarray,
+    query: int,
+    room: int,
+    places: np.ndarray,
+    mass: np.ndarray,
+    count: int,
+    weights: np.ndarray,
+) -> Any:
+    """One query of one head as in `evict._follow`, its `scores` those of the places `stored` (rising, all that the head
+    holds among them); fills `weights` and returns how many keys the head holds then."""
+    if count == room:
+        weakest = -1
+        for i in range(count):
+            if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
+                weakest = i
+        for i in range(weakest, count - 1):
+            places[i], mass[i] = places[i + 1], mass[i + 1]
+        count -= 1
+    places[count], mass[count] = query, 0.0
+    count += 1
+    largest, total = -np.inf, 0.0
+    for i in range(count):
+        largest = max(largest, scores[np.searchsorted(stored, places[i])])
+    for i in range(count):
+        total += np.exp(scores[np.searchsorted(stored, places[i])] - largest)
+    for i in range(count):
+        at = np.searchsorted(stored, places[i])
+        weights[at] = np.exp(scores[at] - largest) / total
+        mass[i] += weights[at]
+    return count
