@@ -243,6 +243,14 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
     except BaseException:
         shutil.rmtree(str(env), ignore_errors=True)
         raise
+    compile_kernels(env)
+
+
+def compile_kernels(env: Path) -> None:
+    """Build the programs in C++ now, so that the first text does not wait for them; none without a compiler."""
+    command = [str(interpreter(env)), "-c", "from analysis.kernels.library import library; library()"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(command, cwd=str(ROOT), capture_output=True, timeout=120)
 
 
 def put_in_place(env: Path) -> None:
