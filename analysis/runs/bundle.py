@@ -14,7 +14,6 @@ all.
 
 import json
 import re
-import stat
 import struct
 import zipfile
 import zlib
@@ -23,39 +22,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..corpus import text_hash
-from ..declaration.canonical import parsed
 from ..declaration.command import SCHEMA
 from ..errors import AnalysisError, BadSetting
-from ..files import change, clear, draft, is_free, read_json, write_json
+from ..files import clear, draft, is_free, read_json, write_json
 from . import head_notes, retention
-from .folder import MANIFEST, MAX_MANIFEST, read_run
-from .keys import is_id
+from .archive import (
+    FORMAT,
+    MOST_BYTES,
+    MOST_RUNS,
+    MOST_TEXTS,
+    TITLE,
+    Entries,
+    entries_of,
+    listed,
+    refusal,
+    run_in,
+    text_in,
+    title_of,
+    unpack,
+)
+from .folder import MANIFEST
 from .proof import prove
 from .run import Damaged, Marks, Newer, Run, checked_link, checked_words, now, write_marks
 from .shelf import room
-from .texts import MAX_BYTES
 
-FORMAT, TITLE = 1, "bundle.json"
 # In the name of the folder into which a bundle is unpacked; in it, what is being moved into the store.
 DRAFT, JOURNAL = "bundle", "arrival.json"
-MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
-MOST_BYTES = 2_000_000_000  # of all files, unpacked
 # A zip knows no file without a date; the same runs give the same file.
 EARLIEST = (1980, 1, 1, 0, 0, 0)
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
-_ID = "[0-9a-f]{12}"
-NAMES = re.compile(
-    rf"{re.escape(TITLE)}|texts/{_ID}\.json"
-    rf"|runs/{_ID}/(?:manifest\.json|arrays\.safetensors|tables/[a-z_]{{1,40}}\.parquet)"
-)
-# Bytes of the list of files: our names are short.
-CENTRAL = 200 * MOST_FILES
-# Of a zip file: signature, disks, entries, size and place of the list, comment.
-END = struct.Struct("<4s4H2LH")
-KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-BLOCK = 1 << 20
-Entries = dict[str, zipfile.ZipInfo]
 
 
 def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
@@ -138,16 +133,16 @@ def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -
             raise BadSetting(f"{str(source)[:80]!r} cannot be opened ({error.strerror}): name a bundle.") from error
     with room(store.root):
         try:
-            with zipfile.ZipFile(_listed(source)) as file:
-                entries = _entries(file)
-                about = _title(file, entries)
+            with zipfile.ZipFile(listed(source)) as file:
+                entries = entries_of(file)
+                about = title_of(file, entries)
                 with draft(store.root, DRAFT) as place:
-                    _unpack(file, entries, place)
+                    unpack(file, entries, place)
                     return _arrive(store, place, entries, about, own)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
-            raise _refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
+            raise refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
         except (Damaged, Newer) as error:
-            raise _refusal(str(error)) from error
+            raise refusal(str(error)) from error
 
 
 def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], own: bool) -> Arrived:
@@ -155,8 +150,8 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
     error none."""
     texts = {key: place / "texts" / f"{key}.json" for key in about["texts"]}
     for key, path in texts.items():
-        _text(path, key)
-    runs = [_run(place / "runs" / run_id, entries) for run_id in about["runs"]]
+        text_in(path, key)
+    runs = [run_in(place / "runs" / run_id, entries) for run_id in about["runs"]]
     prove([run.folder for run in runs])
     present = [run.id for run in runs if store.has(run.id)]
     new = [run for run in runs if run.id not in present]
@@ -175,7 +170,7 @@ def _arrive(store: Any, place: Path, entries: Entries, about: dict[str, Any], ow
         for run in new:
             store.take(run.folder)
         for key, path in texts.items():
-            name, text = _text(path, key)
+            name, text = text_in(path, key)
             store.put_text(text, name)
         head_notes.replace(store.root, notes)
     except (OSError, AnalysisError):
@@ -216,118 +211,3 @@ def _check_room(store: Any, new: list[Run]) -> None:
             f"kept of those ({limit:,} runs of {most_bytes / 1e6:,.0f} MB), so nothing was brought in: delete some, or "
             "keep more."
         )
-
-
-def _refusal(why: str) -> BadSetting:
-    return BadSetting(f"The bundle is refused ({why}) and nothing of it was kept: export it again where it was made.")
-
-
-def _listed(file: IO[bytes]) -> IO[bytes]:
-    """`file`, once its list of files is known to be short: that list is read whole before it can be judged."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - END.size - 65_535 - 20))
-    tail = file.read()
-    end = tail.rfind(b"PK\x05\x06")
-    if end < 0 or len(tail) < end + END.size:
-        raise _refusal("it is no zip file")
-    _, _, _, _, count, length, _, _ = END.unpack_from(tail, end)
-    if tail[max(0, end - 20) : end].startswith(b"PK\x06\x07") or count > MOST_FILES or length > CENTRAL:
-        raise _refusal(f"it lists {count:,} files in {length:,} bytes, and the limit is {MOST_FILES:,}")
-    file.seek(0)
-    return file
-
-
-def _entries(file: zipfile.ZipFile) -> Entries:
-    """name -> ZipInfo of every file, none of them strange."""
-    files, total = {}, 0
-    for entry in file.infolist():
-        name, mode = repr(entry.filename[:60]), entry.external_attr >> 16
-        if not NAMES.fullmatch(entry.filename):
-            raise _refusal(f"it holds {name}, a name no bundle has")
-        if entry.filename in files:
-            raise _refusal(f"it holds {name} twice")
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise _refusal(f"{name} is a link or a device, not a file")
-        if entry.flag_bits & 1 or entry.compress_type not in KINDS:
-            raise _refusal(f"{name} is encrypted, or packed in a way no bundle is")
-        total += entry.file_size
-        files[entry.filename] = entry
-    if len(files) > MOST_FILES or total > MOST_BYTES:
-        raise _refusal(
-            f"it unpacks to {len(files):,} files of {total / 1e6:,.0f} MB, and the limit is {MOST_FILES:,} files of "
-            f"{MOST_BYTES / 1e6:,.0f} MB"
-        )
-    return files
-
-
-def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
-    """The contents of bundle.json, when they name exactly what the bundle holds."""
-    if TITLE not in entries or entries[TITLE].file_size > MAX_MANIFEST:
-        raise _refusal(f"it has no {TITLE}")
-    try:
-        about = parsed(file.read(entries[TITLE]))
-        version, schema = about["format"], about["schema"]
-        runs, texts, links = about["runs"], about["texts"], about.get("links", {})
-        words = about.get("words", {})
-        named = set(runs), set(texts)
-        valid = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict) and isinstance(words, dict)
-        heads = head_notes.checked(about.get("heads", {}))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _refusal(f"its {TITLE} cannot be read") from error
-    if version != FORMAT or schema != SCHEMA:
-        raise _refusal(
-            f"it has format {str(version)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
-            f"and schema {SCHEMA}"
-        )
-    inside = tuple(
-        {path.split("/")[1].removesuffix(".json") for path in entries if path.startswith(place)}
-        for place in ("runs/", "texts/")
-    )
-    if not valid or inside != named or len(runs) + len(texts) > sum(map(len, named)):
-        raise _refusal(f"its {TITLE} names other runs or texts than it holds")
-    if not 0 < len(runs) <= MOST_RUNS or len(texts) > MOST_TEXTS:
-        raise _refusal(f"it holds {len(runs):,} runs and {len(texts):,} texts, and {MOST_RUNS} are the limit of each")
-    return about | {"links": links, "words": words, "heads": heads}
-
-
-def _unpack(file: zipfile.ZipFile, entries: Entries, place: Path) -> None:
-    for name, entry in entries.items():
-        target = place / name
-        change()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        left = entry.file_size
-        with file.open(entry) as packed, target.open("xb") as out:
-            while block := packed.read(BLOCK):
-                left -= len(block)
-                if left < 0:
-                    raise _refusal(f"{name!r} is larger than it says")
-                out.write(block)
-        if left:
-            raise _refusal(f"{name!r} is smaller than it says")
-
-
-def _run(folder: Path, entries: Entries) -> Run:
-    """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
-    try:
-        # Half a character would stop a page later.
-        json.dumps(parsed((folder / MANIFEST).read_bytes()), ensure_ascii=False).encode()
-        run = read_run(folder)
-    except (ValueError, RecursionError, FileNotFoundError) as error:
-        raise _refusal(f"the manifest of {folder.name} cannot be read") from error
-    packed = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
-    if packed != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
-        raise _refusal(f"the run {folder.name} comes with files that its manifest does not name")
-    run.prove()
-    return run
-
-
-def _text(path: Path, key: str) -> tuple[str, str]:
-    """(name, text) of an unpacked text whose content has that hash; a refusal for any other."""
-    try:
-        entry = parsed(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
-        name, text = entry["name"], entry["text"]
-        if isinstance(name, str) and text_hash(text) == key and len(text.encode()) <= MAX_BYTES:
-            return name, text
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    raise _refusal(f"the text {key} is not the one of that name")

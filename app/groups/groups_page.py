@@ -14,7 +14,7 @@ from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
 from app.start import pair_list, screen
 from app.start.screen import SHUFFLED
-from app.ui import asking, charts, export, jobs, painted, plots, tables, take, widgets
+from app.ui import asking, charts, export, jobs, packed, painted, plots, tables, take, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer
 from app.ui.tabs import drawer
@@ -88,7 +88,7 @@ def _map(run: Run, layer: int) -> dict:
     xy, variance = cached.array(run, "pca")[place], cached.array(run, "pca_variance")[place]
     ranges = [[float(xy[:, axis].min()), float(xy[:, axis].max())] for axis in (0, 1)]
     axes = f"Components 1 and 2: {variance[0]:.0%} and {variance[1]:.0%} of the variance"
-    return {"xy": painted.sent(xy.astype(np.float32)), "ranges": ranges, "axes": axes}
+    return {"xy": packed.sent(xy.astype(np.float32)), "ranges": ranges, "axes": axes}
 
 
 def _details(run: Run, layer: int, tokens: dict, paint: list[int], palette: list[dict]) -> None:

@@ -9,7 +9,7 @@ from analysis.runs import Run
 from app import cached
 from app.heads import scope
 from app.selection import state
-from app.ui import asking, painted, widgets
+from app.ui import asking, packed, painted, widgets
 
 # Bytes of keys that a page sends; of a larger model the layer in use alone.
 MOST = 6 << 20
@@ -57,8 +57,8 @@ def show(tokens: dict, layer: int, head: int, key: str) -> None:
     data = {name: numbers[name] for name in ("layers", "scaling", "softcap", "window", "places", "offset")}
     data |= {"id": f"{run.id}.{layer}.{head}", "shape": shape, "layer": layer, "head": head, "query": query}
     data |= {"t": chosen["softmax"], "pieces": pieces[offset : offset + length], "widest": math.log(max(2, length))}
-    data |= {"keys": painted.halves(keys), "mine": painted.halves(queries[at, head])}
-    data["spread"] = painted.halves(queries[:, :, numbers["places"]])
+    data |= {"keys": packed.halves(keys), "mine": packed.halves(queries[at, head])}
+    data["spread"] = packed.halves(queries[:, :, numbers["places"]])
 
     def released(name: str, control: str, base: int = 0) -> None:
         value = chosen[key].get(name)

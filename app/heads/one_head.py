@@ -10,7 +10,7 @@ from app import cached
 from app.heads import head_charts, painted_weights, scope
 from app.heads.head_statistics import spelled
 from app.selection import state
-from app.ui import asking, painted, plots, tables, widgets
+from app.ui import asking, packed, painted, plots, tables, widgets
 
 # Tokens of an exact tile, and cells of a pattern, on each side.
 SIDE = 256
@@ -49,8 +49,8 @@ def text(run: Run, tokens: dict) -> None:
     crossed = None
     if both is not None:
         _places(both, tokens["word"])
-        arrays = {name: cached.array(both, name) for name in painted.PACKED}
-        crossed = painted.crossing(both.numbers["offset"], **arrays)
+        arrays = {name: cached.array(both, name) for name in packed.PACKED}
+        crossed = packed.crossing(both.numbers["offset"], **arrays)
     painted_weights.show(
         tokens,
         painted_weights.spread(cached.array(run, "row"), numbers["offset"], query, len(tokens["piece"])),

@@ -43,7 +43,7 @@ def show(
     on_token: Callable | None = None,
 ) -> None:
     """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`.
-    `crossed`: what hovering marks (`painted.crossing`); `bare`: without legend."""
+    `crossed`: what hovering marks (`packed.crossing`); `bare`: without legend."""
     hint = "Hover to see what a token reads and who reads it" if crossed else "Hover to see a token"
     paint, palette = by_weight(weights)
     labels = [None if weight is None else f"{weight:.2%}" for weight in weights]

@@ -14,7 +14,7 @@ from analysis.runs import Run
 from app import cached, topbar
 from app.selection import state
 from app.start import pair_list
-from app.ui import asking, foot, painted, widgets
+from app.ui import asking, foot, packed, painted, widgets
 from app.ui.reading import LONG
 
 # Tokens that the strip marks to be gone to.
@@ -131,7 +131,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         "answered": f"{look.identity}.{keys[row] if row is not None else ''}.{len(keys)}",
         "locked": st.session_state["query"] if st.session_state["query"] in range(len(tokens["piece"])) else None,
         "peaks": _peaks(tokens, run.numbers["min_distance"]),
-        "links": painted.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
+        "links": packed.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
         "keep": kept and _steps(kept),
         "keep_waits": None if kept else "the loss is measured next",
         "tabs": titles,
@@ -179,7 +179,7 @@ def _steps(run: Run) -> dict:
     kept = cached.array(run, "kept")
     steps = np.where(np.isnan(kept), 255, np.rint(254 * np.nan_to_num(kept))).astype(np.uint8)
     covers = "first window" if kept.shape[1] < asking.inspected()["tokens"] else "whole text"
-    return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "covers": covers, "kept": painted.sent(steps)}
+    return {"rows": run.numbers["rows"], "tokens": kept.shape[1], "covers": covers, "kept": packed.sent(steps)}
 
 
 def _peaks(tokens: dict, far: int) -> list[int]:

@@ -79,7 +79,7 @@ def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
     job = jobs.submit(Undeclared("gate", {"name": "a"}))
     began(jobs, "a")
     answers = []
-    for value in range(5):
+    for value in range(-5, 0):
         answers.append(jobs.request(Undeclared("echo", {"value": value}), timeout=SLOW).numbers["value"])
         jobs.request(Undeclared("reseed", {"seed": value}), timeout=SLOW)
         assert jobs.watch(job).stage != "request"
@@ -89,7 +89,7 @@ def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
         jobs.request(Undeclared("bug", {}))
     with pytest.raises(Busy):
         jobs.request(Undeclared("gate", {"name": "inner"}), timeout=0.3)
-    assert answers == list(range(5)) and jobs.watch(job).state == "running"
+    assert answers == list(range(-5, 0)) and jobs.watch(job).state == "running"
     open_gate(jobs, "a")
     status = ended(jobs, job)
     assert status.state == "done" and jobs.store.open(status.run_id).numbers["same_draw"]
@@ -143,7 +143,9 @@ def test_a_job_that_never_comes_to_a_border_is_killed(jobs, monkeypatch):
     job = jobs.submit(Undeclared("stubborn", {"name": "s"}))
     began(jobs, "s")
     pid, answers = jobs.status()["pid"], []
-    ask = threading.Thread(target=lambda: answers.append(jobs.request(Undeclared("echo", {"value": 5})).numbers["pid"]))
+    ask = threading.Thread(
+        target=lambda: answers.append(jobs.request(Undeclared("echo", {"value": -5})).numbers["pid"])
+    )
     ask.start()
     jobs.cancel(job)
     status = ended(jobs, job)
@@ -180,7 +182,7 @@ def test_a_failed_job_carries_the_sentence(jobs):
 def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jobs):
     job = jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20}), session="one")
     until(lambda: jobs.watch(job).stage == "holding")
-    waiting = jobs.submit(Undeclared("echo", {"value": 9}))
+    waiting = jobs.submit(Undeclared("echo", {"value": -9}))
     os.kill(jobs.status()["pid"], signal.SIGKILL)
     assert ended(jobs, job).state == "interrupted"
     assert ended(jobs, waiting).state == "done"  # the next job runs
@@ -197,10 +199,10 @@ def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch
     began(jobs, "a")
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Busy):
-        jobs.request(Undeclared("echo", {"value": 1, "name": "x" * 1900}), timeout=0.3)
+        jobs.request(Undeclared("echo", {"value": -1, "name": "x" * 1900}), timeout=0.3)
     jobs.cancel(job)
     assert ended(jobs, job).state == "cancelled" and warm(jobs)
-    assert jobs.request(Undeclared("echo", {"value": 1})).numbers["pid"] != pid
+    assert jobs.request(Undeclared("echo", {"value": -2})).numbers["pid"] != pid
 
 
 def test_a_stopped_worker_is_told_from_one_that_works_and_another_takes_up_its_job(jobs, monkeypatch):
@@ -224,7 +226,7 @@ def test_a_request_nobody_waits_for_is_ended_when_it_hangs(jobs, monkeypatch):
     with monkeypatch.context() as late, pytest.raises(Busy, match="is still at it"):
         overdue(late)
         jobs.request(Undeclared("stubborn", {}))
-    assert jobs.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1
+    assert jobs.request(Undeclared("echo", {"value": -1})).numbers["value"] == -1
 
 
 def gone(pid):
@@ -241,7 +243,7 @@ from analysis.declaration.undeclared import Undeclared
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 jobs = Jobs(RunStore(sys.argv[1]), "tests.made.fake_studies:STUDIES")
-names = [jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20})), jobs.submit(Undeclared("echo", {"value": 1}))]
+names = [jobs.submit(Undeclared("count", {"steps": 30, "wait_at": 20})), jobs.submit(Undeclared("echo", {"value": -1}))]
 while jobs.watch(names[0]).stage != "holding":
     time.sleep(0.01)
 print(*names, jobs.status()["pid"], flush=True)
@@ -283,7 +285,7 @@ def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     first = Jobs(store, STUDIES)
     job = first.submit(Undeclared("count", {"steps": 30, "wait_at": 20}))
     until(lambda: first.watch(job).stage == "holding")
-    waiting = first.submit(Undeclared("echo", {"value": 4}))
+    waiting = first.submit(Undeclared("echo", {"value": -4}))
     first.close()
     first.close()
     second = Jobs(store, STUDIES)

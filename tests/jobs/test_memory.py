@@ -54,10 +54,10 @@ def test_a_worker_that_ran_out_of_memory_answers_no_more(jobs):
     first = warm(jobs)
     status = ended(jobs, jobs.submit(Undeclared("greedy", {"said": THREAD})))
     assert status.state == "failed" and status.error.startswith("The worker ran out of memory in greedy: choose a")
-    second = jobs.request(Undeclared("echo", {"value": 1})).numbers["pid"]
+    second = jobs.request(Undeclared("echo", {"value": -3})).numbers["pid"]
     with pytest.raises(TooLarge, match="ran out of memory in greedy: choose a shorter text"):
         jobs.request(Undeclared("greedy", {}))
-    assert len({first, second, jobs.request(Undeclared("echo", {"value": 2})).numbers["pid"]}) == 3
+    assert len({first, second, jobs.request(Undeclared("echo", {"value": -2})).numbers["pid"]}) == 3
 
 
 def test_a_request_without_memory_interrupts_the_job_it_was_served_in(jobs):

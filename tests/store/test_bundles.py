@@ -22,7 +22,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting
-from analysis.runs import Result, RunStore, bundle, proof, retention, texts
+from analysis.runs import Result, RunStore, archive, bundle, proof, retention, texts
 from tests.made.stored_runs import PROTOCOL, result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -377,7 +377,7 @@ def flipped(data):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_hostile_bundle_is_refused_and_nothing_is_written(here, there, tmp_path, monkeypatch, name):
     change, words = HOSTILE[name]
-    monkeypatch.setattr(bundle, "MOST_BYTES", 20_000_000)
+    monkeypatch.setattr(archive, "MOST_BYTES", 20_000_000)
     run = put(here)
     text = run.request["text"]
     if name == "wrong text":

@@ -10,7 +10,7 @@ from analysis.runs import Price
 from analysis.runs.head_notes import note_head, notes_of
 from app import cached
 from app.heads import head_charts, one_head, painted_weights
-from app.ui import other, painted
+from app.ui import other, packed
 from tests.app.heads.test_heads import head, page
 from tests.made.in_process import columns, figures, markup, part, put, select
 from tests.made.results import CONTEXT
@@ -96,7 +96,7 @@ def test_hovering_marks_what_a_token_reads_and_who_reads_it(client, monkeypatch)
     keys, readers = (np.frombuffer(b64decode(sent[name]), np.uint16) for name in ("keys", "readers"))
     assert keys[:3].tolist() == [0, 0, 1] and readers[:2].tolist() == [1, 2]
     assert set(b64decode(sent["given"])) == {204}, "0.8 in 255 steps"
-    assert painted.crossing(0, *[np.zeros((1 << 16, 1))] * 4)["wide"], "places past 65,535"
+    assert packed.crossing(0, *[np.zeros((1 << 16, 1))] * 4)["wide"], "places past 65,535"
     assert app.button(key="heads_place_0").label.endswith(" 80%"), "where it fires most"
     app.button(key="heads_place_0").click().run()
     assert app.query_params["query"] == str(CONTEXT - 1)

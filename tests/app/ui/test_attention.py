@@ -7,7 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from app.ui.painted import PARTS, halves
+from app.ui.packed import halves
+from app.ui.painted import PARTS
 
 HEADS, LENGTH, SIZE, SCALING = 4, 40, 16, 0.3
 SCRIPT = """
