@@ -98,6 +98,16 @@ def make_shape(
     )
 
 
+def shaped(shape: str, device: torch.device, layers: int | None = None) -> PreTrainedModel:
+    """A model of a known shape with random weights in bfloat16, made on the device."""
+    config = {name: value for name, value in KNOWN[shape].items() if name != "model_type"}
+    config |= {} if layers is None else {"num_hidden_layers": layers}
+    family = AutoConfig.for_model(KNOWN[shape]["model_type"], **config)
+    family.name_or_path = shape
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(family, dtype=KIND).eval()
+
+
 def _counted(config: dict, layers: int | None) -> Shape | None:
     """The shape, which is refused where no model can have it; None of a family that is made without being counted."""
     try:

@@ -16,15 +16,17 @@ from ...kernels import plan
 from ...kernels.parts import now
 from ...kernels.pool import accelerated
 from ...models import Model, load_model
+from ...shapes import shaped
 from ...timing import processor
 from ..ready.candidates import FAMILIES, candidates
 from ..stored.panels import chart, paper_lines, presented
 from ..stored.runner import TIMES, Runnable, Setting, Study, option
-from .gpu_tables import COLUMNS, WINDOW, attention_rows, decode_rows, method_rows, shaped, untrained
+from .gpu_tables import COLUMNS, WINDOW, attention_rows, decode_rows, method_rows, untrained
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUPS = (4, 8)
 CACHES = (8192, 32768, 131072)
+SHAPE = "Qwen/Qwen2.5-0.5B"
 # Tokens of the prompt in a model of a real shape, and in the model with all that was fitted on it.
 PROMPT, FITTED_PROMPT = 4096, 1500
 # Seconds that one test may take, and all of them.
@@ -75,7 +77,7 @@ class GpuCheck(Study):
         fitted = [(one.name, one.method) for one in candidates(context, lm, None, tuple(FAMILIES))]
         length = min(FITTED_PROMPT, lm.max_positions // 2, self.longest)
         rows += method_rows(lm, fitted, length, context.within(0.7, 0.1).progress, self.seed)
-        large = load_model(shaped(device, layers=None if accelerated(device) else 2))
+        large = load_model(shaped(SHAPE, device, layers=None if accelerated(device) else 2))
         return rows + method_rows(
             large, untrained(large), min(PROMPT, self.longest), context.within(0.8, 0.2).progress, self.seed
         )

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from ...costs import KNOWN
 from ...errors import AnalysisError
 from ...groups.controls import random_tokens
 from ...groups.router import FocusRouter
@@ -32,7 +30,6 @@ TRIED = 65536
 # Names of table 6's columns.
 COLUMNS = {1024: "1K", 4096: "4K", 16384: "16K", 32768: "32K", 65536: "65K", 262144: "262K", 1048576: "1M"}
 NEW_TOKENS, WARM_TOKENS = 8, 4
-SHAPE = "Qwen/Qwen2.5-0.5B"
 
 Report = Callable[[float, str], None]
 Dense = tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor]]
@@ -120,16 +117,6 @@ def decode_rows(lengths: Sequence[int], groups: int, device: torch.device, round
             }
         )
     return rows
-
-
-def shaped(device: torch.device, shape: str = SHAPE, layers: int | None = None) -> PreTrainedModel:
-    """A model of a known shape with random weights in bfloat16, made on the device."""
-    config = {name: value for name, value in KNOWN[shape].items() if name != "model_type"}
-    config |= {} if layers is None else {"num_hidden_layers": layers}
-    family = AutoConfig.for_model(KNOWN[shape]["model_type"], **config)
-    family.name_or_path = shape
-    with torch.device(device):
-        return AutoModelForCausalLM.from_config(family, dtype=KIND).eval()
 
 
 def untrained(model: Model, groups: int = 8) -> list[tuple[str, Any]]:

@@ -6,9 +6,10 @@ import torch
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import load_model
+from analysis.shapes import shaped
 from analysis.studies.context import Context
-from analysis.studies.speed.gpu_check import GpuCheck, gpu_check
-from analysis.studies.speed.gpu_tables import attention_rows, decode_rows, method_rows, shaped, untrained
+from analysis.studies.speed.gpu_check import SHAPE, GpuCheck, gpu_check
+from analysis.studies.speed.gpu_tables import attention_rows, decode_rows, method_rows, untrained
 
 CPU = torch.device("cpu")
 
@@ -38,7 +39,7 @@ def test_attention_and_decoding_are_timed_beside_what_the_paper_prints():
 
 @pytest.mark.slow  # a vocabulary and a width of a real model
 def test_every_method_without_fitted_state_runs_on_a_model_of_a_real_shape():
-    model = load_model(shaped(CPU, layers=1))
+    model = load_model(shaped(SHAPE, CPU, layers=1))
     ready = untrained(model)
     assert {"dense", "focus", "quest", "snapkv", "skip_softmax"} <= {name for name, _ in ready} < set(METHODS)
     few = [one for one in ready if one[0] in ("dense", "focus", "snapkv")]
