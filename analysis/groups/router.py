@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .. import fitted
 from ..declaration import field, fields_of
 from ..errors import BadSetting, NotFitted
+from ..kernels.host import on_host
 from .gates import GATES, gate_logits, top_groups
 from .sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
@@ -139,7 +140,7 @@ class FocusRouter(nn.Module):
             return sinkhorn(scores, self.temperature, self.iterations, mask)
         if membership == "prefix":
             return prefix_sinkhorn(scores, self.temperature, self.iterations, mask)
-        groups = assign(scores, self.temperature, self.potential[layer])
+        groups = assign(scores, self.temperature, self.potential[layer].to(scores.device))
         return groups if mask is None else groups * mask.to(groups)[..., None]
 
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
@@ -153,13 +154,15 @@ class FocusRouter(nn.Module):
         if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
-        made_of = tuple((tensor.data_ptr(), tensor._version) for tensor in numbers)
+        made_of = tuple((tensor.untyped_storage()._cdata, tensor._version) for tensor in numbers)
         if self._joint is None or self._joint[0] != made_of:
-            projection, centroids, potential = (tensor.cpu().double() for tensor in numbers)
+            exact = (tensor.cpu() if tensor.device.type == "mps" else tensor for tensor in numbers)
+            projection, centroids, potential = (tensor.double() for tensor in exact)
             products = centroids @ projection.transpose(1, 2) / self.temperature  # [L, K, width]
-            self._joint = made_of, *(tensor.float().to(hidden.device).unbind() for tensor in (products, potential))
-        _, products, potential = self._joint
-        return top_groups(torch.addmv(potential[layer], products[layer], hidden[0, 0].float()), top)[None, None]
+            self._joint = made_of, *(tensor.float().unbind() for tensor in (products, potential))
+        _, *joint = self._joint
+        products, potential = (of_layers[layer].to(hidden.device) for of_layers in joint)
+        return top_groups(torch.addmv(potential, products, hidden[0, 0].float()), top)[None, None]
 
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
@@ -202,6 +205,12 @@ class FocusRouter(nn.Module):
                 f"This router is for {self.layers} layers of width {self.width} and the model has {layers} layers of "
                 f"width {width}; fit or train a router for this model."
             )
+
+    def check_numbers(self) -> None:
+        """Refuse a damaged router. Errors: BadSetting."""
+        for name, tensor in self.state_dict().items():
+            if not on_host(tensor.isfinite().all(), "finite"):
+                raise BadSetting(f"The {name} of this router holds NaN or infinity: load or fit another one.")
 
     def save(self, path: str | Path, **about: Any) -> Path:
         """Write `path`.safetensors and, beside it, a JSON that says how it was made; returns the former's path."""

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .blocks import BLOCK
+from .pool import AT_ONCE, accelerated
 from .scoring import Scoring
 
-# Of scores that are made at once: they stay in the cache.
+# Of scores that are made at once on a processor: they stay in the cache.
 BYTES = 8 << 20
 
 
@@ -37,7 +38,7 @@ def map_by_rows(q: Tensor, k: Tensor, block: int, scoring: Scoring, judge: Calla
     for start, stop in _row_spans(length, block):
         rows, size = queries[:, :, start:stop], stop - start
         future = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
-        heads = max(1, BYTES // (sharing * size * stop * q.element_size()))
+        heads = max(1, (AT_ONCE if accelerated(q) else BYTES) // (sharing * size * stop * q.element_size()))
         parts = []
         for some_queries, some_keys in zip(rows.split(heads), keys[..., :stop].split(heads), strict=True):
             scores = scoring.capped(some_queries.flatten(1, 2) @ some_keys).unflatten(1, (sharing, size))
@@ -82,7 +83,8 @@ def crossed_blocks(columns: Tensor, diagonals: Tensor, block: int) -> Tensor:
     for blocks_back in (distance // block, -(-distance // block)):  # a diagonal runs through two blocks of each row
         crossings = torch.zeros_like(near, dtype=torch.int32)
         near |= crossings.scatter_add_(-1, blocks_back.expand_as(columns), diagonals.int()) > 0
-    back = (torch.arange(count)[:, None] - torch.arange(count)).to(columns.device)  # [n, n]
+    places = torch.arange(count, device=columns.device)
+    back = places[:, None] - places  # [n, n]
     return by_column[:, :, None] | near[:, :, back.clamp(min=0)]
 
 

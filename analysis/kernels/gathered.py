@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from .decode import Growing
+from .dense import dense
 from .one_query import Read, attend, compiled
 from .parts import part
+from .pool import accelerated
 from .scoring import softmax
 
 
@@ -84,13 +86,17 @@ def gathered_attention(
 ) -> Tensor:
     """Exact attention of one query per head over the keys with `read` bool [B, H, T]: query [B, H, 1, D], key and value
     [B, G, T, D] -> [B, H, 1, D]. Each head reads at least one key. `sink_logits` [H]: learned sinks, one more term of
-    every sum."""
+    every sum. On an accelerator the other keys are masked."""
     if compiled(query):
         with part("sort"):
             skip = read.logical_not().view(torch.uint8)
         with part("set_a"):
             batches = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
             return torch.cat([attend(q, [Read(k, v, s, 1)], scale, sink_logits)[0] for q, k, v, s in batches])
+    # to gather, the host would have to know how many keys there are
+    if accelerated(query):
+        with part("set_a"):
+            return dense(query, key, value, read[:, :, None], False, scale, sink_logits=sink_logits)
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]

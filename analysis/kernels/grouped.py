@@ -3,6 +3,7 @@ cheaper of the sparse one and masked dense, predicted from the group sizes."""
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,12 +12,15 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from . import compiled, gpu, packed, reference
+from .host import on_host
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
 from .parts import part
 from .pool import accelerated
 
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
+# Where torch's kernels run.
+DEVICES = ("cpu", "cuda")
 HALVES = (torch.bfloat16, torch.float16)
 # Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
 # Sorting, gathering and merging one membership.
@@ -90,7 +94,8 @@ def planned_attention(
         out, lse = packed.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
         out, lse = packed.grouped(q, k, v, members, window, scale, chosen.backend == "flash_attn")
-    if not bool(lse.isfinite().all()):
+    # An accelerator would be waited for: what is no number there leaves the model's last layer, which is looked at.
+    if not accelerated(lse) and not bool(lse.isfinite().all()):
         _explain(q, k)
     if n_sink and not reads_sinks:
         with part("set_b"):
@@ -107,7 +112,8 @@ class Plan:
     `kernel`: groups (one group per token), lowest shared group (several), masked (sparse cannot win), causal (every
     causal pair is kept). `why`: one sentence. `cost`: predicted time as a multiple of dense attention. Counts are per
     head: `pairs` kept, `retained` their share of the causal pairs (1 / retained bounds any speed-up), `computed` pairs
-    the kernel computes, as a multiple of the causal pairs.
+    the kernel computes, as a multiple of the causal pairs. `sizes` [B K] are those of the groups, text by text, and no
+    token is in more than `most` groups: the host knows them, and whoever runs the plan asks the device nothing.
     """
 
     kernel: str
@@ -117,6 +123,8 @@ class Plan:
     computed: float
     members: Tensor = field(repr=False)
     window: int = field(repr=False)
+    sizes: tuple[int, ...] = field(default=(), repr=False)
+    most: int = field(default=0, repr=False)
 
     @cached_property
     def pairs(self) -> int:
@@ -144,11 +152,13 @@ def plan(
     members = members if members.dim() == 3 else members[None]
     length, groups = members.shape[1:]
     of_token = members.sum(-1)
-    fewest, several = int(of_token.min()), int(of_token.max()) > 1
+    counted = torch.cat([members.sum(1).flatten(), torch.stack(torch.aminmax(of_token))])
+    *sizes, fewest, most = on_host(counted, "sizes of groups, fewest and most of a token")
+    several = most > 1
 
     def made(kernel: str, why: str, cost: float = 1.0, computed: float = 1.0) -> Plan:
         dense = "torch" if backend == "compiled" and kernel in ("masked", "causal") else backend
-        return Plan(kernel, dense, why, cost, computed, members, window)
+        return Plan(kernel, dense, why, cost, computed, members, window, tuple(sizes), most)
 
     if backend == "reference":
         return made("masked", "The reference computes every causal pair, in blocks of queries.")
@@ -156,7 +166,7 @@ def plan(
         return made("causal", f"The window of {window:,} tokens covers all {length:,}: this is dense attention.")
     if 2 * fewest > groups:
         return made("causal", f"Each token is in {fewest} or more of {groups} groups, so any two share one: dense.")
-    if bool(members.all(1).any(1).all()):
+    if all(max(sizes[start : start + groups]) == length for start in range(0, len(sizes), groups)):
         return made("causal", "One group holds every token: this is dense attention.")
     wide = -(-(head_dim + groups) // 8) * 8
     if accelerated(device) and dtype == torch.float32:
@@ -164,7 +174,7 @@ def plan(
     if accelerated(device) and wide > packed.MOST_DIMENSIONS:
         most = packed.MOST_DIMENSIONS
         return made("masked", f"{head_dim} head dimensions and {groups} groups exceed the {most} of {backend}.")
-    cost, computed = _cost(members, window, wide / head_dim, several, backend, dtype, device, heads * head_dim)
+    cost, computed = _cost(members, sizes, window, wide / head_dim, several, backend, dtype, device, heads * head_dim)
     instead = MASKED[dtype in HALVES]
     # On a GPU masks are never the quicker way, and a short call is dear whatever runs.
     if not accelerated(device) and cost > (1 if several else instead):
@@ -177,6 +187,7 @@ def plan(
 
 def _cost(
     members: Tensor,
+    sizes: Sequence[int],
     window: int,
     widened: float,
     several: bool,
@@ -185,11 +196,10 @@ def _cost(
     device: torch.device,
     width: int,
 ) -> tuple[float, float]:
-    """(predicted time, computed pairs), both as multiples of dense causal attention; `widened` times the head size is
-    what a packed call computes with, in the window and, for `several` groups a token, in the groups; `width` numbers of
-    all heads of a token."""
+    """(predicted time, computed pairs), both as multiples of dense causal attention, for groups of these `sizes`;
+    `widened` times the head size is what a packed call computes with, in the window and, for `several` groups a token,
+    in the groups; `width` numbers of all heads of a token."""
     batch, length, _ = members.shape
-    sizes = members.sum(1).flatten().tolist()
     halves, tokens = dtype in HALVES, batch * length
     time: float
     dense: float = batch * _triangle(length, KEYS) * _price(length, halves)
@@ -270,7 +280,7 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device,
             f"tiles of it (AMX), at most {compiled.MOST_GROUPS} groups, and needs a C++ compiler; this is {kind} on "
             f"{device.type} with {groups} groups and heads of {head_dim}: use torch or reference."
         )
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in DEVICES:
         why = f"runs on cpu and cuda only, and the tensors are on {device.type}"
     elif dtype not in (torch.float32, *HALVES):
         why = f"takes float32, bfloat16 and float16, not {kind}"

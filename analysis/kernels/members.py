@@ -24,7 +24,8 @@ def bit_sets(members: Tensor) -> Tensor:
     groups = members.shape[-1]
     sizes = (8, torch.uint8), (15, torch.int16), (31, torch.int32), (MOST_GROUPS, torch.int64)
     kind = next(kind for limit, kind in sizes if groups <= limit)
-    return (members * torch.tensor(bits_of([True] * groups), device=members.device)).sum(-1).to(kind)
+    bits = torch.ones(groups, dtype=torch.long, device=members.device) << torch.arange(groups, device=members.device)
+    return (members * bits).sum(-1).to(kind)
 
 
 def causal_pairs(batch: int, length: int) -> int:

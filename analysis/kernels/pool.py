@@ -11,6 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 
+# Bytes of scores at once on an accelerator: each call is long beside its beginning, and many texts leave room for them.
+AT_ONCE = 256 << 20
+
+
 def accelerated(at: torch.Tensor | torch.device) -> bool:
     """Whether this lies on an accelerator, where torch computes; the compiled kernels are for the CPU."""
     return (at.device if isinstance(at, torch.Tensor) else at).type != "cpu"

@@ -1,24 +1,52 @@
 """Keys and values of a text of which every head holds others: what is left after eviction, and the tokens after it.
 
-Heads that hold equally many keys share a buffer and one product; nothing that was dropped is held or read.
+Heads that hold equally many keys share a buffer and one product; nothing that was dropped is held or read. On an
+accelerator a call for each size would take longer to begin than to compute, so all heads share one under a mask, as
+large as the head that holds most.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .decode import Growing
 from .dense import dense
+from .host import on_host
+from .pool import accelerated
 
 
 @dataclass
 class _Stack:
-    """Heads that hold equally many keys: `heads` [S] of texts times key-value heads, keys and values [S, n, D]."""
+    """Heads [S] of texts times key-value heads, their keys and values [S, n, D], and which of the first of these they
+    hold, bool [S, m], where they hold others than all."""
 
-    heads: Tensor
+    heads: Tensor | slice
     keys: Growing
     values: Growing
+    holds: Tensor | None = None
+
+
+def _by_count(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
+    """Stacks of heads that hold equally many of the keys and values [B G, T, D], of `kept` bool [B, G, T]."""
+    flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
+    for count in counts.unique().tolist():
+        heads = (counts == count).nonzero()[:, 0]
+        inside = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
+        yield _Stack(heads, *(Growing(x[heads[:, None], inside]) for x in (keys, values)))
+
+
+def _in_one(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
+    """All heads in one stack, those that hold fewer filled up with keys that are not read."""
+    flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
+    fewest, most = on_host(torch.stack([counts.amin(), counts.amax()]), "fewest and most kept keys")
+    # the kept ones first
+    inside = flat.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]
+    holds = torch.arange(most, device=keys.device) < counts[:, None]
+    rows = (Growing(x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1]))) for x in (keys, values))
+    yield _Stack(slice(None), *rows, None if fewest == most else holds)
 
 
 class Ragged:
@@ -27,13 +55,7 @@ class Ragged:
     def __init__(self, keys: Tensor, values: Tensor, kept: Tensor):
         """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
         self.kept, self.length = kept, kept.shape[2]
-        flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
-        self._stacks = []
-        for count in counts.unique().tolist():
-            heads = (counts == count).nonzero()[:, 0]
-            places = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
-            rows = (x.flatten(0, 1)[heads[:, None], places] for x in (keys, values))
-            self._stacks.append(_Stack(heads, *map(Growing, rows)))
+        self._stacks = list((_in_one if accelerated(keys) else _by_count)(keys.flatten(0, 1), values.flatten(0, 1), kept))
 
     @property
     def counts(self) -> Tensor:
@@ -61,6 +83,9 @@ class Ragged:
             key_count = keys.shape[2]
             future = torch.ones(length, key_count, dtype=torch.bool, device=query.device).triu(key_count - length + 1)
             mask = None if length == 1 else ~future[None, None]
+            if stack.holds is not None:
+                held = F.pad(stack.holds, (0, key_count - stack.holds.shape[1]), value=True)[:, None, None]
+                mask = held if mask is None else held & mask
             of_stack = None if sinks is None else sinks[stack.heads]
             states = grouped[stack.heads], keys, values
             out[stack.heads] = dense(*states, mask, False, scale, sink_logits=of_stack)

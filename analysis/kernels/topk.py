@@ -17,12 +17,13 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .pool import accelerated, each
+from .host import on_host
+from .pool import AT_ONCE, accelerated, each
 from .scoring import softmax
 
 # Queries of a key head at once, and their scores: they stay in the cache.
 BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20
-# Scores at once where torch does it all.
+# Scores at once where torch does it all on a processor.
 TORCH_VALUES = 16 << 20
 # Lanes come in multiples of this.
 LANE = 64
@@ -35,11 +36,14 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
 
     scores [B, H, n, Tk] in float32 or better, -inf where a key is hidden; counts per head [H], or per query [B, H, n].
     """
-    total, counts = scores.shape[-1], torch.as_tensor(counts)
-    if counts.dim() == 3 or accelerated(scores):
-        counts = (counts if counts.dim() == 3 else counts[None, :, None]).expand(scores.shape[:3])
-        counts = counts.to(scores.device).clamp(1, total)
-        smallest = scores.topk(int(counts.max()), sorted=True).values.gather(-1, counts.long()[..., None] - 1)
+    total = scores.shape[-1]
+    if isinstance(counts, list) and accelerated(scores):
+        return _smallest_by_head(scores, counts)
+    counts = torch.as_tensor(counts)
+    if counts.dim() == 3:
+        counts = counts.expand(scores.shape[:3]).clamp(1, total)
+        most = on_host(counts.max(), "most keys")
+        smallest = scores.topk(most, sorted=True).values.gather(-1, counts.long()[..., None] - 1)
         return smallest.masked_fill(counts[..., None] == total, -math.inf)
     smallest, array = scores.new_full((*scores.shape[:3], 1), -math.inf), scores.detach().numpy()
 
@@ -50,6 +54,15 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
 
     each(one, (counts < total).nonzero()[:, 0].tolist())
     return smallest
+
+
+def _smallest_by_head(scores: Tensor, counts: list[int]) -> Tensor:
+    """`smallest_kept` of one count for each head, which the host knows: an accelerator is told nothing."""
+    total = scores.shape[-1]
+    best = scores.topk(max((count for count in counts if count < total), default=1), sorted=True).values
+    every = torch.full_like(best[:, 0, :, 0], -math.inf)
+    heads = [best[:, head, :, count - 1] if count < total else every for head, count in enumerate(counts)]
+    return torch.stack(heads, 1)[..., None]
 
 
 @torch.no_grad()
@@ -70,6 +83,8 @@ def topk_attention(
     that are counted. Scores and softmax are in float32 (float64 where q is).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if accelerated(q) and isinstance(counts, list):
+        return _by_torch(q, k, v, [max(1, count) for count in counts], scale, past, sink_logits)
     counts = torch.as_tensor(counts, dtype=torch.int32, device=q.device)
     counts = (counts[None, :, None] if counts.dim() == 1 else counts).clamp(min=1).expand(q.shape[:3])
     if accelerated(q) or q.dtype == torch.float64:
@@ -135,25 +150,33 @@ def _stretches(length: int, past: int, shared: int) -> list[tuple[int, int]]:
 
 
 def _by_torch(
-    q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int, sink_logits: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    counts: Tensor | list[int],
+    scale: float,
+    past: int,
+    sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Blocks of queries of all heads; of one query the values that are kept are gathered."""
+    """Blocks of queries of all heads; of one query the values that are kept are gathered, but on an accelerator, which
+    would have to tell the host how many there are with those that tie."""
     batch, heads, length, _ = q.shape
     kind = torch.promote_types(q.dtype, torch.float32)
     k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
-    out, read_counts = torch.empty_like(q), counts.new_empty(q.shape[:3])
+    out, read_counts = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.int32)
     columns = torch.arange(past + length, device=q.device)
-    rows = max(1, TORCH_VALUES // (batch * heads * len(columns)))
+    values = AT_ONCE // 4 if accelerated(q) else TORCH_VALUES
+    rows = max(1, values // (batch * heads * len(columns)))
     for start in range(0, length, rows):
         stop = min(start + rows, length)
-        used, block_counts = past + stop, counts[:, :, start:stop]
+        used, block_counts = past + stop, counts if isinstance(counts, list) else counts[:, :, start:stop]
         scores = (q[:, :, start:stop].to(kind) @ k[:, :, :used].to(kind).transpose(2, 3)).mul_(scale)
         future = columns[:used] > columns[past + start : used, None]
         scores = scores.masked_fill_(future, -math.inf)
         read = (scores >= smallest_kept(scores, block_counts)) & ~future
         read_counts[:, :, start:stop] = read.sum(-1)
-        largest = int(read_counts[:, :, start:stop].max())
-        if length == 1 and largest < used:
+        largest = used if accelerated(q) or length > 1 else int(read_counts.max())
+        if largest < used:
             best = scores.masked_fill(~read, -math.inf).topk(largest, sorted=False)  # [B, H, 1, most]
             places = best.indices[:, :, 0, :, None].expand(-1, -1, -1, v.shape[-1])
             block_out = softmax(best.values, sink_logits) @ v[:, :, :used].gather(2, places).to(kind)

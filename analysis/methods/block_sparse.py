@@ -12,12 +12,13 @@ from ..declaration import field, fields_of
 from ..errors import BadSetting
 from ..kernels.block_maps import crossed_blocks, fewest_reaching, in_blocks, largest, last_queries, map_by_rows, rises
 from ..kernels.blocks import BLOCK, block_attention
+from ..kernels.host import on_host
 from ..kernels.parts import part
 from ..kernels.scoring import Scoring
 from ..seam.cache_checks import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of, states_alone
 from .base import Method, read_all
-from .evicting import prompt_ends
+from .evicting import prompt_bounds
 
 PROMPT = "kept blocks"
 
@@ -59,13 +60,13 @@ class Blockwise(Method):
         """Estimate the map of each text; a layer with a sliding window reads little and stays dense."""
         if not self.whole_[prompt.layer]:
             return
-        self.bounds_ = list(zip(prompt.first.tolist(), prompt_ends(prompt, self.cut).tolist(), strict=True))
+        self.bounds_ = prompt_bounds(prompt, self.cut)
         with part("router"), torch.no_grad():
             texts = [part_of(prompt, text, *bounds) for text, bounds in enumerate(self.bounds_)]
             self.maps_[prompt.layer] = [self.block_map(text.query, text.key, text.scoring) for text in texts]
 
     def mask(self, block: Block) -> Tensor | None:
-        if not self.whole_[block.layer] or int(block.rows[0]) >= max(end for _, end in self.bounds_):
+        if not self.whole_[block.layer] or block.first_row >= max(end for _, end in self.bounds_):
             return None
         readable = []
         for blocks, (first, end) in zip(self.maps_[block.layer], self.bounds_, strict=True):
@@ -84,7 +85,8 @@ class Blockwise(Method):
         blocks = torch.cat(self.maps_[call.layer])
         with part("set_a"):
             out, _ = block_attention(*call.states, blocks, self.block, call.scaling, call.sink_logits)
-        return Attended(out, PROMPT, f"{blocks.float().sum() / _causal_blocks(blocks):.0%} of the blocks are kept.")
+        share = on_host(blocks.float().sum(), "kept blocks") / _causal_blocks(blocks)
+        return Attended(out, PROMPT, f"{share:.0%} of the blocks are kept.")
 
 
 @dataclass
@@ -179,9 +181,9 @@ class FlexPrefill(Blockwise):
 
 def _block_means(x: Tensor, block: int) -> Tensor:
     """The mean of each block of x [B, heads, T, D], the last one over what it has: [B, heads, n, D]."""
-    sizes = x.new_ones(x.shape[2]).split(block)
     sums = F.pad(x, (0, 0, 0, -x.shape[2] % block)).unflatten(2, (-1, block)).sum(3)
-    return sums / x.new_tensor([len(part) for part in sizes])[:, None]
+    starts = torch.arange(0, x.shape[2], block, device=x.device)
+    return sums / (x.shape[2] - starts).clamp(max=block).to(x)[:, None]
 
 
 def _divergence(a: Tensor, b: Tensor) -> Tensor:

@@ -103,15 +103,16 @@ class BucketRouting(Method):
         with part("router"):
             tables = tables if self._state.settings.rotated[layer] else None
             query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
-            centroids = self._state.centroids(layer)
+            centroids, length = self._state.centroids(layer).to(query.device), query.shape[2]
             heads, buckets = query.shape[1], centroids.shape[1]
             small = torch.int16 if buckets <= torch.iinfo(torch.int16).max else torch.int32
             parts, size = [], max(1, SCORES_BYTES // (4 * len(query) * heads * buckets))
-            for rows in torch.arange(query.shape[2]).split(size):
-                of_rows = slice(int(rows[0]), int(rows[-1]) + 1)
-                keys = key[:, :, of_rows].repeat_interleave(len(centroids) // key.shape[1], 1)
+            for start in range(0, length, size):
+                rows = slice(start, min(start + size, length))
+                keys = key[:, :, rows].repeat_interleave(len(centroids) // key.shape[1], 1)
                 labels = nearest(keys, centroids)  # [B, P, n]
-                routed = [self._routers[layer].scores(vectors[:, of_rows], past + rows) for vectors in query]
+                places = torch.arange(past + start, past + rows.stop, device=query.device)
+                routed = [self._routers[layer].scores(vectors[:, rows], places) for vectors in query]
                 chosen = torch.stack(routed).topk(self.visited, -1).indices  # [B, H, n, l]
                 parts.append(torch.cat([labels.transpose(1, 2), chosen.transpose(1, 2).flatten(2)], -1).to(small))
             return torch.cat(parts, 1)

@@ -51,12 +51,13 @@ class DuoAttention(Evicting):
             raise NotFitted("DuoAttention has no scores of heads yet: calibrate it with `fit-method duo_attention`.")
         layers, _, kv_heads, _ = shape_of(lm)
         check_shapes(self.fitted, {"far": (layers, 1 if self.fitted["far"].shape[1:] == (1,) else kv_heads)})
+        self.fitted.to(lm.device)
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         """Infinite for every key of a head that retrieves, and for sinks and window; elsewhere 0."""
         kv_heads, length = prompt.key.shape[1:3]
         assert self.fitted is not None, "check refuses a method without scores of heads"
-        streaming = self.streaming(self.fitted["far"].cpu().expand(-1, kv_heads))
+        streaming = self.streaming(self.fitted["far"].expand(-1, kv_heads))
         places = torch.arange(length, device=prompt.key.device)
         near = (places < self.n_sink) | (places >= length - self.window)
         retrieves = ~streaming[prompt.layer].to(places.device)
@@ -64,7 +65,7 @@ class DuoAttention(Evicting):
 
     def streaming(self, scores: Tensor) -> Tensor:
         """bool [L, G]: the heads of lowest score [L, G], a share `ratio` of all, which keep sinks and a window only."""
-        chosen = torch.zeros(scores.numel(), dtype=torch.bool)
+        chosen = torch.zeros(scores.numel(), dtype=torch.bool, device=scores.device)
         chosen[scores.flatten().argsort(stable=True)[: int(self.ratio * scores.numel())]] = True
         return chosen.view(scores.shape)
 

@@ -67,9 +67,10 @@ class Evicting(Method):
         """Choose the keys of every text of a prompt; a layer with a sliding window has few and keeps them."""
         if not self.whole_[prompt.layer]:
             return
-        self.ends_ = prompt_ends(prompt, self.cut)
+        self.bounds_ = prompt_bounds(prompt, self.cut)
+        self.ends_ = prompt.first + self.cut if self.cut else torch.full_like(prompt.first, prompt.query.shape[2])
         stays = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
-        for text, (first, end) in enumerate(zip(prompt.first.tolist(), self.ends_.tolist(), strict=True)):
+        for text, (first, end) in enumerate(self.bounds_):
             with torch.no_grad():
                 stays[text, :, first:end] = self.kept_keys(
                     prompt.layer, self.key_scores(part_of(prompt, text, first, end))
@@ -83,7 +84,7 @@ class Evicting(Method):
         columns = block.columns.clamp(max=stays.shape[2] - 1)
         after_prompt = block.columns >= stays.shape[2]
         readable = (stays[:, :, columns] | after_prompt).repeat_interleave(block.sharing, 1)  # [B, H, Tk]
-        in_prompt = block.rows < self.ends_[:, None]  # [B, n]: the prompt itself reads densely
+        in_prompt = block.rows < self.ends_.to(block.rows.device)[:, None]  # [B, n]: the prompt itself reads densely
         return readable[:, :, None] | in_prompt[:, None, :, None]
 
     def attend(self, call: Call) -> Attended:
@@ -91,7 +92,7 @@ class Evicting(Method):
         if not self.whole_[call.layer]:
             return read_all(call)
         if call.past == 0:
-            if self.cut and bool((self.ends_ != call.query.shape[2]).any()):
+            if any(end != call.query.shape[2] for _, end in self.bounds_):
                 return Attended(None, MASKED, "The prompt ends inside this call.")
             dense = read_all(call)
             if dense.out is None:
@@ -106,13 +107,14 @@ class Evicting(Method):
         return Attended(out, STEP, "Tokens read what each head kept.")
 
 
-def prompt_ends(prompt: Prompt, cut: int) -> Tensor:
-    """The place after the last token of each prompt, [B]. Errors: BadSetting for a prompt that comes in pieces."""
+def prompt_bounds(prompt: Prompt, cut: int) -> list[tuple[int, int]]:
+    """The places of the first token of each prompt and after its last one. Errors: BadSetting for a prompt that comes
+    in pieces."""
     length = prompt.query.shape[2]
-    ends = prompt.first + cut if cut else torch.full_like(prompt.first, length)
-    if int(ends.max()) > length:
+    bounds = [(first, first + cut if cut else length) for first in prompt.begins()]
+    if max(end for _, end in bounds) > length:
         raise BadSetting(f"The prompt has {cut:,} tokens and the first call {length:,}: give the whole prompt at once.")
-    return ends
+    return bounds
 
 
 def model_weights(prompt: Prompt, start: int = 0, stop: int | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting
+from ..kernels.pool import AT_ONCE, accelerated
 from ..kernels.scoring import Scoring
 from ..seam.calls import Prompt, states_alone
 from .evicting import Evicting, evict, largest, model_weights
@@ -118,7 +119,7 @@ class TOVA(Evicting):
         return scores
 
 
-# Queries whose weights are held at once, and of how many bytes at the most.
+# Queries whose weights are held at once on a processor, and of how many bytes at the most.
 ROWS, BYTES = 512, 16 << 20
 
 
@@ -139,7 +140,8 @@ class H2O(Evicting):
     def key_scores(self, prompt: Prompt) -> Tensor:
         """Sums of weights; the newest half of the budget is not marked yet."""
         total = prompt.query.new_zeros(prompt.query.shape[:3])  # [B, H, L]
-        rows = max(1, min(ROWS, BYTES // (total.nbytes or 1)))
+        rows = AT_ONCE // (total.nbytes or 1) if accelerated(total) else min(ROWS, BYTES // (total.nbytes or 1))
+        rows = max(1, rows)
         for start in range(0, total.shape[2], rows):
             total += model_weights(prompt, start, start + rows).sum(2)
         return total.unflatten(1, (prompt.key.shape[1], -1)).mean(2)

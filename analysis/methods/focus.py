@@ -65,6 +65,7 @@ class Focus(Method):
         self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
         if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
+        self.router.check_numbers()
         self.router.to(lm.device)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
@@ -126,7 +127,7 @@ class Focus(Method):
             out, _ = planned_attention(chosen, *call.states, call.scaling, self.n_sink, call.sink_logits)
             if isinstance(call.stored, GroupedLayer):
                 with part("sort"):
-                    call.stored.sort(members, self.window, self.n_sink)
+                    call.stored.sort(members, self.window, self.n_sink, (max(chosen.sizes), chosen.most))
             return Attended(out, f"{chosen.kernel} ({chosen.backend})", chosen.why, chosen)
         if not isinstance(call.stored, GroupedLayer):
             return Attended(None, MASKED, "This layer's KV cache is not sorted by group.")

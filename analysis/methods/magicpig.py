@@ -100,17 +100,21 @@ class MagicPIG(Method):
         query, key = query.detach().float(), key.detach().float()
         if self.centre == "blocks":
             return torch.cat([query, key], 1).transpose(1, 2).contiguous().view(torch.int16)
-        vectors = torch.cat(self._turned(layer, query, key, self._means["key"][layer][:, None]), 1)
+        vectors = torch.cat(self._turned(layer, query, key, self._mean_of(layer, "key", key)[:, None]), 1)
         vectors = vectors.transpose(1, 2).contiguous()
-        return torch.cat([hash_codes(vectors, self._planes), vectors.view(torch.int16)], -1)
+        return torch.cat([hash_codes(vectors, self._planes.to(key.device)), vectors.view(torch.int16)], -1)
+
+    def _mean_of(self, layer: int, name: str, like: Tensor) -> Tensor:
+        """What was calibrated of a layer, where `like` lies."""
+        return self._means[name][layer].to(like.device)
 
     def _turned(self, layer: int, query: Tensor, key: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
         """What is hashed of queries [B, H, n, D] and keys [B, G, T, D], whose mean [..., G, 1, D] is taken off."""
         key = key - mean
         if self.variant == "paper":
             return query, key
-        query = torch.nn.functional.pad(query - self._means["query"][layer][:, None], (0, 1))
-        key = key / self._means["norm"][layer][:, None, None]
+        query = torch.nn.functional.pad(query - self._mean_of(layer, "query", query)[:, None], (0, 1))
+        key = key / self._mean_of(layer, "norm", key)[:, None, None]
         length = key.norm(dim=-1, keepdim=True).clamp(min=1)
         # a key beyond the calibrated ones
         key = key / length
@@ -132,10 +136,11 @@ class MagicPIG(Method):
             pieces = []
             for begin in begins.unique().tolist():
                 earlier = (block.columns >= first) & (block.columns < begin)
-                mean = self._means["key"][block.layer][:, None]
+                mean = self._mean_of(block.layer, "key", keys)[:, None]
                 mean = keys[:, :, earlier].mean(2, keepdim=True) if earlier.any() else mean
                 both = self._turned(block.layer, queries[:, :, begins == begin], keys, mean)
-                pieces.append(self._pairs(*both, *(hash_codes(x.contiguous(), self._planes) for x in both)))
+                planes = self._planes.to(keys.device)
+                pieces.append(self._pairs(*both, *(hash_codes(x.contiguous(), planes) for x in both)))
             texts.append([torch.cat(piece, 2) for piece in zip(*pieces, strict=True)])
         cosine, collided = (torch.cat(text) for text in zip(*texts, strict=True))
         return cosine, collided

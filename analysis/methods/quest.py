@@ -70,13 +70,14 @@ class Quest(Method):
         query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
         of_keys = (block.columns - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, Tk]
         of_queries = (block.rows - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, n]
-        base = of_keys.min()
+        base = of_keys.amin(1, keepdim=True)
         of_keys, of_queries = of_keys - base, of_queries - base
-        count = int(max(of_keys.max(), of_queries.max())) + 1
+        # as many as keys in a row can touch: no text has more, and nothing is read of those that are empty
+        count = (len(block.columns) - 2) // self.page + 2
         slot = of_keys[:, None, :, None].expand_as(key)
         empty = key.new_zeros(*key.shape[:2], count, key.shape[-1])
         low, high = (empty.scatter_reduce(2, slot, key, by, include_self=False) for by in ("amin", "amax"))
-        inside = torch.nn.functional.one_hot(of_keys, count).float()  # [B, Tk, N]
+        inside = (of_keys[..., None] == torch.arange(count, device=key.device)).float()  # [B, Tk, N]
         visible_keys = (block.visible.float() @ inside[:, None])[:, 0]  # [B, n, N]: how many keys of each page
         newest = torch.arange(count, device=key.device) == of_queries[..., None]
         scored = ((visible_keys == self.page) & ~newest)[:, None]  # [B, 1, n, N]

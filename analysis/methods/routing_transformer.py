@@ -106,7 +106,7 @@ class RoutingTransformer(Method):
         if self.rotary == "undone":
             query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
         assert self.fitted is not None, "check refuses a method without centroids"
-        centroids = self.fitted[self.rotary][layer]
+        centroids = self.fitted[self.rotary][layer].to(query.device)
         return torch.cat([self._members(x, centroids) for x in (query, key)], 1).transpose(1, 2)
 
     def _members(self, x: Tensor, centroids: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class RoutingTransformer(Method):
         centroids = centroids.repeat_interleave(x.shape[1] // len(centroids), 0)
         similar = normalised(x) @ centroids.mT  # [B, heads, T, C]
         if self.membership == "causal":
-            return F.one_hot(similar.argmax(-1), similar.shape[-1]).bool()
+            return similar.argmax(-1, keepdim=True) == torch.arange(similar.shape[-1], device=similar.device)
         assert self.real_ is not None, "literal membership sees a whole text"
         # as many tokens for each cluster
         size = -(-similar.shape[2] // similar.shape[-1])

@@ -63,26 +63,29 @@ class StreamingLLM(Method):
         if self.positions == "original" or not self.n_sink:
             return block.scores
         # the place of a query in a full cache
-        last, scores = self.n_sink + self.window - 1, block.scores.clone()
-        for text, first in enumerate(block.first.tolist()):
-            far = block.rows - first > last
-            # a sliding cache has dropped the sinks
-            begin = first - int(block.columns[0])
-            if far.any() and begin >= 0:
-                moved = self._scores_of_sinks(block, text, far, begin, begin + last)
-                scores[text][:, far, begin : begin + self.n_sink] = moved.to(scores)
-        return scores
+        last, scores = self.n_sink + self.window - 1, block.scores
+        if block.first_row + len(block.rows) - 1 <= last:
+            return scores
+        begin = block.first - block.first_column  # [B]
+        # a sliding cache has dropped the sinks
+        far = (block.rows - block.first[:, None] > last) & (begin >= 0)[:, None]  # [B, n]
+        sinks = torch.arange(self.n_sink, device=begin.device)
+        places = (begin[:, None] + sinks).clamp(0, scores.shape[-1] - 1)  # [B, sinks]
+        moved = self._scores_of_sinks(block, places, (begin + last).clamp(0, scores.shape[-1] - 1))
+        columns = places[:, None, None].expand(*scores.shape[:3], -1)
+        moved = torch.where(far[:, None, :, None], moved.to(scores), scores.gather(-1, columns))
+        return scores.scatter(-1, columns, moved)
 
-    def _scores_of_sinks(self, block: Block, text: int, far: Tensor, begin: int, place: int) -> Tensor:
-        """Scores [H, n, sinks] of queries far behind the sinks, as if they stood at `place`."""
+    def _scores_of_sinks(self, block: Block, places: Tensor, place: Tensor) -> Tensor:
+        """Scores [B, H, n, sinks] of the queries and the keys at `places` [B, sinks], as if they stood at `place` [B]."""
         heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
         of_queries, of_keys = block.remembered()
-        query = of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]
-        key = of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
-        tables = [of_keys[text, place, half, :size][None, None] for half in (-2, -1)]
-        query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
+        texts = torch.arange(len(place), device=place.device)
+        key = of_keys[texts[:, None], places, heads:-2].transpose(1, 2)  # [B, G, sinks, D]
+        tables = [of_keys[texts, place, half, :size][:, None] for half in (-2, -1)]
+        query = turned(of_queries[:, :, :heads].transpose(1, 2), module, *tables)  # [B, H, n, D]
         assert block.scoring is not None, "the seam says how scores are made"
-        return block.scoring.of((query @ key[:, None].mT).flatten(0, 1))
+        return block.scoring.scores(query, key)
 
     def mask(self, block: Block) -> Tensor:
         return block.near(self.window, self.n_sink)

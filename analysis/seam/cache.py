@@ -2,6 +2,7 @@
 groups only, one that drops keys for good; and what a method remembers of every token beside keys and values.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from ..errors import AnalysisError
 from ..kernels.decode import GroupMajor, Growing
 from ..kernels.evict import Cache as Heads
 from ..kernels.evicted import Evicted
+from ..kernels.group_table import GroupTable
+from ..kernels.host import on_host
+from ..kernels.pool import accelerated
 from ..kernels.ragged import Ragged
 
 
@@ -74,12 +78,28 @@ class InOrder:
 
 
 class ByGroup:
-    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens."""
+    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens.
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, members: torch.Tensor, window: int, n_sink: int):
-        self.texts = [
-            GroupMajor(*row, window, n_sink) for row in zip(keys.split(1), values.split(1), members, strict=True)
-        ]
+    `known`: the size of the largest group and the most groups of a token, where the host knows them."""
+
+    def __init__(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        members: torch.Tensor,
+        window: int,
+        n_sink: int,
+        known: tuple[int, int] | None = None,
+    ):
+        rows = zip(keys.split(1), values.split(1), members, strict=True)
+        self.texts: Sequence[GroupMajor | GroupTable]
+        if accelerated(keys):
+            if known is None:
+                sizes = torch.stack([members.sum(1).amax(), members.sum(-1).amax()])
+                known = on_host(sizes, "largest group, and most groups of a token")
+            self.texts = [GroupTable(*row, window, n_sink, *known) for row in rows]
+        else:
+            self.texts = [GroupMajor(*row, window, n_sink) for row in rows]
         self.window, self.n_sink, self.coming = window, n_sink, members
 
     length = property(lambda self: self.texts[0].length)
@@ -154,11 +174,11 @@ class GroupedLayer(GrowingLayer):
         """Whether the layer is sorted by group now."""
         return isinstance(self.held, ByGroup)
 
-    def sort(self, members: torch.Tensor, window: int, n_sink: int) -> None:
-        """Sort tokens by group: members bool [B, T, K]. Idempotent."""
+    def sort(self, members: torch.Tensor, window: int, n_sink: int, known: tuple[int, int] | None = None) -> None:
+        """Sort tokens by group: members bool [B, T, K]; `known` as `ByGroup` takes it. Idempotent."""
         held = self.held
         if not isinstance(held, ByGroup) or (held.window, held.n_sink) != (window, n_sink):
-            self.held = ByGroup(*self.restore(), members, window, n_sink)
+            self.held = ByGroup(*self.restore(), members, window, n_sink, known)
 
     def restore(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Back to the order of the text; returns all keys and values [B, G, T, D]."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from ..kernels import Plan
+from ..kernels.host import on_host
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
 from .visible import Visible
@@ -31,6 +32,11 @@ class Prompt:
     tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
     scoring: Scoring
     visible: Visible | None = None  # None: causal
+    masked: bool = False  # whether the model made a mask: without one every text begins at its first token
+
+    def begins(self) -> list[int]:
+        """`first` as the host knows it; it has to ask the device where there is a mask."""
+        return on_host(self.first, "first tokens") if self.masked else [0] * len(self.first)
 
 
 def part_of(prompt: Prompt, text: int, start: int, stop: int) -> Prompt:
@@ -122,6 +128,8 @@ class Block:
     sinks: Tensor | None = None
     # Whether the model's own indexer chose what is visible.
     chosen: bool = False
+    # Places of the first query and the first key where the host knows them.
+    corner: tuple[int, int] | None = None
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -129,6 +137,16 @@ class Block:
         if name not in self.made:
             self.made[name] = make()
         return self.made[name]
+
+    @property
+    def first_row(self) -> int:
+        """The place of the first query."""
+        return on_host(self.rows[0], "first row") if self.corner is None else self.corner[0]
+
+    @property
+    def first_column(self) -> int:
+        """The place of the first key."""
+        return on_host(self.columns[0], "first column") if self.corner is None else self.corner[1]
 
     def distances(self) -> Tensor:
         """[n, Tk]: how many tokens the key lies before the query."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..kernels.pool import AT_ONCE, accelerated
 from ..kernels.scoring import Scoring, at_least_float32, softmax
 from .arguments import Entering
 from .cache import TokenMemory
@@ -17,9 +18,9 @@ from .calls import Block, Prompt
 from .hooks import Hooks
 from .visible import Visible, is_visible
 
-# Float32 scores held at once.
+# Float32 scores held at once on a processor where a method asks for more: bounds what it may.
 BLOCK_BYTES = 64 << 20
-# Likewise on a processor: what stays in its caches and its heap is computed twice as fast.
+# And where it asks for nothing: what stays in its caches and its heap is computed twice as fast.
 CPU_BLOCK_BYTES = 4 << 20
 
 Watch = Callable[[Block, Tensor], None]  # sees the probabilities [B, H, n, Tk] of every block
@@ -36,6 +37,7 @@ class Reading:
     cache_index: int = 0  # place of the layer in a KV cache, which counts the layers of other kinds too
     past: int = 0  # tokens before this call
     first: Tensor | None = None  # [B] place of the first token that is no padding
+    masked: bool = False  # whether the model made a mask
     visible: Visible | None = None  # what this call may read
     tables: tuple[Tensor, Tensor] | None = None  # (cos, sin) of the rotary embedding
 
@@ -45,6 +47,7 @@ class Reading:
         self.tables = entering.tables
         not_padding = None
         if self.past == 0:
+            self.masked = entering.mask is not None
             not_padding = _not_padding(entering.mask, entering.hidden)
             self.first = not_padding.int().argmax(dim=1)
         features = self.method.token_features(self.layer, entering.hidden, not_padding)
@@ -62,7 +65,7 @@ class Reading:
             # a static cache is longer than its text
             assert self.first is not None, "the layer was entered before"
             queries, keys, values = (x[:, :, :length] for x in (query, key, value))
-            about = module, self.tables, scoring, self.visible
+            about = module, self.tables, scoring, self.visible, self.masked
             self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
@@ -97,8 +100,8 @@ def by_blocks(
     query, key = at_least_float32(query), at_least_float32(key.repeat_interleave(sharing, 1))  # [B, H, Tk, D]
     value = value.repeat_interleave(sharing, 1)
     of_keys = state.memory.keys(state.layer, total) if state.layer in state.memory else None
-    at_once = BLOCK_BYTES
-    if query.device.type == "cpu":
+    at_once = AT_ONCE
+    if not accelerated(query):
         at_once = min(BLOCK_BYTES, state.method.block_bytes or CPU_BLOCK_BYTES)
     size = max(1, min(length, at_once // (4 * query.shape[0] * query.shape[1] * total)))
     out = value.new_empty(*query.shape[:3], value.shape[-1])
@@ -125,6 +128,7 @@ def by_blocks(
             scoring=scoring,
             sinks=visible.sinks,
             chosen=visible.chosen,
+            corner=(start + state.past, before),
         )
         probabilities = _probabilities(state.method, block)
         if state.watch is not None:
@@ -139,8 +143,8 @@ def _probabilities(method: Hooks, block: Block) -> Tensor:
     mask = method.mask(block)
     block.read = block.visible if mask is None else _shared(block, mask)
     probabilities = softmax(scores.masked_fill(~block.read, float("-inf")), block.sinks, torch.float32)
-    # a row that reads nothing; most blocks have none
-    if probabilities[..., 0].isnan().any():
+    # a row that reads nothing; most blocks have none, and to ask would wait for an accelerator
+    if accelerated(probabilities) or probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)
     return method.reweight(block, probabilities)
 

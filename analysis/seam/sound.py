@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..errors import BadModel, BadText
+from ..kernels.host import on_host
 
 # What has a square in float32, in which every norm computes.
 LARGEST = torch.finfo(torch.float32).max ** 0.5
@@ -61,7 +62,7 @@ def watch(lm: PreTrainedModel, tokenizer: Any, name: str) -> None:
 
 
 def _refuse_tokens(module: nn.Embedding, args: tuple) -> None:
-    if args and args[0].numel() and (largest := int(args[0].max())) >= module.num_embeddings:
+    if args and args[0].numel() and (largest := on_host(args[0].max(), "largest token")) >= module.num_embeddings:
         raise BadText(
             f"The text holds the token {largest:,} and the model has {module.num_embeddings:,}: take this token, "
             "usually of an image or a sound, out of the text."
@@ -83,7 +84,7 @@ class _Length:
         if isinstance(vectors, Tensor) and vectors.is_floating_point() and vectors.dim() > 1:
             length = torch.linalg.vector_norm(vectors.detach()[..., :PROBE, :], dtype=torch.float32)
             # NaN comes after infinity, or is padding
-            if float(length) == torch.inf:
+            if on_host(length, "length of vectors") == torch.inf:
                 raise BadModel(
                     f"{self.name} overflows in {self.about} in {_kind(vectors)}, so none of its numbers mean anything: "
                     "load it in another precision, or choose another model."
@@ -114,4 +115,4 @@ def _kind(values: Tensor) -> str:
 
 
 def _finite(values: Tensor) -> bool:
-    return not values.numel() or bool(torch.stack(torch.aminmax(values)).isfinite().all())
+    return not values.numel() or on_host(torch.stack(torch.aminmax(values)).isfinite().all(), "finite")

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.host import on_host
+
 
 @dataclass(frozen=True)
 class Visible:
@@ -37,7 +39,7 @@ def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arg
     bias = arguments.get("position_bias")
     if mask is not None and mask.dtype != torch.bool:
         added, mask = mask, is_visible(mask)
-        if bool(torch.where(mask, added, 0.0).any()):
+        if on_host(torch.where(mask, added, 0.0).any(), "numbers in the mask"):
             bias = added if bias is None else bias + added
     indices, blocks = arguments.get("indices"), arguments.get("block_indices")
     if indices is None and blocks is None:

@@ -1,0 +1,100 @@
+"""An accelerator that computes shapes alone: whole models run on it in seconds, on a build of torch for processors.
+
+A backend of torch's for Python code, under FakeTensorMode. What a real one would punish is an error here, with its
+line: tensors that lie on two devices, and every question to the device (`.item()`, `.tolist()`, `bool(tensor)`, boolean
+indexing, `nonzero`). `analysis.kernels.host.on_host` alone may ask; it is answered from `ANSWERS`, and counted.
+"""
+
+import collections
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import backend_registration
+
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from analysis.kernels import blocks, grouped
+from analysis.kernels.host import on_host
+
+NAME = "fakegpu"
+
+
+class _Backend(backend_registration._DummyBackendModule):
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+
+@cache
+def _registered() -> None:
+    backend_registration._setup_privateuseone_for_python_backend(NAME, _Backend())
+
+
+def _begin(layer: DynamicLayer, keys: Tensor, values: Tensor) -> None:
+    """A KV cache of transformers begins with empty tensors made of lists, which need a real device."""
+    layer.device, layer.is_initialized = keys.device, True
+    layer.keys, layer.values = keys[:, :, :0], values[:, :, :0]
+    if isinstance(layer, DynamicSlidingWindowLayer):
+        layer._sliding_window_tensor = keys.new_full((), layer.sliding_window - 1, dtype=torch.long)
+
+
+def even(shape: tuple[int, ...], total: int) -> list:
+    """`total` shared out evenly over numbers of this shape."""
+    count = max(1, math.prod(shape))
+    shares = np.full(count, total // count)
+    shares[: total % count] += 1
+    return shares.reshape(shape).tolist()
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, **about: Any) -> tuple[Tensor, Tensor]:
+    """FlexAttention is compiled for devices that torch knows."""
+    return torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
+
+
+# What the host is told by name, of numbers of these shapes and a text of so many tokens.
+ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
+    "first tokens": lambda shape, tokens: [0] * shape[0],
+    "fewest and most kept keys": lambda shape, tokens: [tokens // 4, tokens // 2],
+    "finite": lambda shape, tokens: True,
+    "kept blocks": lambda shape, tokens: 64.0,
+    "numbers in the mask": lambda shape, tokens: False,
+    "same scores": lambda shape, tokens: True,
+    "sizes of groups, fewest and most of a token": lambda shape, tokens: [*even((shape[0] - 2,), tokens), 1, 1],
+}
+
+
+class Device:
+    """Counts what is asked; `tokens` of the text."""
+
+    def __init__(self) -> None:
+        self.tokens, self.asked = 0, collections.Counter[str]()
+
+    def read(self, numbers: Tensor, name: str) -> Any:
+        """In the place of `on_host`."""
+        assert numbers.device.type == NAME, f"{name} lies on {numbers.device}"
+        self.asked[name] += 1
+        return ANSWERS[name](tuple(numbers.shape), self.tokens)
+
+
+@contextmanager
+def fake_device(monkeypatch: Any) -> Iterator[Device]:
+    """Inside, tensors on `NAME` have shapes and no numbers."""
+    _registered()
+    device = Device()
+    asking = [module for module in list(sys.modules.values()) if getattr(module, "on_host", None) is on_host]
+    for module in asking:
+        if module is not sys.modules[__name__]:
+            monkeypatch.setattr(module, "on_host", device.read)
+    for kind in (DynamicLayer, DynamicSlidingWindowLayer):
+        monkeypatch.setattr(kind, "lazy_initialization", _begin)
+    monkeypatch.setattr(blocks, "_flex", lambda: _flex)
+    monkeypatch.setattr(grouped, "DEVICES", (*grouped.DEVICES, NAME))
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        yield device

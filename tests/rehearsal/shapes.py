@@ -1,0 +1,134 @@
+"""Models of sizes that people use, two layers of each, on the fake device; and every method with made-up fitted state."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from transformers import GptOssConfig, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen2Config
+
+from analysis.fitted import Fitted
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.methods.focal import FocalWeights
+from analysis.routers.routing_state import RoutingSettings, RoutingState
+from analysis.seam.layers import causal_class
+from tests.rehearsal.device import NAME
+
+# Alike from here on.
+LAYERS = 2
+LONGEST = 1 << 17
+BUCKETS = 64
+
+
+def llama() -> PreTrainedConfig:
+    """The shape of Llama 3.1 8B."""
+    return LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        num_hidden_layers=LAYERS,
+        max_position_embeddings=LONGEST,
+    )
+
+
+def qwen() -> PreTrainedConfig:
+    """The shape of Qwen 2.5 0.5B."""
+    return Qwen2Config(
+        hidden_size=896,
+        intermediate_size=4864,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        vocab_size=151936,
+        num_hidden_layers=LAYERS,
+        max_position_embeddings=LONGEST,
+        tie_word_embeddings=True,
+    )
+
+
+def gpt_oss() -> PreTrainedConfig:
+    """The shape of gpt-oss-20b: a layer with a sliding window and one without, learned sinks in both."""
+    return GptOssConfig(
+        hidden_size=2880,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=64,
+        vocab_size=201088,
+        num_hidden_layers=LAYERS,
+        sliding_window=128,
+        max_position_embeddings=LONGEST,
+    )
+
+
+SHAPES: dict[str, Callable[[], PreTrainedConfig]] = {"llama": llama, "qwen": qwen, "gpt_oss": gpt_oss}
+
+
+class _NoExperts(nn.Module):
+    """In the place of a mixture, which asks the device which expert is read: that is the model's own affair."""
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, None]:
+        return hidden, None
+
+
+def on_device(config: PreTrainedConfig, device: str = NAME) -> PreTrainedModel:
+    """The model in bfloat16 without numbers: inside `fake_device` only."""
+    kind = causal_class(config)
+    assert kind is not None
+    # random numbers need a generator, which a fake device lacks
+    with unset_fake_temporarily(), torch.device("meta"):
+        lm = kind._from_config(config, dtype=torch.bfloat16).eval()
+    for layer in lm.model.layers:
+        if isinstance(config, GptOssConfig):
+            layer.mlp = _NoExperts()
+    return lm.to_empty(device=device)
+
+
+def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
+    """Every method as it is by default, with fitted state of the right shapes."""
+    heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
+    dim = getattr(config, "head_dim", None) or width // heads
+    return {name: METHODS[name] for name in METHODS} | {
+        "focus": lambda: METHODS["focus"].build(_there(FocusRouter(LAYERS, width))),
+        "csa": lambda: METHODS["csa"].build([*[512] * (LAYERS * heads), 1024]),
+        "focal_learned": lambda: METHODS["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
+        "bucket_routing": lambda: METHODS["bucket_routing"].build(_buckets(heads, kv_heads, dim)),
+        "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
+        "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),
+        "duo_attention": lambda: METHODS["duo_attention"].build(Fitted("duo_attention", {"far": _far(kv_heads)})),
+    }
+
+
+def _there(module: nn.Module) -> nn.Module:
+    """A small module on the device: parameters without numbers cannot be moved."""
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        module.register_parameter(name, None) if name in module._parameters else module.register_buffer(name, None)
+        moved = torch.empty(tensor.shape, device=NAME)
+        setattr(module, name, nn.Parameter(moved, requires_grad=False) if isinstance(tensor, nn.Parameter) else moved)
+    module.to = lambda device: module  # type: ignore[method-assign,assignment]
+    return module
+
+
+def _buckets(heads: int, kv_heads: int, dim: int) -> RoutingState:
+    settings = RoutingSettings(BUCKETS, 64, 4, LONGEST, 0, [True] * LAYERS)
+    tensors: dict[str, Any] = {
+        "centroids": torch.empty(LAYERS, kv_heads, BUCKETS, dim),
+        "gwr_linear.weights": torch.empty(LAYERS, heads, dim, BUCKETS),
+    }
+    return RoutingState(settings, tensors, {})
+
+
+def _means(heads: int, kv_heads: int, dim: int) -> Fitted:
+    shapes = {"query": (LAYERS, heads, dim), "key": (LAYERS, kv_heads, dim), "norm": (LAYERS, kv_heads)}
+    return Fitted("magicpig", {name: torch.empty(shape) for name, shape in shapes.items()})
+
+
+def _clusters(kv_heads: int, dim: int) -> Fitted:
+    return Fitted("routing_transformer", {n: torch.empty(LAYERS, kv_heads, 16, dim) for n in ("kept", "undone")})
+
+
+def _far(kv_heads: int) -> Tensor:
+    return torch.arange(LAYERS * kv_heads).float().view(LAYERS, kv_heads)
