@@ -19,14 +19,14 @@ COLUMNS = 64
 
 
 class GroupTable:
-    """Keys and values of one text in one layer, as `decode.GroupMajor` has them: `length` tokens so far; `read_bytes` of
-    keys and values that the last step gathered, what is masked counted too."""
+    """Keys and values of one text in one layer, as `decode.GroupMajor` has them.
 
-    def __init__(
-        self, keys: Tensor, values: Tensor, members: Tensor, window: int, n_sink: int, largest: int, top: int
-    ):
-        """A text: keys, values [1, G, T, D], members bool [T, K], of which no group is larger than `largest` and no token
-        in more than `top` groups."""
+    `length` tokens so far; `read_bytes` of keys and values that the last step gathered, what is masked counted too.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, members: Tensor, window: int, n_sink: int, largest: int, top: int):
+        """A text: keys, values [1, G, T, D], members bool [T, K]; no group is larger than `largest`, and no token is in
+        more than `top` groups."""
         self.window, self.n_sink, self.read_bytes, self.top = window, n_sink, 0, top
         self._keys, self._values = Growing(keys), Growing(values)
         self._sets = Growing(bit_sets(members), 0, COLUMNS)

@@ -93,7 +93,8 @@ def planned_attention(
     elif chosen.kernel in ("masked", "causal"):
         out, lse = packed.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
-        out, lse = packed.grouped(q, k, v, members, window, scale, chosen.backend == "flash_attn")
+        by_package = chosen.backend == "flash_attn"
+        out, lse = packed.grouped(q, k, v, members, window, scale, by_package, chosen.sizes)
     # An accelerator would be waited for: what is no number there leaves the model's last layer, which is looked at.
     if not accelerated(lse) and not bool(lse.isfinite().all()):
         _explain(q, k)
@@ -112,8 +113,8 @@ class Plan:
     `kernel`: groups (one group per token), lowest shared group (several), masked (sparse cannot win), causal (every
     causal pair is kept). `why`: one sentence. `cost`: predicted time as a multiple of dense attention. Counts are per
     head: `pairs` kept, `retained` their share of the causal pairs (1 / retained bounds any speed-up), `computed` pairs
-    the kernel computes, as a multiple of the causal pairs. `sizes` [B K] are those of the groups, text by text, and no
-    token is in more than `most` groups: the host knows them, and whoever runs the plan asks the device nothing.
+    the kernel computes, as a multiple of the causal pairs. `sizes` are those of the groups, as the host knows them: to
+    run the plan it asks the device nothing.
     """
 
     kernel: str
@@ -123,8 +124,7 @@ class Plan:
     computed: float
     members: Tensor = field(repr=False)
     window: int = field(repr=False)
-    sizes: tuple[int, ...] = field(default=(), repr=False)
-    most: int = field(default=0, repr=False)
+    sizes: packed.Sizes | None = field(default=None, repr=False)
 
     @cached_property
     def pairs(self) -> int:
@@ -158,7 +158,7 @@ def plan(
 
     def made(kernel: str, why: str, cost: float = 1.0, computed: float = 1.0) -> Plan:
         dense = "torch" if backend == "compiled" and kernel in ("masked", "causal") else backend
-        return Plan(kernel, dense, why, cost, computed, members, window, tuple(sizes), most)
+        return Plan(kernel, dense, why, cost, computed, members, window, packed.Sizes(sizes, most))
 
     if backend == "reference":
         return made("masked", "The reference computes every causal pair, in blocks of queries.")

@@ -11,7 +11,7 @@ q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out [B, H, T, D
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from . import gpu
 from .dense import dense_with_lse, flash, never
+from .host import on_host
 from .merge import merge
 from .parts import part
 from .pool import accelerated
@@ -40,23 +41,46 @@ BAND_TOKENS = 1024
 Call = Callable[..., tuple[Tensor, Tensor]]
 
 
+class Sizes(NamedTuple):
+    """Sizes of the groups, text by text, and the most groups that a token is in: what the host must know of memberships
+    to pack them."""
+
+    groups: Sequence[int]
+    most: int
+
+    @classmethod
+    def of(cls, members: Tensor) -> "Sizes":
+        """Of bool [B, T, K]; asks the device."""
+        *groups, most = on_host(torch.cat([members.sum(1).flatten(), members.sum(-1).amax()[None]]), "sizes of groups")
+        return cls(groups, most)
+
+
 def grouped(
-    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, flash_attn: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    members: Tensor,
+    window: int,
+    scale: float,
+    flash_attn: bool = False,
+    sizes: Sizes | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Any number of groups per token. `flash_attn`: by that package in the place of torch's kernel."""
+    """Any number of groups per token. `flash_attn`: by that package in the place of torch's kernel. `sizes`: of these
+    members, where they are known."""
     call = of_flash_attn if flash_attn else of_torch if accelerated(q) else of_cpu
+    sizes = sizes or Sizes.of(members)
     if accelerated(q) and gpu.has_triton():
-        return _beside_strangers(call, q, k, v, members, window, scale)
+        return _beside_strangers(call, q, k, v, members, window, scale, sizes)
     length = q.shape[2]
-    far = _memberships(call, q, k, v, members, scale)
+    far = _memberships(call, q, k, v, members, scale, sizes)
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
     with part("set_b"):
         texts = torch.full((len(members),), length, device=q.device)
         of_token = members.flatten(0, 1).to(q.dtype)
-        out, lse = _without_shared(call, q, k, v, of_token, texts, scale, window)
+        out, lse = _without_shared(call, q, k, v, of_token, texts, length, scale, window)
         kind, out = out.dtype, out.float()
     with part("merge"):
-        _add(out, lse, far)
+        out, lse = _added(out, lse, far)
     out = out.to(kind).unflatten(0, (-1, length)).transpose(1, 2)
     return out, lse.unflatten(1, (-1, length)).transpose(0, 1)
 
@@ -72,48 +96,70 @@ class _Far(NamedTuple):
     rounds: int
 
 
-def _memberships(call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, scale: float) -> _Far:
+def _memberships(call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, scale: float, sizes: Sizes) -> _Far:
     """One packed call over all groups of all texts, where a pair belongs to its lowest shared group."""
     with part("sort"):
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [B T, heads, D]
-        text, group, place = members.transpose(1, 2).nonzero(as_tuple=True)
+        by_group = members.transpose(1, 2)  # [B, K, T]
+        if accelerated(q):
+            # as many as the host knows there are: `nonzero` would have it wait
+            some = by_group.flatten().byte().argsort(descending=True, stable=True)[: sum(sizes.groups)]
+            place, group = some % by_group.shape[2], some // by_group.shape[2] % by_group.shape[1]
+            text = some // by_group[0].numel()
+        else:
+            text, group, place = by_group.nonzero(as_tuple=True)
         tokens = text * members.shape[1] + place
         # the membership is its token's first, second, ...
         turn = members.cumsum(-1)[text, place, group] - 1
-        rounds = int(turn.max()) + 1 if len(turn) else 0
         lower = None
-        if rounds > 1:
+        if sizes.most > 1:
             of_token = members.flatten(0, 1).to(q.dtype)  # [B T, K]
             lower = of_token[tokens] * (torch.arange(members.shape[-1], device=q.device) < group[:, None])
     with part("set_a"):
-        sizes = members.sum(1).flatten()
-        out, lse = _without_shared(call, q[tokens], k[tokens], v[tokens], lower, sizes, scale)
-    return _Far(out, lse, tokens, turn, rounds)
+        texts = members.sum(1).flatten()
+        out, lse = _without_shared(call, q[tokens], k[tokens], v[tokens], lower, texts, max(sizes.groups), scale)
+    return _Far(out, lse, tokens, turn, sizes.most)
 
 
-def _add(out: Tensor, lse: Tensor, far: _Far) -> None:
-    """Merge all memberships into out [B T, H, D] and lse [H, B T], in place."""
+def _added(out: Tensor, lse: Tensor, far: _Far) -> tuple[Tensor, Tensor]:
+    """All memberships merged into out [B T, H, D] and lse [H, B T], which are overwritten."""
+    if accelerated(out) and far.rounds > 1:
+        return _added_to_all(out, lse, far)
     for index in range(far.rounds):
         chosen = slice(None) if far.rounds == 1 else (far.turn == index).nonzero()[:, 0]
         rows = far.tokens[chosen]
         out[rows], total = merge(out[rows], lse[:, rows].T, far.out[chosen], far.lse[:, chosen].T)
         lse[:, rows] = total.T
+    return out, lse
+
+
+def _added_to_all(out: Tensor, lse: Tensor, far: _Far) -> tuple[Tensor, Tensor]:
+    """The same of several groups a token without asking how many tokens have a second one: one more membership, which
+    weighs nothing, is that of all who have none. A token in no group at all that read nothing either comes back NaN."""
+    nothing = len(far.tokens)
+    slots = far.tokens.new_full((len(out), far.rounds), nothing)
+    slots[far.tokens, far.turn] = torch.arange(nothing, device=out.device)
+    far_out, far_lse = F.pad(far.out, (0, 0, 0, 0, 0, 1)), F.pad(far.lse, (0, 1), value=float("-inf"))
+    for slot in slots.unbind(1):
+        out, total = merge(out, lse.T, far_out.index_select(0, slot), far_lse.index_select(1, slot).T)
+        lse = total.T
+    return out, lse
 
 
 def _beside_strangers(
-    call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float
+    call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, sizes: Sizes
 ) -> tuple[Tensor, Tensor]:
     """On a GPU with Triton: the groups, padded side by side where that is cheap, then the window's strangers."""
-    sizes = members.sum(1).flatten().tolist()
-    padded = len(sizes) * gpu.padded_length(max(sizes)) ** 2 <= gpu.PADDING * sum(size**2 for size in sizes)
-    if padded and call is not of_flash_attn and bool(members.sum(-1).max() <= 1):
-        far = gpu.side_by_side(q, k, v, members, max(sizes), scale)
+    groups, longest = sizes.groups, max(sizes.groups)
+    padded = len(groups) * gpu.padded_length(longest) ** 2 <= gpu.PADDING * sum(size**2 for size in groups)
+    if padded and call is not of_flash_attn and sizes.most <= 1:
+        far = gpu.side_by_side(q, k, v, members, longest, scale)
     else:
-        packed, texts = _memberships(call, q, k, v, members, scale), members.any(-1)
+        packed, texts = _memberships(call, q, k, v, members, scale, sizes), members.any(-1)
         with part("merge"):
             out = q.new_zeros(texts.numel(), q.shape[1], q.shape[-1], dtype=torch.float32)
             lse = out.new_full((q.shape[1], texts.numel()), float("-inf"))
-            _add(out, lse, packed)
+            out, lse = _added(out, lse, packed)
             slot = torch.arange(texts.numel(), device=q.device).view_as(texts).masked_fill(~texts, -1)
             far = out, lse, slot
     with part("set_b"):
@@ -143,17 +189,18 @@ def _without_shared(
     v: Tensor,
     extra: Tensor | None,
     sizes: Tensor,
+    longest: int,
     scale: float,
     window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One packed call over texts of these `sizes`; pairs whose `extra` [N, E] overlap weigh nothing. lse [H, N], -inf
-    where nothing is left."""
+    """One packed call over texts of these `sizes`, none over `longest`; pairs whose `extra` [N, E] overlap weigh
+    nothing. lse [H, N], -inf where nothing is left."""
     dimensions = q.shape[-1]
     if extra is not None:
         push = extra * (PUSH / scale**0.5)
         q, k, v = (_widened(x, sign) for x, sign in ((q, push), (k, -push), (v, push * 0)))
     starts = F.pad(sizes.cumsum(0), (1, 0)).int()
-    out, lse = call(q, k, v, starts, int(sizes.max()), scale, window)
+    out, lse = call(q, k, v, starts, longest, scale, window)
     return out[..., :dimensions], lse.float().masked_fill(lse < -(PUSH**2) / 2, float("-inf"))
 
 

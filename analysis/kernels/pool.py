@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-
 # Bytes of scores at once on an accelerator: each call is long beside its beginning, and many texts leave room for them.
 AT_ONCE = 256 << 20
 

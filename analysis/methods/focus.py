@@ -127,7 +127,7 @@ class Focus(Method):
             out, _ = planned_attention(chosen, *call.states, call.scaling, self.n_sink, call.sink_logits)
             if isinstance(call.stored, GroupedLayer):
                 with part("sort"):
-                    call.stored.sort(members, self.window, self.n_sink, (max(chosen.sizes), chosen.most))
+                    call.stored.sort(members, self.window, self.n_sink, chosen.sizes)
             return Attended(out, f"{chosen.kernel} ({chosen.backend})", chosen.why, chosen)
         if not isinstance(call.stored, GroupedLayer):
             return Attended(None, MASKED, "This layer's KV cache is not sorted by group.")

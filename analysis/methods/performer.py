@@ -61,8 +61,6 @@ class Performer(Method):
         count, draw = self.features or max(1, int(dim * math.log(dim))), torch.Generator().manual_seed(self.seed)
         directions = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
         self._directions = torch.stack(directions).to(lm.device)  # [L, m, D]
-        # Layers whose scores were looked at.
-        self.same_: set[int] = set()
 
     def encode_tokens(
         self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
@@ -75,8 +73,8 @@ class Performer(Method):
         query, key = block.queries_and_keys()  # [B, H, n, D], [B, G, Tk, D]
         assert block.scoring is not None, "the seam says how scores are made"
         grouped, scaling = query.unflatten(1, (key.shape[1], -1)), block.scoring.factor
-        # an accelerator is asked once a layer
-        if not accelerated(query) or block.layer not in self.same_:
+        # an accelerator is asked once a text
+        if not accelerated(query) or block.first_row == 0:
             self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
         directions = self._directions[block.layer].to(key.device)
         of_query, _ = random_features(grouped * scaling**0.5, directions)
@@ -88,7 +86,6 @@ class Performer(Method):
         """Refuse a layer that computes other scores [B, H, 1, Tk] of its last query than these."""
         scores = block.scores[:, :, -1:].float()
         close = torch.isclose(last, scores, rtol=CLOSE, atol=10 * CLOSE) | ~block.visible[:, :, -1:]
-        self.same_.add(block.layer)
         if not on_host(close.all(), "same scores"):
             raise BadModel(
                 f"Layer {block.layer} of this model changes its scores in a way that is not known here, so Performer "

@@ -14,7 +14,7 @@ from ..kernels.decode import GroupMajor, Growing
 from ..kernels.evict import Cache as Heads
 from ..kernels.evicted import Evicted
 from ..kernels.group_table import GroupTable
-from ..kernels.host import on_host
+from ..kernels.packed import Sizes
 from ..kernels.pool import accelerated
 from ..kernels.ragged import Ragged
 
@@ -78,9 +78,8 @@ class InOrder:
 
 
 class ByGroup:
-    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens.
-
-    `known`: the size of the largest group and the most groups of a token, where the host knows them."""
+    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens, `sizes`
+    those of the groups of the text, where the host knows them."""
 
     def __init__(
         self,
@@ -89,15 +88,13 @@ class ByGroup:
         members: torch.Tensor,
         window: int,
         n_sink: int,
-        known: tuple[int, int] | None = None,
+        sizes: Sizes | None = None,
     ):
         rows = zip(keys.split(1), values.split(1), members, strict=True)
         self.texts: Sequence[GroupMajor | GroupTable]
         if accelerated(keys):
-            if known is None:
-                sizes = torch.stack([members.sum(1).amax(), members.sum(-1).amax()])
-                known = on_host(sizes, "largest group, and most groups of a token")
-            self.texts = [GroupTable(*row, window, n_sink, *known) for row in rows]
+            sizes = sizes or Sizes.of(members)
+            self.texts = [GroupTable(*row, window, n_sink, max(sizes.groups), sizes.most) for row in rows]
         else:
             self.texts = [GroupMajor(*row, window, n_sink) for row in rows]
         self.window, self.n_sink, self.coming = window, n_sink, members
@@ -174,11 +171,11 @@ class GroupedLayer(GrowingLayer):
         """Whether the layer is sorted by group now."""
         return isinstance(self.held, ByGroup)
 
-    def sort(self, members: torch.Tensor, window: int, n_sink: int, known: tuple[int, int] | None = None) -> None:
-        """Sort tokens by group: members bool [B, T, K]; `known` as `ByGroup` takes it. Idempotent."""
+    def sort(self, members: torch.Tensor, window: int, n_sink: int, sizes: Sizes | None = None) -> None:
+        """Sort tokens by group: members bool [B, T, K], `sizes` of these groups where they are known. Idempotent."""
         held = self.held
         if not isinstance(held, ByGroup) or (held.window, held.n_sink) != (window, n_sink):
-            self.held = ByGroup(*self.restore(), members, window, n_sink, known)
+            self.held = ByGroup(*self.restore(), members, window, n_sink, sizes)
 
     def restore(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Back to the order of the text; returns all keys and values [B, G, T, D]."""

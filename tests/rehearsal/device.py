@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
-
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from analysis.kernels import blocks, grouped
+from analysis.kernels import blocks, gpu, grouped
 from analysis.kernels.host import on_host
 
 NAME = "fakegpu"
@@ -66,8 +65,14 @@ ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
     "kept blocks": lambda shape, tokens: 64.0,
     "numbers in the mask": lambda shape, tokens: False,
     "same scores": lambda shape, tokens: True,
+    "sizes of groups": lambda shape, tokens: [*even((shape[0] - 1,), tokens), 1],
     "sizes of groups, fewest and most of a token": lambda shape, tokens: [*even((shape[0] - 2,), tokens), 1, 1],
 }
+
+
+def _strangers(q: Tensor, *about: Any) -> tuple[Tensor, Tensor]:
+    """The kernel of the window is compiled where Triton is."""
+    return torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
 
 
 class Device:
@@ -84,16 +89,22 @@ class Device:
 
 
 @contextmanager
-def fake_device(monkeypatch: Any) -> Iterator[Device]:
-    """Inside, tensors on `NAME` have shapes and no numbers."""
+def fake_device(monkeypatch: Any, at_once: int | None = None) -> Iterator[Device]:
+    """Inside, tensors on `NAME` have shapes and no numbers. `at_once`: bytes of scores at once, in the place of
+    `pool.AT_ONCE`."""
     _registered()
     device = Device()
+    if at_once is not None:
+        for module in [module for module in list(sys.modules.values()) if hasattr(module, "AT_ONCE")]:
+            monkeypatch.setattr(module, "AT_ONCE", at_once)
     asking = [module for module in list(sys.modules.values()) if getattr(module, "on_host", None) is on_host]
     for module in asking:
         if module is not sys.modules[__name__]:
             monkeypatch.setattr(module, "on_host", device.read)
     for kind in (DynamicLayer, DynamicSlidingWindowLayer):
         monkeypatch.setattr(kind, "lazy_initialization", _begin)
+    monkeypatch.setattr(gpu, "has_triton", lambda: True)
+    monkeypatch.setattr(gpu, "strangers", _strangers)
     monkeypatch.setattr(blocks, "_flex", lambda: _flex)
     monkeypatch.setattr(grouped, "DEVICES", (*grouped.DEVICES, NAME))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():

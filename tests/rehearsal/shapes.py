@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_map_only
 from transformers import GptOssConfig, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen2Config
 
 from analysis.fitted import Fitted
@@ -74,8 +75,8 @@ class _NoExperts(nn.Module):
         return hidden, None
 
 
-def on_device(config: PreTrainedConfig, device: str = NAME) -> PreTrainedModel:
-    """The model in bfloat16 without numbers: inside `fake_device` only."""
+def on_devices(config: PreTrainedConfig, *devices: str) -> PreTrainedModel:
+    """The model in bfloat16 without numbers, its layers laid over these devices: inside `fake_device` only."""
     kind = causal_class(config)
     assert kind is not None
     # random numbers need a generator, which a fake device lacks
@@ -84,15 +85,35 @@ def on_device(config: PreTrainedConfig, device: str = NAME) -> PreTrainedModel:
     for layer in lm.model.layers:
         if isinstance(config, GptOssConfig):
             layer.mlp = _NoExperts()
-    return lm.to_empty(device=device)
+    for first in (lm.model.embed_tokens, lm.model.rotary_emb):
+        _lay(first, devices[0])
+    for number, layer in enumerate(lm.model.layers):
+        _lay(layer, devices[number * len(devices) // LAYERS])
+    for last in (lm.model.norm, lm.lm_head):
+        _lay(last, devices[-1])
+    return lm
+
+
+def _lay(part: nn.Module, device: str) -> None:
+    """Lay a part of a model on a device, and have its inputs brought there, as accelerate does. What shares its weights
+    with another part lies where that does."""
+    if any(weights.is_meta for weights in (*part.parameters(), *part.buffers())):
+        part.to_empty(device=device)
+    device = next((str(weights.device) for weights in part.parameters()), device)
+
+    def bring(module: nn.Module, args: tuple, kwargs: dict) -> tuple:
+        return tree_map_only(Tensor, lambda tensor: tensor.to(device), (args, kwargs))
+
+    part.register_forward_pre_hook(bring, with_kwargs=True)
 
 
 def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
-    """Every method as it is by default, with fitted state of the right shapes."""
+    """Every method as it is by default, with fitted state of the right shapes; Quest chooses in the last layer."""
     heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
     dim = getattr(config, "head_dim", None) or width // heads
     return {name: METHODS[name] for name in METHODS} | {
         "focus": lambda: METHODS["focus"].build(_there(FocusRouter(LAYERS, width))),
+        "quest": lambda: METHODS["quest"](dense_layers=1),
         "csa": lambda: METHODS["csa"].build([*[512] * (LAYERS * heads), 1024]),
         "focal_learned": lambda: METHODS["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
         "bucket_routing": lambda: METHODS["bucket_routing"].build(_buckets(heads, kv_heads, dim)),

@@ -1,0 +1,115 @@
+"""What is computed in another way on an accelerator, so that the host need not ask: run on the processor, it gives the
+same numbers."""
+
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from analysis.kernels import gpu, packed, ragged, topk
+from analysis.kernels.group_table import GroupTable
+from analysis.kernels.pool import accelerated
+from analysis.seam.arguments import as_past
+from analysis.seam.attention import apply
+from tests.contract.test_contract import CASES
+from tests.kernels.test_decode import by_definition, read_pairs, text
+from tests.kernels.test_grouped import by_hand, cases, close, states
+from tests.made.tiny import tiny, token_ids
+
+# They call kernels that no processor has.
+REAL = ("dense", "blocks", "gpu", "timing")
+
+
+def on_an_accelerator(monkeypatch) -> None:
+    """From now on modules believe that tensors lie on one."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "accelerated", None) is accelerated and not name.endswith(REAL):
+            monkeypatch.setattr(module, "accelerated", lambda at: True)
+
+
+@settings(max_examples=40)
+@given(
+    prompt=st.integers(1, 90),
+    steps=st.integers(1, 70),
+    shape=st.sampled_from([(3, 2), (6, 6), (1, 1), (64, 3)]),
+    window=st.sampled_from([1, 2, 7, 16, 100]),
+    n_sink=st.integers(0, 5),
+    seed=st.integers(0, 99),
+)
+def test_a_step_by_the_table_of_groups_is_the_masked_softmax(prompt, steps, shape, window, n_sink, seed):
+    length, (groups, most) = prompt + steps, shape
+    keys, values, members = text(length, groups=groups, most=most, seed=seed, dtype=torch.float32)
+    members[seed % length, groups - 1] = True
+    largest, most = int(members[:prompt].sum(0).max()), int(members.sum(-1).max())
+    q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1))
+    read = read_pairs(members, window, n_sink)
+    start = keys[:, :, :prompt], values[:, :, :prompt], members[:prompt]
+    stored = GroupTable(*start, window, n_sink, largest, most)
+    for at in range(prompt, length):
+        row = slice(at, at + 1)
+        stored.put(keys[:, :, row], values[:, :, row], members[at])
+        wanted, _ = by_definition(q[:, :, row], keys[:, :, : at + 1], values[:, :, : at + 1], read[row, : at + 1], 0.7)
+        assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=1e-5)
+    for ordered, as_given in zip(stored.in_order(), (keys, values), strict=True):
+        assert torch.equal(ordered, as_given)
+
+
+def test_heads_that_hold_others_in_one_call_and_each_in_its_own(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(2, 3, 30, 8, generator=draw) for _ in range(2))
+    kept, sinks = torch.rand(2, 3, 30, generator=draw) < torch.rand(2, 3, 1, generator=draw), torch.randn(6)
+    kept[..., 0] = True
+    apart = ragged.Ragged(keys, values, kept)
+    on_an_accelerator(monkeypatch)
+    together = ragged.Ragged(keys, values, kept)
+    assert len(together._stacks) == 1 < len(apart._stacks) and torch.equal(together.counts, apart.counts)
+    for tokens in (1, 1, 3):
+        new = torch.randn(2, 2, 3, tokens, 8, generator=draw)
+        query = torch.randn(2, 6, tokens, 8, generator=draw)
+        for held in (apart, together):
+            held.put(*new)
+        for beside in (None, sinks):
+            wanted = apart.attend(query, 0.3, beside)
+            assert torch.allclose(together.attend(query, 0.3, beside), wanted, atol=1e-6)
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_groups_packed_as_the_host_knows_their_sizes(case):
+    (batch, heads, kv_heads, length, size), members, window = case
+    q, k, v = states(batch, heads, kv_heads, length, size)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(packed, "accelerated", lambda at: True)
+        monkeypatch.setattr(packed, "of_torch", packed.of_cpu)
+        monkeypatch.setattr(gpu, "has_triton", lambda: False)
+        assert close(packed.grouped(q, k, v, members, window, size**-0.5), by_hand(q, k, v, members, window))
+
+
+def test_the_largest_scores_of_heads_that_keep_others(monkeypatch):
+    q, k, v = states(2, 4, 2, 60, 8)
+    counts = [1, 7, 60, 200]
+    wanted = topk.topk_attention(q, k, v, counts)
+    on_an_accelerator(monkeypatch)
+    for found, one in zip(topk.topk_attention(q, k, v, counts), wanted, strict=True):
+        assert torch.allclose(found, one, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_methods_in_a_model(monkeypatch, kernels):
+    """A prompt and the tokens after it, one by one."""
+    lm, ids = tiny("llama"), token_ids(2, 40)
+    wanted = {name: _read(lm, made(), ids, kernels) for name, made in CASES.items()}
+    on_an_accelerator(monkeypatch)
+    for name, made in CASES.items():
+        assert torch.allclose(_read(lm, made(), ids, kernels), wanted[name], atol=2e-5), name
+
+
+@torch.no_grad()
+def _read(lm, method, ids, kernels: bool) -> torch.Tensor:
+    with apply(lm, method, kernels=kernels):
+        read, logits = lm(ids[:, :30], **as_past(lm, method.cache(lm) if kernels else None), use_cache=True), []
+        for place in range(30, ids.shape[1]):
+            logits.append(read.logits)
+            read = lm(ids[:, place : place + 1], **as_past(lm, read.past_key_values), use_cache=True)
+    return torch.cat([*logits, read.logits], 1)
