@@ -1,4 +1,4 @@
-"""Models of sizes that people use, two layers of each, on the fake device; and every method with made-up fitted state."""
+"""Models of sizes that people use, two layers of each, on the fake device; every method with fitted state made up."""
 
 from collections.abc import Callable
 from typing import Any
