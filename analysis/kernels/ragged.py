@@ -55,9 +55,8 @@ class Ragged:
     def __init__(self, keys: Tensor, values: Tensor, kept: Tensor):
         """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
         self.kept, self.length = kept, kept.shape[2]
-        self._stacks = list(
-            (_in_one if accelerated(keys) else _by_count)(keys.flatten(0, 1), values.flatten(0, 1), kept)
-        )
+        stacks = _in_one if accelerated(keys) else _by_count
+        self._stacks = list(stacks(keys.flatten(0, 1), values.flatten(0, 1), kept))
 
     @property
     def counts(self) -> Tensor:

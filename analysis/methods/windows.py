@@ -77,7 +77,7 @@ class StreamingLLM(Method):
         return scores.scatter(-1, columns, moved)
 
     def _scores_of_sinks(self, block: Block, places: Tensor, place: Tensor) -> Tensor:
-        """Scores [B, H, n, sinks] of queries and the keys at `places` [B, sinks], as if queries stood at `place` [B]."""
+        """Scores [B, H, n, sinks] of the queries, as if at `place` [B], and the keys at `places` [B, sinks]."""
         heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
         of_queries, of_keys = block.remembered()
         texts = torch.arange(len(place), device=place.device)
