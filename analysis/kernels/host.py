@@ -10,6 +10,5 @@ from torch import Tensor
 
 
 def on_host(numbers: Tensor, name: str) -> Any:
-    """A small tensor as Python's numbers, in nested lists; one number of a tensor without dimensions. `name`: what they
-    are, by which a rehearsal without an accelerator answers."""
+    """A small tensor as Python's numbers, in nested lists. `name` is what they are: a rehearsal answers by it."""
     return numbers.tolist()

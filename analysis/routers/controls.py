@@ -25,10 +25,9 @@ class Chance(Router):
         if text.positions is None:
             return torch.rand(shape, generator=self._draw).to(queries.device)
         heads = queries.shape[:-2].numel()
-        head, bucket = (torch.arange(count, device=queries.device) for count in (heads, self.buckets))
-        places = text.positions.to(queries.device)[:, None]
-        number = ((self.seed * heads + head[:, None, None]) << 40) + (places << 20) + bucket
-        return _mixed(number).reshape(shape)
+        head, bucket = (torch.arange(count, device=text.positions.device) for count in (heads, self.buckets))
+        number = ((self.seed * heads + head[:, None, None]) << 40) + (text.positions[:, None] << 20) + bucket
+        return _mixed(number).reshape(shape).to(queries.device)
 
 
 def _mixed(number: Tensor) -> Tensor:

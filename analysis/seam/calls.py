@@ -128,8 +128,7 @@ class Block:
     sinks: Tensor | None = None
     # Whether the model's own indexer chose what is visible.
     chosen: bool = False
-    # Places of the first query and the first key where the host knows them.
-    corner: tuple[int, int] | None = None
+    corner: tuple[int, int] | None = None  # places of the first query and key, where the host knows them
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:

@@ -100,9 +100,7 @@ def by_blocks(
     query, key = at_least_float32(query), at_least_float32(key.repeat_interleave(sharing, 1))  # [B, H, Tk, D]
     value = value.repeat_interleave(sharing, 1)
     of_keys = state.memory.keys(state.layer, total) if state.layer in state.memory else None
-    at_once = AT_ONCE
-    if not accelerated(query):
-        at_once = min(BLOCK_BYTES, state.method.block_bytes or CPU_BLOCK_BYTES)
+    at_once = AT_ONCE if accelerated(query) else min(BLOCK_BYTES, state.method.block_bytes or CPU_BLOCK_BYTES)
     size = max(1, min(length, at_once // (4 * query.shape[0] * query.shape[1] * total)))
     out = value.new_empty(*query.shape[:3], value.shape[-1])
     assert state.first is not None, "the layer was entered before"
