@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from .. import fitted
 from ..declaration import field, fields_of
 from ..errors import BadSetting, NotFitted
-from ..kernels.host import on_host
 from .gates import GATES, gate_logits, top_groups
 from .sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
@@ -156,12 +155,10 @@ class FocusRouter(nn.Module):
         numbers = self.projection, self.centroids, self.potential
         made_of = tuple((tensor.untyped_storage()._cdata, tensor._version) for tensor in numbers)
         if self._joint is None or self._joint[0] != made_of:
-            exact = (tensor.cpu() if tensor.device.type == "mps" else tensor for tensor in numbers)
-            projection, centroids, potential = (tensor.double() for tensor in exact)
+            projection, centroids, potential = ((x.cpu() if x.device.type == "mps" else x).double() for x in numbers)
             products = centroids @ projection.transpose(1, 2) / self.temperature  # [L, K, width]
             self._joint = made_of, *(tensor.float().unbind() for tensor in (products, potential))
-        _, *joint = self._joint
-        products, potential = (of_layers[layer].to(hidden.device) for of_layers in joint)
+        products, potential = (of_layers[layer].to(hidden.device) for of_layers in self._joint[1:])
         return top_groups(torch.addmv(potential, products, hidden[0, 0].float()), top)[None, None]
 
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
@@ -205,12 +202,6 @@ class FocusRouter(nn.Module):
                 f"This router is for {self.layers} layers of width {self.width} and the model has {layers} layers of "
                 f"width {width}; fit or train a router for this model."
             )
-
-    def check_numbers(self) -> None:
-        """Refuse a damaged router. Errors: BadSetting."""
-        for name, tensor in self.state_dict().items():
-            if not on_host(tensor.isfinite().all(), "finite"):
-                raise BadSetting(f"The {name} of this router holds NaN or infinity: load or fit another one.")
 
     def save(self, path: str | Path, **about: Any) -> Path:
         """Write `path`.safetensors and, beside it, a JSON that says how it was made; returns the former's path."""

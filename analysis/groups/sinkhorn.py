@@ -143,7 +143,6 @@ def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | 
                 f"The mask has shape {list(mask.shape)} and the tokens {list(scores.shape[:-1])}; they must agree."
             ) from None
         logits = torch.where(mask[..., None], logits, 0.0)
-    # an accelerator would be waited for in every layer: who runs a router on one looks at its numbers once
     if not accelerated(logits) and not bool(torch.isfinite(logits).all()):
         raise BadSetting(
             f"Some scores divided by the temperature {temperature} are not finite numbers; the router is damaged or "

@@ -109,8 +109,7 @@ class BucketRouting(Method):
             parts, size = [], max(1, SCORES_BYTES // (4 * len(query) * heads * buckets))
             for start in range(0, length, size):
                 rows = slice(start, min(start + size, length))
-                keys = key[:, :, rows].repeat_interleave(len(centroids) // key.shape[1], 1)
-                labels = nearest(keys, centroids)  # [B, P, n]
+                labels = nearest(key[:, :, rows].repeat_interleave(len(centroids) // key.shape[1], 1), centroids)
                 places = torch.arange(past + start, past + rows.stop, device=query.device)
                 routed = [self._routers[layer].scores(vectors[:, rows], places) for vectors in query]
                 chosen = torch.stack(routed).topk(self.visited, -1).indices  # [B, H, n, l]

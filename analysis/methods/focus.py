@@ -12,6 +12,7 @@ from ..groups.gates import group_affinity, straight_through, top_groups
 from ..groups.router import MEMBERSHIPS, FocusRouter
 from ..kernels import plan, planned_attention
 from ..kernels.biased import biased_attention
+from ..kernels.host import on_host
 from ..kernels.parts import part
 from ..seam.cache import GroupedCache, GroupedLayer
 from ..seam.calls import MASKED, Attended, Block, Call
@@ -65,7 +66,9 @@ class Focus(Method):
         self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
         if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
-        self.router.check_numbers()
+        # once: an accelerator would be waited for in every layer
+        if not all(on_host(numbers.isfinite().all(), "finite") for numbers in self.router.state_dict().values()):
+            raise BadSetting("The router holds NaN or infinity, so it is damaged: load or fit another one.")
         self.router.to(lm.device)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:

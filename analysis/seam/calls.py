@@ -32,11 +32,11 @@ class Prompt:
     tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
     scoring: Scoring
     visible: Visible | None = None  # None: causal
-    masked: bool = False  # whether the model made a mask: without one every text begins at its first token
 
     def begins(self) -> list[int]:
-        """`first` as the host knows it; it has to ask the device where there is a mask."""
-        return on_host(self.first, "first tokens") if self.masked else [0] * len(self.first)
+        """`first` as the host knows it. Without a mask every text begins at its first token, else the device is asked."""
+        masked = self.visible is not None and self.visible.mask is not None
+        return on_host(self.first, "first tokens") if masked else [0] * len(self.first)
 
 
 def part_of(prompt: Prompt, text: int, start: int, stop: int) -> Prompt:
@@ -112,22 +112,17 @@ class Block:
 
     layer: int
     scores: Tensor  # [B, H, n, Tk] scaled, soft-capped logits; float32 where the model computes in less
-    # Bool, broadcastable to the scores: causal, no padding, inside the model's sliding window.
-    visible: Tensor
+    visible: Tensor  # bool, broadcastable to the scores: causal, no padding, inside the model's sliding window
     rows: Tensor  # [n] places of the queries
     columns: Tensor  # [Tk] places of the keys in the same numbering: a distance is rows[:, None] - columns
     first: Tensor  # [B] place of the first real token; left padding comes before it
     of_queries: Tensor | None = None  # [B, n, ...] what `token_features` or `encode_tokens` returned for the queries
     of_keys: Tensor | None = None  # [B, Tk, ...] and for the keys
-    # Bool, broadcastable to the scores: what stood in the softmax, once that is known.
-    read: Tensor | None = None
-    # Neighbouring query heads that share a key-value head.
-    sharing: int = 1
+    read: Tensor | None = None  # bool, broadcastable to the scores: what stood in the softmax, once that is known
+    sharing: int = 1  # neighbouring query heads that share a key-value head
     scoring: Scoring | None = None
-    # [H]: a logit of each head that stands in every softmax and belongs to no token (learned sinks, as in gpt-oss).
-    sinks: Tensor | None = None
-    # Whether the model's own indexer chose what is visible.
-    chosen: bool = False
+    sinks: Tensor | None = None  # [H]: a logit of each head in every softmax that belongs to no token, as in gpt-oss
+    chosen: bool = False  # whether the model's own indexer chose what is visible
     corner: tuple[int, int] | None = None  # places of the first query and key, where the host knows them
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 

@@ -37,7 +37,6 @@ class Reading:
     cache_index: int = 0  # place of the layer in a KV cache, which counts the layers of other kinds too
     past: int = 0  # tokens before this call
     first: Tensor | None = None  # [B] place of the first token that is no padding
-    masked: bool = False  # whether the model made a mask
     visible: Visible | None = None  # what this call may read
     tables: tuple[Tensor, Tensor] | None = None  # (cos, sin) of the rotary embedding
 
@@ -47,7 +46,6 @@ class Reading:
         self.tables = entering.tables
         not_padding = None
         if self.past == 0:
-            self.masked = entering.mask is not None
             not_padding = _not_padding(entering.mask, entering.hidden)
             self.first = not_padding.int().argmax(dim=1)
         features = self.method.token_features(self.layer, entering.hidden, not_padding)
@@ -65,7 +63,7 @@ class Reading:
             # a static cache is longer than its text
             assert self.first is not None, "the layer was entered before"
             queries, keys, values = (x[:, :, :length] for x in (query, key, value))
-            about = module, self.tables, scoring, self.visible, self.masked
+            about = module, self.tables, scoring, self.visible
             self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
