@@ -34,7 +34,7 @@ class Prompt:
     visible: Visible | None = None  # None: causal
 
     def begins(self) -> list[int]:
-        """`first` as the host knows it. Without a mask every text begins at its first token, else the device is asked."""
+        """`first` as the host knows it. Without a mask texts begin at their first token; else the device is asked."""
         masked = self.visible is not None and self.visible.mask is not None
         return on_host(self.first, "first tokens") if masked else [0] * len(self.first)
 
