@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils import backend_registration
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -52,9 +53,9 @@ def even(shape: tuple[int, ...], total: int) -> list:
     return shares.reshape(shape).tolist()
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, **about: Any) -> tuple[Tensor, Tensor]:
+def _flex(q: Tensor, k: Tensor, v: Tensor, **about: Any) -> tuple[Tensor, AuxOutput]:
     """FlexAttention is compiled for devices that torch knows."""
-    return torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
+    return torch.empty_like(q), AuxOutput(lse=torch.empty(q.shape[:3], device=q.device))
 
 
 # What the host is told by name, of numbers of these shapes and a text of so many tokens.
