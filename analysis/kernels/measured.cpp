@@ -198,7 +198,7 @@ long until(std::vector<float> &some, double reached, double target) {
 
 // What a thread keeps from row to row: room, and the logit of the least weight counted in the row before.
 struct Scratch {
-    std::vector<float> copy, some;
+    std::vector<float> copy, some, rest;
     float last = 0.f;
 };
 
@@ -239,17 +239,19 @@ long rank_of(const float *row, long begin, long stop, long seen, double mass, co
     }
     Between inner = {at.low, at.high, (float)between, 0.f, inside, 0};
     narrow(inner, some.data(), 0, inside, target - reached, FEW, at.low + (at.high - at.low) / 2);
-    double larger = reached;
-    long count = at.over, few = 0;
+    double larger = reached, few = 0.;
+    std::vector<float> &rest = scratch.rest;
+    long count = at.over;
+    rest.clear();
     for (float weight : some) {
         if (weight >= of_bits(inner.high))
             larger += weight, count++;
         else if (weight >= of_bits(inner.low))
-            some[few++] = weight;
+            rest.push_back(weight), few += weight;
     }
-    if (!(larger < target)) return at.over + until(some, reached, target);
-    some.resize(few);
-    return count + until(some, larger, target);
+    // as above, of fewer weights
+    if (!(larger < target && larger + few >= target)) return at.over + until(some, reached, target);
+    return count + until(rest, larger, target);
 }
 
 // Sum of the PEAKS largest weights: the largest of every lane, then the largest of these.
