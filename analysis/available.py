@@ -88,6 +88,9 @@ def wanted(path: str) -> bool:
 
 def _names() -> Iterator[str]:
     yield from sorted(config.parent.name for config in places.CACHE.glob("*/config.json"))
+    # Trained copies.
+    copies = (places.CACHE / places.FINETUNED).glob("*/config.json")
+    yield from sorted(f"{places.FINETUNED}/{config.parent.name}" for config in copies)
     folder = places.hub().constants.HF_HUB_CACHE
     if Path(folder).is_dir():
         cached = places.hub().scan_cache_dir(folder).repos

@@ -20,6 +20,8 @@ ANSWER = 3.0
 # Bytes; of a larger weight file only its ends are hashed.
 HASHED_WHOLE = 64 << 20
 CACHE = Path(__file__).parent.parent / "models_cache"
+# Below it: trained copies, which are models too.
+FINETUNED = "finetuned"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 PRECISIONS = ("float32", "bfloat16", "float16", "float64", "8bit", "4bit")
 SPREAD = "spread"  # over all devices

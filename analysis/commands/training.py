@@ -8,8 +8,8 @@ from ..declaration.command import Command, OfModel, seed
 
 
 class Finetune(OfModel):
-    """Baselines trained on a domain: LoRA, full fine-tuning, Performer, Routing Transformer, Focus' router; resumes
-    when stopped."""
+    """Baselines trained on a domain: LoRA, full fine-tuning, Longformer, Performer, Routing Transformer, Focus' router;
+    resumes when stopped."""
 
     place = "training.finetune:finetune"
     page = "/train-a-router?evidence=ablations"
@@ -24,7 +24,9 @@ class Finetune(OfModel):
     seeds: int = field(
         3, "how often each arm is trained: with seed and those after it; three let a difference be said of the method"
     )
-    method: str | None = field(None, "lora, focus or full, one or several (default: all)")
+    method: str | None = field(
+        None, "lora, focus, full, longformer, performer or routing_transformer, one or several (default: all)"
+    )
     rates: list[float] | None = field(None, "learning rates (default: 1e-5,5e-5,1e-4,1e-3)")
     groups: int = field(8, "number of groups K")
     window: int = field(16, "number of recent tokens that are always read")
@@ -32,6 +34,7 @@ class Finetune(OfModel):
     steps: int = field(600, "number of training steps")
     tokens_per_step: int = field(512, "tokens in one training step")
     rows: str | None = field(None, "domains, the new one first")
+    keep: bool = field(False, "keep the trained copies as models: finetuned/NAME, of LoRA the adapter alone")
     output: str | None = field(None, "file or folder to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
     quick: bool = field(False, "compute a stated part of what is stored again, in under two minutes, and store nothing")

@@ -16,6 +16,7 @@ from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revisio
 from ..seam.layers import attention_modules, causal_class, kinds, shape_of, stock_attention
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
+from .adapters import base_of, with_adapter
 from .weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
 
 # Progress is reported by whoever asked for the model.
@@ -143,7 +144,8 @@ def load_model(
     """Load a causal language model for analysis.
 
     `name`: `demo` (bundled), a Hub id, a local folder, or a model you already hold (then give `tokenizer`). Precision
-    and device may stand in it, `Qwen/Qwen2.5-0.5B@bfloat16@cuda:1`, where the arguments leave them open.
+    and device may stand in it, `Qwen/Qwen2.5-0.5B@bfloat16@cuda:1`, where the arguments leave them open. A folder may
+    hold an adapter alone, in peft's format: it is merged into its base.
     `device`: `auto` takes a CUDA device when there is one; `spread` lays the layers over all CUDA devices and what is
     left over into main memory (accelerate's `device_map="auto"`), for a model that no single device holds.
     `dtype`: float32, bfloat16, float16, float64, or `8bit` and `4bit` by torchao or bitsandbytes. `auto` is the
@@ -175,12 +177,17 @@ def load_model(
         check(config)
         laid = {"device_map": "auto"} if device == SPREAD else {}
         laid |= few_bits(precision, device)
-        lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **laid, **SAFELY)
+        base = base_of(place)
+        weights = place if base is None else locate(base, root)
+        lm, loading = _from_pretrained(AutoModelForCausalLM, weights, dtype=kind, **laid, **SAFELY)
         if missing := sorted(loading["missing_keys"]):
             raise BadModel(
                 f"The weights of {name} lack {len(missing)} tensors that its config.json asks for ({missing[0]}): "
                 "fetch them again, or choose another model."
             )
+        if base is not None:
+            assert isinstance(place, Path), "an adapter is a folder"
+            lm = with_adapter(lm, place)
         tokenizer = tokenizer or _from_pretrained(AutoTokenizer, place)
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")

@@ -17,7 +17,11 @@ def routing(model):
     return method.fit(model, torch.as_tensor(IDS[:64]).view(2, 32))
 
 
-METHODS_READ = {"performer": lambda model: METHODS["performer"](), "routing_transformer": routing}
+METHODS_READ = {
+    "performer": lambda model: METHODS["performer"](),
+    "routing_transformer": routing,
+    "longformer": lambda model: METHODS["longformer"](window=4, n_global=1),
+}
 
 
 @pytest.mark.parametrize("name", METHODS_READ)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
 
+from analysis import places
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, Cancelled
@@ -135,6 +136,23 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     assert {c["name"] for c in stored["columns"]} <= set(base)
     assert part_again(NAMED["baselines"], stored, home, corpus=str(home / "two"))
     assert list(stored["check"]) == ["Focus K=4, 0.01", "Focus K=2, 0.01"]
+
+
+def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
+    monkeypatch.setattr(places, "CACHE", tmp_path / "cache")
+    options = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-2], "seeds": 1}
+    asker(NAMED["baselines"], home, **options, **SIZES)(method="lora,full,longformer", keep=True)
+    stored = {row["line"]: row for row in json.loads((tmp_path / "b.json").read_text())["rows"]}
+    about = {}
+    for folder in (tmp_path / "cache" / "finetuned").iterdir():
+        told = json.loads((folder / "about.json").read_text())
+        about[told["way"]] = told["read_by"], load_model(f"finetuned/{folder.name}")
+        assert (folder / "adapter_model.safetensors").exists() == told["way"].startswith("LoRA")
+    assert set(about) == {"LoRA r=4", "LoRA r=16", "full fine-tuning", "Longformer, fine-tuned"}
+    assert [reads for reads, _ in about.values()].count("longformer") == 1
+    for way, (_, model) in about.items():
+        assert stored[way]["new"] != 0 and model.num_layers == LAYERS
 
 
 def row(base: dict, units: dict, *means: list[float], line: str = "LoRA r=4", rate: float = 1e-3, **tasks) -> dict:

@@ -30,9 +30,9 @@ TASK_TOKENS, ITEMS = 256, 16
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 
 APART = (
-    "Rows of Performer and Routing Transformer are read by that method. As pretrained: nothing is trained. Fine-tuned: "
-    "all parameters are, on windows drawn apart from the same texts. Performer draws its random features anew for each "
-    "training; Routing Transformer keeps the clusters of the pretrained model."
+    "Rows of Longformer, Performer and Routing Transformer are read by that method. As pretrained: nothing is trained. "
+    "Fine-tuned: all parameters are, on windows drawn apart from the same texts. Performer draws its random features "
+    "anew for each training; Routing Transformer keeps the clusters of the pretrained model."
 )
 
 
@@ -47,8 +47,8 @@ class Baseline(Seeds, Windows):
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
-    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Performer or Routing
-    Transformer is also measured as it was pretrained.
+    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Longformer,
+    Performer or Routing Transformer is also measured as it was pretrained. With `keep` every copy stays as a model.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base."""
@@ -65,6 +65,7 @@ class Baseline(Seeds, Windows):
     steps: int = as_declared("steps")
     tokens_per_step: int = as_declared("tokens_per_step")
     rows: str | None = as_declared("rows")
+    keep: bool = as_declared("keep")
 
     def check(self, lm: Model) -> None:
         super().check(lm)
@@ -101,6 +102,7 @@ class Baseline(Seeds, Windows):
             units=units[new],
             held=windows_of,
             asked=questions_by_task,
+            keep=self.keep,
         )
         base = trainer.base(plan)
         itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}

@@ -8,24 +8,27 @@ from typing import Any
 import numpy as np
 import torch
 
+from ... import places
+from ...corpus import text_hash
 from ...groups.router import FocusRouter
 from ...methods import METHODS
 from ...methods.base import Method
 from ...metrics.quality import token_losses
 from ...models import Model
 from ...seam.attention import apply
+from ...training.copies import keep_copy
 from ...training.extend import Extension, extend
 from ...training.focus import finetune, lora_copy, trainable
 from ...training.settings import RouterTraining
 from ..stored.measured import READINGS
 from ..stored.trained import TRAINED, PhaseTrainer, phase_2
-from ..text.held_out import ids_hash
+from ..text.held_out import ids_hash, storing
 from .finetune_tasks import answers
 
 RANKS = (4, 16)
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 # Read in the place of attention.
-READERS = {"performer": "Performer", "routing_transformer": "Routing Transformer"}
+READERS = {"longformer": "Longformer", "performer": "Performer", "routing_transformer": "Routing Transformer"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Baselines(PhaseTrainer):
 
     held: dict[str, np.ndarray]
     asked: dict[str, list]
+    # Whether the copies stay, as models.
+    keep: bool = False
 
     def base(self, plan: RouterTraining) -> dict:
         """What the base is: `means` and `tasks`."""
@@ -83,6 +88,8 @@ class Baselines(PhaseTrainer):
             router = FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
             run_plan, start = phase_2(replace(plan, base_rate=way.rate), router, "alone", self.windows.shape[1])
         decides = self._decides(asdict(run_plan), *decides, self._measured())
+        # One whose copy went has to be trained again.
+        decides += ["its copy stays"] if self.keep and way.kind != "focus" else []
         made = self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
         return None if way.kind in READERS else run_plan, made
 
@@ -106,6 +113,7 @@ class Baselines(PhaseTrainer):
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         if rank is not None:
             parameters = trainable(lora_copy(self.lm, rank).lm)
+        self._keep(tuned, way, asdict(plan))
         return {"parameters": parameters, "reads": {"dense": self._read(tuned, METHODS["dense"](), TRAINED, name)}}
 
     def _reading_otherwise(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
@@ -115,11 +123,27 @@ class Baselines(PhaseTrainer):
         report, place = self.within(name, TRAINED).progress, doing / "training.checkpoint"
         tuned, _ = extend(self.lm, self.ids, extension, place, report, self.texts, method)
         parameters = sum(p.numel() for p in tuned.lm.parameters())
+        self._keep(tuned, way, asdict(extension))
         return {"parameters": parameters, "reads": {way.kind: self._read(tuned, method, TRAINED, name)}}
 
+    def _keep(self, tuned: Model, way: Way, plan: dict) -> None:
+        """Leave a copy as a model, where copies stay. Its name ends with what decides it."""
+        if not self.keep:
+            return
+        made_of = text_hash(f"{self.lm.revision} {self.texts} {plan}")[:6]
+        size = "" if way.size is None else f"-r{way.size}"
+        name = f"{Path(self.lm.name).name}-{way.kind.replace('_', '-')}{size}-{way.rate:g}-{made_of}"
+        reads = way.kind if way.kind in READERS else "dense"
+        about = {"way": way.line, "read_by": reads, "training": plan, "training_text": self.texts}
+        with storing("copy", places.CACHE / places.FINETUNED):
+            keep_copy(tuned, self.lm, name, about)
+
     def _reader(self, kind: str, plan: RouterTraining) -> Method:
-        """Performer with random features of its own for each seed; Routing Transformer with as many clusters as Focus
+        """Longformer with Focus' window and sinks, which are its global tokens; Performer with random features of its
+        own for each seed; Routing Transformer with as many clusters as Focus
         has groups, found in as many windows of the training texts."""
+        if kind == "longformer":
+            return METHODS[kind].build(window=plan.window, n_global=self.n_sink)
         if kind == "performer":
             return METHODS[kind].build(seed=plan.seed % 100)
         about: dict[str, Any] = {

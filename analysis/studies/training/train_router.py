@@ -199,7 +199,7 @@ def _model_folder(context: Context, lm: Model, router: str, output: str | None) 
     if output:
         return Path(output)
     if context.browser:
-        return CACHE / "finetuned" / f"{lm.slug}-{router}"
+        return CACHE / FINETUNED / f"{lm.slug}-{router}"
     return context.state_dirs(lm)[0] / "finetuned" / router
 
 
