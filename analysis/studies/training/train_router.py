@@ -20,6 +20,7 @@ from ...methods import METHODS
 from ...metrics.intervals import over_units
 from ...metrics.quality import perplexity
 from ...models import CACHE, Model, load_model
+from ...places import FINETUNED
 from ...runs.brought import corpus_folder
 from ...statistics import attention_inputs
 from ...training.checkpoints import one_training
