@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...errors import BadSetting
+from ...files import write_text
 from ...kernels import plan
 from ...kernels.parts import now
 from ...kernels.pool import accelerated
@@ -30,8 +31,8 @@ SHAPE = "Qwen/Qwen2.5-0.5B"
 # Tokens of the prompt in a model of a real shape, and in the model with all that was fitted on it.
 PROMPT, FITTED_PROMPT = 4096, 1500
 # Seconds that one test may take, and all of them.
-ONE_TEST, ALL_TESTS = 120, 240
-MARK = "mark.gpu"
+ONE_TEST, ALL_TESTS = 120, 150
+MARK, PRINTED = "mark.gpu", "gpu-tests.txt"
 COUNTED = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
@@ -83,13 +84,15 @@ class GpuCheck(Study):
         )
 
     def _tests(self, run: Setting) -> dict[str, Any]:
-        """How the tests marked gpu ended, or why they did not run."""
+        """How the tests marked gpu ended, or why they did not run; what they printed lies in the folder of the work."""
         # Only these: the tests of the pages need what a machine for computing does not have.
         marked = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text("utf-8")]
         if not marked or importlib.util.find_spec("pytest") is None:
             return {"refused": "the tests lie in the checkout, and need pytest"}
         run.context.progress(0.0, "the tests marked gpu")
-        side_by_side = ["-n", "4"] if importlib.util.find_spec("xdist") else []
+        side_by_side = (
+            ["-n", str(max(1, min(8, (os.cpu_count() or 2) // 2)))] if importlib.util.find_spec("xdist") else []
+        )
         one = ["--timeout", str(ONE_TEST)] if importlib.util.find_spec("pytest_timeout") else []
         command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *side_by_side, *one]
         began = now()
@@ -99,6 +102,7 @@ class GpuCheck(Study):
             )
         except subprocess.TimeoutExpired:
             return {"refused": f"the tests took more than {ALL_TESTS} s"}
+        write_text(run.folder / PRINTED, done.stdout)
         counted = {kind: int(count) for count, kind in COUNTED.findall(done.stdout.strip().rpartition("\n")[2])}
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
         return counted | {"seconds": round(now() - began, 1), "failures": failed}
