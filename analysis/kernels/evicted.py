@@ -21,7 +21,7 @@ class Evicted:
         """Copies of keys and values [B, G, T, D] what the heads of `cache` hold; each may hold `room` [H] of them."""
         self.cache, self.room, self.length = cache, room, keys.shape[2]
         self.shape, self.size = keys.shape[:2], keys.shape[3] + values.shape[3]
-        self.rows = {head: (keys[head], values[head]) for head in np.ndindex(*self.shape)}
+        self.rows = {head: [keys[head], values[head]] for head in np.ndindex(*self.shape)}
         self.places = {head: np.arange(self.length) for head in self.rows}
         self._coming: tuple[Tensor, Tensor] | None = None
         for head in self.rows:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,7 +71,7 @@ def perplexity_of(losses: ArrayLike, documents: ArrayLike | None = None, stretch
     """The perplexity itself of losses [windows, positions] in nats: `change` with its interval, units as above."""
     from_one = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
     ends = {name: getattr(from_one, name) for name in ("low", "high", "lower", "upper")}
-    moved = {name: None if end is None else 1 + end for name, end in ends.items()}
+    moved: dict[str, Any] = {name: None if end is None else 1 + end for name, end in ends.items()}
     points = tuple(1 + point for point in from_one.points)
     return replace(from_one, change=1 + from_one.change, points=points, p=None, **moved)
 

@@ -83,7 +83,7 @@ def training_method(recipe: Recipe, device: str) -> Method | None:
         # Who reads with these weights later reads as they were trained.
         weights.about |= limits
         return kind.build(weights.to(device), **limits)
-    return kind(t=recipe.t)
+    return kind.build(t=recipe.t)
 
 
 def trained(model: torch.nn.Module, method: Method | None) -> Parameters:
@@ -99,12 +99,12 @@ def optimisers(parameters: Parameters, recipe: Recipe) -> tuple[Muon | AdamW, to
     outside = ("addon.", "embed", "wte", "wpe", "lm_head")
     matrices = {name: p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)}
     remaining = [p for name, p in parameters.items() if name not in matrices]
-    decay, hidden = {"weight_decay": recipe.weight_decay}, list(matrices.values())
+    decay, hidden = recipe.weight_decay, list(matrices.values())
     if recipe.optimiser == "adamw":
-        rest = torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=BETAS, **decay)
-        return AdamW(hidden, lr=recipe.matrix_rate, betas=BETAS, **decay), rest
+        rest = torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=BETAS, weight_decay=decay)
+        return AdamW(hidden, lr=recipe.matrix_rate, betas=BETAS, weight_decay=decay), rest
     rest = torch.optim.AdamW(remaining, lr=recipe.other_rate, betas=BETAS, weight_decay=0.0)
-    return Muon(hidden, lr=recipe.matrix_rate, **decay), rest
+    return Muon(hidden, lr=recipe.matrix_rate, weight_decay=decay), rest
 
 
 def train(

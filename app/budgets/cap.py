@@ -1,5 +1,6 @@
 """The smallest cap that changes no position: a sweep of this text, tolerances judged at once."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -39,17 +40,25 @@ def show(refused: str | None) -> None:
         look: dict[str, Any] = {"format_func": JUDGED.__getitem__, "width": 200, "help": cached.glossary(term)}
         st.selectbox("What may change", list(JUDGED), key="budget_judged", **look)
         unit = "" if st.session_state["budget_judged"] == "perplexity" else " %"
-        fields.number(f"Allowed on average, at most{unit}", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
-        fields.number(f"Allowed at any stretch, at most{unit}", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)
+        fields.number(f"On average, at most{unit}", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
+        fields.number(f"At any stretch, at most{unit}", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)
     recipe = {key: value for key, value in policy.recipe().items() if key != "cap"}
     tried = caps(st.session_state["budget_caps"])
     request = cap_sweep(recipe, tried)
     run = cached.store().find(request)
-    if run is None:
+    if run is None or _one_sided(run):
         label = f"Try {len(tried)} caps on this text"
-        jobs.run_button(label, request, "budget_sweep_run", smaller=lambda: smaller(tried), type="primary")
-        return
-    _judged(run)
+        again = run.id if run else None
+        less = partial(smaller, tried)
+        jobs.run_button(label, request, "budget_sweep_run", instead_of=again, smaller=less, type="primary")
+    if run is not None:
+        _judged(run)
+
+
+def _one_sided(run: Run) -> bool:
+    """Whether a sweep of an earlier version is asked about both sides, of which it knows one."""
+    both = st.session_state["budget_judged"] != "rise"
+    return both and any("stretches" not in row["select"] for row in run.numbers["sweep"])
 
 
 def _judged(run: Run) -> None:
@@ -73,8 +82,8 @@ def _judged(run: Run) -> None:
         st.button(label, key="budget_cap_use", icon=":material/check:", on_click=_use, args=(cap,))
     figure, bins = budget_charts.sweep(rows, cap, allowed_bin, by == "perplexity"), cached.columns(run, "bins")
     plots.draw(figure, bins, "Change by position under each cap", "budget_sweep_chart", "worst position bin")
-    words = f"{allowed_bin:g}" if by == "perplexity" else f"{100 * allowed_bin:g}%"
-    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {words}.")
+    limit = f"{allowed_bin:g}" if by == "perplexity" else f"{100 * allowed_bin:g}%"
+    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {limit}.")
     widgets.notes(run)
     widgets.source(run)
 

@@ -54,7 +54,7 @@ def _form() -> None:
     fields.number("Lowest (τ min)", "learned_low", 0.5, 32.0, TERM, **wide)
     fields.number("Highest (τ max)", "learned_high", 0.5, 32.0, TERM, **dense)
     fields.number("Before training", "learned_offset", 0.0, 32.0, TERM, **dense)
-    means = state.CONTROLS["learned_mean"].declared.options
+    means = state.CONTROLS["learned_mean"].declared.options or ()
     st.selectbox("Mean over", means, key="learned_mean", help=cached.glossary(TERM))
 
 

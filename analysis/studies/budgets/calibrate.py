@@ -102,7 +102,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
         rows = sweep(context, lm, held_windows, budgets, caps, span=(ranking, 1.0), **allowed, **sides_of)
     passing = chosen_cap(rows)
     cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
-    how = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}
+    how: dict[str, Any] = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}
     how |= {"beta": keys / float(ranks.sum())}
     how |= {"floored": request.floored} if request.floored != Calibrate.floored else {}
     about = _about(measured, windows, split.calibrate, request.min_pos) | how

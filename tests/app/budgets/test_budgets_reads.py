@@ -5,8 +5,8 @@ import pytest
 from analysis.errors import BadSetting
 from app.budgets import budget_words, effect, live
 from app.selection.sparsify import READ_SHARES
-from tests.made.budgets import key, measure_reads, page, row, store_policy, sweep
-from tests.made.in_process import captions, columns, figures, markup, part, put
+from tests.made.budgets import ANSWERS, cap_sweep, key, measure_reads, page, row, store_policy, sweep
+from tests.made.in_process import captions, columns, figures, keys, markup, part, put
 from tests.made.results import status
 
 
@@ -101,6 +101,25 @@ def test_a_cap_may_be_held_to_both_sides_and_to_perplexity(client):
     app.button(key="budget_calibrate").click().run()
     args = client.job.args
     assert (args["judged"], args["tolerance"], args["tolerance_bin"]) == ("perplexity", 0.2, 2.0)
+
+
+def test_a_sweep_of_before_is_measured_again_for_both_sides(client, monkeypatch):
+    """What an earlier version stored has no lower limits: it is told, and a button measures it anew."""
+
+    def before(args, text):
+        found = cap_sweep(args, text)
+        for measured in found.numbers["sweep"]:
+            measured["select"].pop("stretches", None)
+        return found
+
+    monkeypatch.setitem(ANSWERS, "cap-sweep", before)
+    sweep(client, {"name": "policy"}, [128])
+    link = {"budgets": "cap", "budget_caps": "128"}
+    assert "budget_sweep_run" not in keys(page(**link))
+    app = page(**link, budget_judged="change")
+    assert "measure it again" in markup(app)
+    app.button(key="budget_sweep_run").click().run()
+    assert client.job.verb == "cap-sweep" and not client.store.list("cap-sweep")
 
 
 def test_where_no_cap_passes_more_keys_are_offered(client):
