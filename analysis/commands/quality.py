@@ -118,11 +118,13 @@ class UseIn(OfModel):
 
     place = "take.use_in:use_in"
     page = "/is-it-worth-it"
+    version = 2
 
     method: str = field("snapkv", "a method such as snapkv, streaming_llm, skip_softmax or xattention", word="[METHOD]")
     length: int = field(32768, "tokens of the context", low=1, high=1 << 24)
     keep: float = field(0.1, "fraction of the keys that is read or held", low=0.001, high=1.0)
     gpu: str = field("", "a GPU by its data sheet, such as H100-SXM: says what it cannot run")
+    config: str | None = field(None, "a config.json in the place of the model's own, to say what cannot run in it")
 
 
 class SparseConfig(OfTexts):

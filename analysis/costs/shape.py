@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import BadSetting
+from .kinds import CSA, HCA
 from .layer import Entries, FeedForward, Layer
 
 MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16
@@ -81,6 +82,11 @@ class Shape:
     def chooses(self) -> bool:
         """Whether an indexer of the model's own chooses keys."""
         return any(entries.selects for layer in self.stack for entries in layer.entries)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether a layer reads entries that stand for several tokens beside those of single ones."""
+        return any(layer.kind in (CSA, HCA) for layer in self.stack)
 
     @cached_property
     def parameters(self) -> int:

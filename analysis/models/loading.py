@@ -27,6 +27,8 @@ logging.set_verbosity_error()
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 # A configuration that announces more is not even laid out.
 MOST_LAYERS = 1000
+# RecurrentGemma's texts in training: its configuration names no longest one.
+TRAINED_ON = 8192
 RANDOM = "The weights are random: only time and memory measured with this model mean something."
 
 
@@ -282,7 +284,8 @@ def _from_pretrained(loader: Any, place: str | Path, **options: Any) -> Any:
 
 def _describe(lm: PreTrainedModel, tokenizer: Any, name: str, revision: str) -> Model:
     check_weights(lm.eval(), name)
-    return Model(lm, tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings)
+    longest = getattr(lm.config.get_text_config(), "max_position_embeddings", TRAINED_ON)
+    return Model(lm, tokenizer, name, revision, *shape_of(lm), longest)
 
 
 def _hash_parameters(lm: PreTrainedModel) -> str:

@@ -1,20 +1,27 @@
 """What a model does by itself to what its heads read, before any method: in sentences."""
 
+from ..seam.entries import compresses
 from ..seam.gates import gate_projection
 from ..seam.layers import attention_modules
 from .loading import Model
 
 
 def own_reading(model: Model) -> list[str]:
-    """Sentences about a text model that is part of another, an indexer of the model's own, learned sinks, output gates
-    and layers without softmax attention; none for a model that has nothing of this kind."""
+    """Sentences about a text model that is part of another, an indexer of the model's own, compressed entries, learned
+    sinks, output gates and layers without softmax attention; none for a model that has nothing of this kind."""
     sentences = []
     if model.lm.config.get_text_config() is not model.lm.config:
         sentences.append("This model reads more than text: its text model alone is looked at.")
-    if has_indexer(model):
+    if selects_tokens(model):
         sentences.append(
             f"This model reads {_selected(model)} by its own indexer: statistics are of those keys and methods choose "
             "among them. Selected mass: how much of dense attention of the same weights falls on them."
+        )
+    if layers := compressing(model):
+        sentences.append(
+            f"{layers} of {model.num_layers} layers read compressed entries behind the last tokens, each made of "
+            "several tokens and none itself (entry mass): all other shares are among tokens. Methods choose among "
+            "tokens alone, so the entries that the model lets be read always are."
         )
     if any(name.endswith(".sinks") for name, _ in model.lm.named_parameters()):
         sentences.append(
@@ -38,6 +45,17 @@ def own_reading(model: Model) -> list[str]:
 def has_indexer(model: Model) -> bool:
     """Whether a model chooses the keys of its queries by an indexer of its own."""
     return any("indexer" in name.split(".") for name, _ in model.lm.named_parameters())
+
+
+def selects_tokens(model: Model) -> bool:
+    """Whether an indexer of the model's own chooses among tokens, so that methods may in its place: that of DeepSeek-V4
+    chooses among compressed entries."""
+    return has_indexer(model) and not compressing(model)
+
+
+def compressing(model: Model) -> int:
+    """How many layers read compressed entries behind their tokens."""
+    return sum(map(compresses, attention_modules(model.lm)))
 
 
 def _selected(model: Model) -> str:

@@ -8,8 +8,8 @@ import torch
 
 from ..methods.base import Method
 from ..models import Model
-from ..seam.arguments import as_past, past_of
 from ..seam.attention import apply
+from ..seam.read_on import read_on
 from .pieces import Item, Pieces
 
 # Tokens of text before the question alone.
@@ -42,20 +42,18 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
     lm, device = model.lm, model.device
     candidates = torch.as_tensor(item.candidates, device=device)
     with apply(model, method, kernels=True):
-        read: Any = None
+        cache: Any = None
         for part in filter(len, turned(item, turn, other or item)):
-            past = None if read is None else past_of(read)
             tokens = torch.as_tensor(part, device=device)[None]
-            read = lm(tokens, **as_past(lm, past), use_cache=True, logits_to_keep=1)
-        logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
+            logits, cache = read_on(lm, tokens, cache, logits_to_keep=1)
+        logs = torch.log_softmax(logits[0, -1].float(), -1)[candidates[:, 0]].double()
         # Of a method that follows the text itself: eviction.
         cache_state = getattr(method, "held_", None)
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
-            past = copy.deepcopy(past_of(read))
             if cache_state is not None:
                 setattr(method, "held_", copy.deepcopy(cache_state))  # noqa: B010
-            after = lm(answer[None, :-1], **as_past(lm, past), use_cache=True).logits[0]
-            logs[place] += torch.log_softmax(after.float(), -1).gather(1, answer[1:, None]).double().sum()
+            after, _ = read_on(lm, answer[None, :-1], copy.deepcopy(cache))
+            logs[place] += torch.log_softmax(after[0].float(), -1).gather(1, answer[1:, None]).double().sum()
     return logs.cpu().numpy()
 
 

@@ -1,5 +1,6 @@
 """Queries and keys as they were before their rotary embedding: with the model's own tables and function."""
 
+import inspect
 import sys
 
 from torch import Tensor, nn
@@ -25,7 +26,9 @@ def turned(x: Tensor, module: nn.Module, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, heads, n, D] rotated by these tables as the layer `module` does. Errors: BadModel."""
     try:
         turn = sys.modules[type(module).__module__].apply_rotary_pos_emb
-        return turn(x, x, cos, sin)[0]
+        # DeepSeek-V4 turns queries and keys one by one
+        alone = list(inspect.signature(turn).parameters)[1] == "cos"
+        return turn(x, cos, sin) if alone else turn(x, x, cos, sin)[0]
     except (AttributeError, RuntimeError, TypeError) as error:
         raise BadModel(
             f"{type(module).__name__} rotates its queries and keys in a way that cannot be undone here, so "

@@ -8,7 +8,7 @@ method that has a kernel of its own computes with it wherever that is exact, and
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import eager_mask, sdpa_mask
 
 from ..errors import AnalysisError, BadModel
 from ..kernels import Plan
@@ -26,16 +26,19 @@ from .arguments import Entering
 from .cache import CompactLayer, GroupedLayer, TokenMemory
 from .cache_checks import check_keys, guarded, holds_heads, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
+from .entries import Entries, apart, compresses
 from .gates import gate_projection
 from .hooks import Hooks
 from .layers import attention_modules, stock_attention
+from .read_on import places_of_states
 from .reference import Reading, Watch, by_blocks
 from .visible import Visible, visible_to
 
 __all__ = ["Block", "apply", "ran"]
 
-# The names transformers treats specially (sdpa, flash, eager, flex) must not occur in it.
-NAME = "focuscope"
+# The names transformers treats specially (sdpa, flash, eager, flex) must not occur in them. The second is for models
+# that compress: they write into their masks which entries may be read, in numbers, and would invert a bool one.
+NAME, IN_NUMBERS = "focuscope", "focuscope_in_numbers"
 # What a model's own indexer chose, as it hands it to its attention.
 CHOSEN = ("indices", "block_indices")
 
@@ -46,6 +49,11 @@ class LayerState(Reading):
 
     kernels: bool = False
     indexer: bool = True
+    # Whether the model takes several tokens for the beginning of a text, whatever its cache holds.
+    stepwise: bool = False
+    # Whether compressed entries follow its tokens, and how many keys of tokens this call has.
+    compresses: bool = False
+    keys: int | None = None
     cache_layer: CacheLayerMixin | None = None
     # Whether it has attended since it was entered.
     attended: bool = False
@@ -89,18 +97,19 @@ def apply(
         raise AnalysisError("A method is already applied to this model: leave its `with` block first.")
     method.check(lm)
     stock = stock_attention(lm)
-    memory = TokenMemory()
+    memory, stepwise = TokenMemory(), bool(places_of_states(lm))
     handles = []
     try:
         for layer, module in enumerate(modules):
             place = module.layer_idx
-            about: dict[str, Any] = {"cache_index": place, "kernels": kernels, "indexer": indexer}
+            about: dict[str, Any] = {"cache_index": place, "compresses": compresses(module)}
+            about |= {"kernels": kernels, "indexer": indexer, "stepwise": stepwise}
             module._focuscope = LayerState(method, layer, memory, watch, **about)
             handles.append(module.register_forward_pre_hook(_before_layer, with_kwargs=True))
             if projection := gate_projection(module):
                 module._focuscope.gated = True
                 handles.append(projection.register_forward_pre_hook(partial(_after_gate, module._focuscope)))
-        lm.set_attn_implementation(NAME)
+        lm.set_attn_implementation(IN_NUMBERS if any(map(compresses, modules)) else NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
         yield model
         calls = [module._focuscope.calls for module in modules[method.first_layer :]]
@@ -124,9 +133,19 @@ def ran(model: Any) -> list[Ran]:
 def _before_layer(module: Any, args: tuple, kwargs: dict) -> None:
     """Before an attention layer: note its KV cache, and show the method the hidden states that enter it, [B, T, d]."""
     state: LayerState = module._focuscope
+    # of rotary tables of several kinds, those of the layer
+    kind = getattr(module, "rope_layer_type", None)
+    kwargs = {name: x.get(kind, x) if isinstance(x, dict) else x for name, x in kwargs.items()}
     entering = Entering.of(args, kwargs)
+    if state.compresses and entering.mask is not None:
+        state.keys = entering.mask.shape[-1]
     state.cache_layer, state.attended = layer_of(entering.cache, state.cache_index), False
     features = state.enter(entering)
+    if state.stepwise and state.past and entering.hidden.shape[1] > 1:
+        raise BadModel(
+            "This model keeps a state in its modules and would read several tokens as the beginning of a text: read on "
+            "token by token (analysis.seam.read_on)."
+        )
     if isinstance(state.stored, GroupedLayer):
         state.stored.coming = features
 
@@ -158,6 +177,13 @@ def _attention(
     state.visible = visible = visible_to(module, query, key, attention_mask, kwargs)
     state.attended, state.calls = True, state.calls + 1
     length = query.shape[2]
+    whole = key, value, visible.mask
+    if state.compresses:
+        assert visible.mask is not None and state.keys is not None, "its mask is one of numbers"
+        key, of_entries = apart(key, 2, state.keys)
+        value, values = apart(value, 2, state.keys)
+        mask, which = apart(visible.mask, -1, state.keys)
+        state.visible = visible = replace(visible, mask=mask, entries=Entries(of_entries, values, which))
     check_keys(state.cache_layer, state.past + length, key.shape[2])
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
     plain = state.watch is None and softcap is None and visible.bias is None
@@ -165,7 +191,7 @@ def _attention(
     if state.method.dense and plain:
         state.note(length, "torch dense", "Everything is read.")
         causal = visible.mask is None and length > 1
-        out = dense(query, key, value, visible.mask, causal, scoring.factor, dropout, visible.sinks)
+        out = dense(query, *whole, causal, scoring.factor, dropout, visible.sinks)
     else:
         by_kernel = _by_kernel(state, query, key, value, visible, dropout, scoring)
         if by_kernel is not None:
@@ -218,5 +244,7 @@ def _by_kernel(
 
 
 AttentionInterface.register(NAME, _attention)
+AttentionInterface.register(IN_NUMBERS, _attention)
 # None then means causal, aligned to the last key.
 AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionMaskInterface.register(IN_NUMBERS, eager_mask)

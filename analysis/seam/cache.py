@@ -18,6 +18,10 @@ from ..kernels.packed import Sizes
 from ..kernels.pool import accelerated
 from ..kernels.ragged import Ragged
 
+# What layers of a KV cache hold beside keys and values, by name: of linear attention, convolutions and recurrences, and
+# of compressed entries with the tokens that wait for one.
+STATES = ("conv_states", "recurrent_states", "compressed_kv", "buffer_kv", "buffer_gate", "overlap_kv", "overlap_gate")
+
 
 class TokenMemory:
     """One tensor [B, T, ...] per layer that grows with the KV cache.
@@ -284,9 +288,10 @@ def _size(layer: Any) -> tuple[int, int]:
     """Bytes held, and bytes that a step reads."""
     if isinstance(layer, GrowingLayer):
         return (layer.held.nbytes, layer.held.read_bytes) if layer.held else (0, 0)
-    states = [getattr(layer, "keys", None), getattr(layer, "values", None)]
-    # of linear attention, convolutions and recurrences
-    for kind in ("conv_states", "recurrent_states"):
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    # keys may be values too
+    states = [keys, None if values is keys else values]
+    for kind in STATES:
         states += getattr(layer, kind, {}).values()
     size = sum(state.nbytes for state in states if state is not None)
     return size, size

@@ -20,6 +20,7 @@ from ..errors import AnalysisError, BadModel
 from .arguments import as_past
 from .cache import CompactLayer, GroupedLayer, GrowingLayer, InOrder
 from .layers import attention_modules
+from .read_on import forget
 
 OTHER_CACHES = ("cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
@@ -97,6 +98,7 @@ def guarded(lm: Any, generate: Callable, own_cache: Callable[[], Cache | None]) 
         if not chosen and kwargs.get("use_cache", config.use_cache) is not False:
             if (cache := own_cache()) is not None:
                 kwargs |= as_past(lm, cache)
+        forget(lm)
         return generate(*args, **kwargs)
 
     return checked

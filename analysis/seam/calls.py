@@ -13,6 +13,7 @@ from ..kernels import Plan
 from ..kernels.host import on_host
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
+from .entries import Beside
 from .visible import Visible
 
 # The reference: every visible pair is scored, and what is not read is masked.
@@ -124,6 +125,7 @@ class Block:
     sinks: Tensor | None = None  # [H]: a logit of each head in every softmax that belongs to no token, as in gpt-oss
     chosen: bool = False  # whether the model's own indexer chose what is visible
     corner: tuple[int, int] | None = None  # places of the first query and key, where the host knows them
+    entries: Beside | None = None  # compressed entries, which stand in every softmax and are no tokens
     made: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)  # what `once` computed
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -198,6 +200,7 @@ def only_masked(
         "Somebody watches the probabilities.": watched,
         "The kernels take no mask, and padding, a sliding window or packed texts need one.": visible.mask is not None,
         "The kernels take no soft cap of the scores.": softcap is not None,
+        "The kernels take no compressed entries beside the tokens.": visible.entries is not None,
         "No kernel of this method takes a learned sink of a head.": visible.sinks is not None and not takes_sinks,
         "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
         "The KV cache holds latents, of which keys and values are made anew.": latent,

@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from ..errors import AnalysisError, BadModel
 from ..files import read_json
 from ..places import CACHE, PLAIN
-from .arguments import as_past, past_of
 from .attention import apply
 from .calls import Block
 from .hooks import Hooks
 from .layers import attention_modules, causal_class, has_attention, shape_of
+from .read_on import read_on
 
 # What comes with the bundled model, so that nobody waits for it.
 KEPT = CACHE / "demo" / "parity.json"
@@ -38,7 +38,7 @@ WIDTH, HEADS, EXPERTS, VOCABULARY = 64, 4, 16, 128
 MOST_LAYERS = 17
 # Of the largest logit in float32; what was wrong in silence differed by a tenth and more.
 ROUNDING = 1e-4
-SPAN = re.compile("window|chunk|block|topk|top_k|budget|compress_ratio")
+SPAN = re.compile("window|chunk|block|topk|top_k|budget|compress_rat")
 NARROW = re.compile("intermediate|inner|ffn|mlp|hidden_dim|lora_rank")
 
 
@@ -96,11 +96,11 @@ class _Stock(Hooks):
 def _logits(lm: PreTrainedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the last tokens in one pass, and of the very last after the others, one by one."""
     one_pass = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.double()
-    read = lm(ids[:, :-DECODED], use_cache=True, logits_to_keep=1)
+    _, cache = read_on(lm, ids[:, :-DECODED], logits_to_keep=1)
     steps = []
-    for token in range(ids.shape[1] - DECODED, ids.shape[1]):
-        read = lm(ids[:, token : token + 1], **as_past(lm, past_of(read)), use_cache=True)
-        steps.append(read.logits.double())
+    for token in ids[:, -DECODED:].split(1, 1):
+        logits, cache = read_on(lm, token, cache)
+        steps.append(logits.double())
     return one_pass, torch.cat(steps, 1)
 
 
@@ -162,8 +162,11 @@ def _of_random_weights(small: PreTrainedConfig, dtype: torch.dtype) -> Parity:
     with torch.no_grad():
         for module in attention_modules(lm):
             for name, weights in module.named_parameters():
+                # weights that begin at zero hide what they do
+                if weights.ndim == 2 and not weights.any():
+                    weights.normal_()
                 # else all keys are read alike
-                if weights.ndim == 2:
+                elif weights.ndim == 2:
                     weights.mul_(SHARP / (weights.std() * weights.shape[-1] ** 0.5))
                 # normed ones that meet without the usual factor are so sharp that rounding grows from layer to layer
                 elif name.startswith(("q_norm", "k_norm")):
@@ -188,6 +191,8 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     kept = _cut_layers(text)
     _narrow(text)
     for name, value in vars(text).copy().items():
+        if isinstance(value, dict) and _is_span(name):
+            setattr(text, name, {kind: min(span, WINDOW) for kind, span in value.items()})
         if type(value) is not int:
             continue
         if "experts" in name:
@@ -207,8 +212,10 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 def longest_span(config: PreTrainedConfig) -> int:
     """The longest window, chunk, block or top-k of a configuration; 0 without any."""
-    text = vars(config.get_text_config())
-    return max((value for name, value in text.items() if _is_span(name) and type(value) is int), default=0)
+    spans = [value for name, value in vars(config.get_text_config()).items() if _is_span(name)]
+    # of some, one for each kind of layer
+    spans += [span for value in spans if isinstance(value, dict) for span in value.values()]
+    return max((span for span in spans if type(span) is int), default=0)
 
 
 def _is_span(name: str) -> bool:

@@ -126,19 +126,23 @@ def by_blocks(
             chosen=visible.chosen,
             corner=(start + state.past, before),
         )
+        if visible.entries is not None:
+            block.entries = visible.entries.beside(query[:, :, start:stop], start, scoring)
         probabilities = _probabilities(state.method, block)
         if state.watch is not None:
             state.watch(block, probabilities)
         out[:, :, start:stop] = F.dropout(probabilities.to(value.dtype), dropout) @ value[:, :, :used]
+        if block.entries is not None:
+            out[:, :, start:stop] += block.entries.read(dropout)
     return out
 
 
 def _probabilities(method: Hooks, block: Block) -> Tensor:
     """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where that is nothing."""
-    scores = method.scores(block)
-    mask = method.mask(block)
+    scores, mask = method.scores(block), method.mask(block)
     block.read = block.visible if mask is None else _shared(block, mask)
-    probabilities = softmax(scores.masked_fill(~block.read, float("-inf")), block.sinks, torch.float32)
+    shares_of = softmax if block.entries is None else block.entries.softmax
+    probabilities = shares_of(scores.masked_fill(~block.read, float("-inf")), block.sinks, torch.float32)
     # a row that reads nothing; most blocks have none, and to ask would wait for an accelerator
     if accelerated(probabilities) or probabilities[..., 0].isnan().any():
         probabilities = probabilities.masked_fill(~block.read.any(-1, keepdim=True), 0.0)

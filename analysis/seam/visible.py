@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.host import on_host
+from .entries import Entries
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,14 @@ class Visible:
 
     `mask` bool [B, 1 or H, n, Tk], None: causal. `bias` [B, 1 or H, n, Tk] is added to the scores where a model has
     numbers of its own in its mask. `sinks` [H]: a logit of each head in every softmax that belongs to no token.
-    `chosen`: whether the model's own indexer left keys out, so that a query may not see itself.
+    `chosen`: its own indexer left keys out, so a query may not see itself. `entries`: compressed ones beside tokens.
     """
 
     mask: Tensor | None = None
     bias: Tensor | None = None
     sinks: Tensor | None = None
     chosen: bool = False
+    entries: Entries | None = None
 
 
 def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arguments: dict[str, Any]) -> Visible:

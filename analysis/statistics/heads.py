@@ -24,7 +24,7 @@ CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", 
 MORE = ("previous_token", "induction", "far_peaks")
 ALL = (*CORE, *MORE)
 # What a model itself does beside reading, of heads where it does.
-OWN = ("sink_mass", "gate", "selected_mass")
+OWN = ("sink_mass", "entry_mass", "gate", "selected_mass")
 
 
 class HeadReading:
@@ -44,11 +44,16 @@ class HeadReading:
 
     Beside them stand OWN, means over all queries, where the model has a thing of this kind in a layer:
 
-    - `sink_mass`: the share of the softmax that a head's learned sink takes; all other numbers are among tokens;
+    - `sink_mass`: the share of the softmax that a head's learned sink takes;
+    - `entry_mass`: the share that compressed entries take, which stand for several tokens and are none themselves
+      (DeepSeek-V4; 0 where a text is too short for one);
     - `gate`: the share of a head's output that its output gate lets through, mean over its sizes. 0: what it reads is
       thrown away;
     - `selected_mass`: of dense attention of the same weights, the mass on the keys that the model's own indexer
       selected. 1: the selection costs this head nothing.
+
+    Every number of CORE and MORE is among tokens: shares of what is read of them add up to 1, and a share p of it is
+    p (1 - `sink_mass` - `entry_mass`) of all, query by query.
 
     `head` (layer, head) keeps its numbers for every query. `numerics` collects how exact the scores are, of texts
     without padding. `numbers`: what the layers are called in tables, 0 to L - 1 unless given.

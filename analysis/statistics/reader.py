@@ -63,7 +63,7 @@ class Reader(Hooks):
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible
         logits, start = block.scores.float().masked_fill(hidden, float("-inf")), int(block.rows[0])  # [B, H, n, m]
-        if block.sinks is not None or block.chosen:
+        if block.sinks is not None or block.chosen or block.entries is not None:
             self._add_own(block, torch.logsumexp(logits, -1), start)
         even = torch.zeros_like(logits[:, :1]).masked_fill(hidden[:, :1], float("-inf"))
         logits = torch.cat([logits, even], 1)
@@ -80,11 +80,17 @@ class Reader(Hooks):
         return block.scores
 
     def _add_own(self, block: Block, among_visible: Tensor, start: int) -> None:
-        """What a learned sink takes, and of dense attention what the model's own indexer selected; `among_visible`
-        [B, H, n] the logarithm of the softmax's sum over visible keys."""
+        """What a learned sink takes and what compressed entries do, and of dense attention what the model's own indexer
+        selected; `among_visible` [B, H, n] the logarithm of the softmax's sum over visible keys."""
+        beside = {}
         if block.sinks is not None:
-            share = torch.sigmoid(block.sinks.float()[:, None] - among_visible)
-            self.reading.add_own("sink_mass", block.layer, share, start)
+            beside["sink_mass"] = block.sinks.float()[:, None].expand_as(among_visible)
+        if block.entries is not None:
+            beside["entry_mass"] = torch.logsumexp(block.entries.scores.float(), -1)
+        for name, sum_of_it in beside.items():
+            others = [among_visible, *(logs for other, logs in beside.items() if other != name)]
+            share = torch.sigmoid(sum_of_it - torch.stack(others).logsumexp(0))
+            self.reading.add_own(name, block.layer, share, start)
         if block.chosen:
             real = (block.columns >= block.first[:, None])[:, None, None]
             readable = real & (block.distances() >= 0)

@@ -55,6 +55,7 @@ STATISTICS = {
 
 OWN = {  # what a model itself does beside reading, where it does
     "sink_mass": Statistic("Sink mass", "share", 1, "sink mass"),
+    "entry_mass": Statistic("Entry mass", "share", 1, "entry mass"),
     "gate": Statistic("Mean gate", "share", 1, "mean gate"),
     "selected_mass": Statistic("Selected mass", "share", 1, "selected mass", "lowest"),
 }

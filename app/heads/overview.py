@@ -62,8 +62,8 @@ def show(table: dict, chosen: tuple[int, int], names: Names, own: dict, pinned: 
 
 def _measure(table: dict, name: str) -> dict:
     about, values = ALL[name], table[name]
-    ends = [value for value in values if value is not None]
-    low, high = (min(ends), max(ends)) if about.first == "highest" else (max(ends), min(ends)) if ends else (None, None)
+    ends = sorted((value for value in values if value is not None), reverse=about.first == "lowest") or [None]
+    low, high = ends[0], ends[-1]
     best = first(table, name)
     painted_cells = zip(cells_of(table), strengths(values, about), values, strict=True)
     return {

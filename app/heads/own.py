@@ -1,4 +1,5 @@
-"""What the model itself does with a head beside reading: its learned sink, its output gate, the indexer's selection."""
+"""What the model itself does with a head beside reading: its learned sink, compressed entries, its output gate, the
+indexer's selection."""
 
 from app.heads.head_statistics import OWN, cells_of
 from app.ui import widgets
@@ -7,6 +8,7 @@ from app.ui import widgets
 IDLE = 0.05
 WORDS = {
     "sink_mass": "Its learned sink takes {value} of the softmax; shares below are among tokens.",
+    "entry_mass": "Compressed entries take {value} of the softmax; shares below are among tokens.",
     "gate": "Its output gate is {value} open, on average.",
     "selected_mass": "The model's own indexer selects keys that hold {value} of its dense attention.",
 }

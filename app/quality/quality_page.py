@@ -253,11 +253,12 @@ def _unchanged(card: dict) -> str:
     """Of a hybrid, what no method changes."""
     others = card.get("other_layers") or {}
     kinds = " and ".join(sorted(set(others.values())))
-    return (
-        f" {len(others)} of {len(others) + card['layers']} layers are {kinds}, which no method changes."
-        if others
-        else ""
-    )
+    said = ""
+    if others:
+        said = f" {len(others)} of {len(others) + card['layers']} layers are {kinds}, which no method changes."
+    if compressing := card.get("compressing"):
+        said += f" In {compressing} of {card['layers']} layers compressed entries are always read beside the tokens."
+    return said
 
 
 def _instead(subject: Subject) -> Subject:

@@ -18,7 +18,7 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
     "previous_token",
     "induction",
 )
-OWN_STATISTICS = ("sink_mass", "gate", "selected_mass")  # of models that have a thing of this kind
+OWN_STATISTICS = ("sink_mass", "entry_mass", "gate", "selected_mass")  # of models that have a thing of this kind
 # What takes a head's place.
 ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}
 HEAD_TABS = {  # of the card of a head

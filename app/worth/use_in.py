@@ -18,11 +18,12 @@ FIRST = ("snapkv", "h2o", "tova", "keydiff", "streaming_llm", "xattention", "ski
 
 def show(context: int) -> None:
     """The method, and the stacks as tabs: those that run it before those that cannot, which are grey."""
-    chosen, methods = st.session_state, cached.catalogue()
+    chosen, methods, shape = st.session_state, cached.catalogue(), st.session_state["shape"]
     listed = [name for name in dict.fromkeys([*FIRST, *methods]) if name in methods and name != "dense"]
     widgets.settled("use_method", listed, "snapkv")
-    method, model = chosen["use_method"], shapes.spoken(chosen["shape"])
+    method, model = chosen["use_method"], shapes.spoken(shape)
     asked = {"method": method, "model": model, "length": context, "keep": chosen["keep"], "gpu": shapes.gpu()}
+    asked["config"] = shape if shapes.is_config(shape) else None
     rows = sorted(_ask(cached.request(UseIn, **asked)).numbers["rows"], key=lambda row: not row["lines"])
     widgets.settled("use_stack", [None, *(row["stack"] for row in rows)], None)
     documented = [f"{row['title']} {row['of']}, read {row['read']}: {row['documented']}" for row in rows]

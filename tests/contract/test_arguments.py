@@ -1,6 +1,7 @@
 """The KV cache, the mask and the hidden states are told apart by type: another name for them changes no number."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ from analysis.seam.arguments import Entering, as_past, past_of
 from analysis.seam.attention import apply, ran
 from analysis.seam.cache import CompactLayer, GroupedLayer, GrowingLayer
 from analysis.seam.cache_checks import check_keys
+from analysis.seam.read_on import read_on
 from analysis.timing.inference import next_token
 from tests.contract.test_contract import AllKeys, router
+from tests.made.families import small
 from tests.made.renamed import greedy, renamed
 from tests.made.tiny import FAMILIES, tiny, token_ids
 
@@ -63,6 +66,43 @@ def test_every_family_says_how_it_takes_its_cache(family):
         whole = lm(token_ids(1, 21), use_cache=False).logits[:, -1]
         last = lm(token_ids(1, 21)[:, 20:], **as_past(lm, past_of(returned)), use_cache=True).logits[:, -1]
     assert past_of(returned) is returned[name] and (whole - last).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("family", ["llama", "recurrent_gemma"])
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_text_is_read_on_twice_from_one_place_with_several_tokens(family, cut):
+    """Also where the state of a text stands in the modules, after another text, which is forgotten."""
+    lm = tiny(family) if family == "llama" else small(family)
+    ids = token_ids(1, 40)
+    with torch.no_grad():
+        whole = lm(ids, use_cache=False).logits
+        for method in (None, METHODS["dense"](), AllKeys()):
+            with apply(lm, method) if method else nullcontext():
+                read_on(lm, token_ids(1, 30, seed=5))
+                first, cache = read_on(lm, ids[:, :cut])
+                for kept in (0, 3):
+                    after, longer = read_on(lm, ids[:, cut:], copy.deepcopy(cache), logits_to_keep=kept)
+                    near = dict(atol=1e-6 * float(whole.abs().max()), rtol=0)
+                    torch.testing.assert_close(after, whole[:, cut:][:, -kept:], **near)
+                    assert longer.get_seq_length() == 40
+            torch.testing.assert_close(first, whole[:, :cut], **near)
+
+
+def test_what_would_read_several_tokens_as_a_beginning_says_so():
+    lm, ids = small("recurrent_gemma"), token_ids(1, 40)
+    with torch.no_grad(), apply(lm, METHODS["dense"]()):
+        _, cache = read_on(lm, ids[:, :30])
+        with pytest.raises(BadModel, match="token by token"):
+            lm(ids[:, 30:], **as_past(lm, cache), use_cache=True)
+
+
+def test_a_text_of_one_token_is_not_written_on_from_the_text_before_it():
+    lm = small("recurrent_gemma")
+    with torch.no_grad(), apply(lm, METHODS["dense"]()):
+        wanted = lm.generate(token_ids(1, 1), max_new_tokens=6, do_sample=False, eos_token_id=None)
+        lm.generate(token_ids(1, 30), max_new_tokens=6, do_sample=False, eos_token_id=None)
+        again = lm.generate(token_ids(1, 1), max_new_tokens=6, do_sample=False, eos_token_id=None)
+    assert torch.equal(wanted, again)
 
 
 def test_a_wrapper_that_takes_anything_hands_the_cache_on():

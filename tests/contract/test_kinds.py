@@ -21,19 +21,22 @@ from tests.made.families import token_ids
 from tests.made.tiny_tokenizer import byte_level
 
 # Learned sinks, a hybrid with output gates, MLA, an indexer, sizes of heads that differ, numbers added to the scores.
-FAMILIES = ("gpt_oss", "qwen3_next", "deepseek_v3", "deepseek_v32", "gemma4_text", "doge")
+KEEPING = ("gpt_oss", "qwen3_next", "deepseek_v3", "deepseek_v32", "gemma4_text", "doge")
+# And compressed entries, in layers of which none keeps the whole past.
+FAMILIES = (*KEEPING, "deepseek_v4")
 LENGTH, PROMPT, WINDOW, RATIO = 44, 32, 4, 0.75
 
 
 class Definition:
     """Softmax attention of every layer as it is defined, in float64, in the place of the model's own eager one.
 
-    Afterwards `tables` holds the weights [B, H, T, T] of every layer and `sinks` what its learned sinks took [B, H, T].
-    `edit(module, scores, groups)` may change the scores [B, H, T, T] of so many key-value heads before the softmax.
+    Afterwards `tables` holds the weights [B, H, T, T] of every layer, `sinks` what its learned sinks took [B, H, T],
+    and `entries` what the keys behind those of the tokens did, of layers that have some. `edit(module, scores, groups)`
+    may change the scores [B, H, T, T] of so many key-value heads before the softmax.
     """
 
     def __init__(self, lm, edit=None):
-        self.edit, self.tables, self.sinks = edit, [], []
+        self.edit, self.tables, self.sinks, self.entries = edit, [], [], []
         self.modeling = sys.modules[type(lm).__module__]
         self.eager = self.modeling.eager_attention_forward
 
@@ -47,24 +50,28 @@ class Definition:
     def attend(self, module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, **more):
         assert not more.get("softcap"), "none of these models has a cap"
         mask = attention_mask
-        shared, length = query.shape[1] // key.shape[1], query.shape[2]
+        shared, length, total = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
         keys, values = (x.double().repeat_interleave(shared, 1) for x in (key, value))
         scores = query.double() @ keys.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        # what may be read of the others stands in the mask
+        future = torch.nn.functional.pad(torch.ones(length, length, dtype=torch.bool).triu(1), (0, total - length))
         scores = scores.masked_fill(future, -torch.inf)
         if mask is not None:
             hidden = ~mask if mask.dtype == torch.bool else mask < torch.finfo(mask.dtype).min / 2
             added = torch.zeros(()) if mask.dtype == torch.bool else mask.masked_fill(hidden, 0.0)
             scores = (scores + added.double()).masked_fill(hidden, -torch.inf)
         if self.edit is not None:
-            scores = self.edit(module, scores, key.shape[1])
+            scores = torch.cat([self.edit(module, scores[..., :length], key.shape[1]), scores[..., length:]], -1)
         weights, sink = scores.exp(), getattr(module, "sinks", None)
         outside = torch.zeros(()) if sink is None else sink.double().exp()[:, None]
-        total = weights.sum(-1) + outside
-        self.tables.append(weights / total[..., None])
-        self.sinks.append(outside / total)
-        out = (self.tables[-1] @ values).to(value.dtype).transpose(1, 2).contiguous()
-        return out, self.tables[-1].to(value.dtype)
+        summed = weights.sum(-1) + outside
+        weights = weights / summed[..., None]
+        self.tables.append(weights[..., :length])
+        self.sinks.append(outside / summed)
+        if total > length:
+            self.entries.append(weights[..., length:].sum(-1))
+        out = (weights @ values).to(value.dtype).transpose(1, 2).contiguous()
+        return out, weights.to(value.dtype)
 
 
 def small(family):
@@ -93,13 +100,34 @@ def test_statistics_are_those_of_the_definition(family):
     full_tables.agree(full_tables.read(lm, ids), full_tables.measured(among, ids))
 
 
-@pytest.mark.parametrize("family", ["gpt_oss", "granite_swa"])
+@pytest.mark.parametrize("family", ["gpt_oss", "granite_swa", "deepseek_v4"])
 def test_the_mass_of_a_sink_is_that_of_the_definition(family):
     lm, ids = small(family)
     truth = torch.cat([share.mean((0, 2)) for share in defined(lm, ids)[1].sinks])
     table = attention_statistics(load_model(lm, tokenizer=byte_level()), ids[0])
     np.testing.assert_allclose(table["sink_mass"], truth, atol=1e-5)
     assert truth.min() > 0.01, "the sinks take a part"
+
+
+def test_the_mass_of_compressed_entries_is_that_of_the_definition():
+    """In the layers that compress; that of a text too short for one entry is nothing."""
+    lm, ids = small("deepseek_v4")
+    model = load_model(lm, tokenizer=byte_level())
+    truth = torch.stack([share.mean((0, 2)) for share in defined(lm, ids)[1].entries])
+    table = attention_statistics(model, ids[0]).pivot(index="layer", columns="head", values="entry_mass")
+    np.testing.assert_allclose(table.iloc[1:], truth, atol=1e-5)
+    assert table.iloc[0].isna().all() and truth.min() > 0.01, "the first layer has a window alone"
+    assert (attention_statistics(model, ids[0, :3])["entry_mass"].dropna() == 0).all()
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_method_chooses_among_tokens_and_compressed_entries_stay(kernels):
+    lm, ids = small("deepseek_v4")
+    back = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    near = defined(lm, ids, lambda module, scores, groups: scores.masked_fill(back >= WINDOW, -torch.inf))[0]
+    with apply(lm, METHODS["streaming_llm"](n_sink=0, window=WINDOW), kernels=kernels):
+        assert (logits(lm, ids) - near).abs().max() < 1e-4 * max(1, near.abs().max())
+    assert (logits(lm, ids) - near).abs().max() > 1e-3, "it matters"
 
 
 @pytest.mark.parametrize("t", [0.5, 1.0])
@@ -130,9 +158,13 @@ def test_a_head_taken_out_is_one_whose_columns_are_zero(family):
     layer, head = len(attention_modules(lm)) - 1, 1
     changed = copy.deepcopy(lm)
     module = attention_modules(changed)[layer]
-    projection = module.o_proj
+    heads = lm.config.num_attention_heads
     with torch.no_grad():
-        projection.weight.unflatten(1, (lm.config.num_attention_heads, -1))[:, head] = 0
+        if family == "deepseek_v4":
+            # a head is some groups of it, [groups x outputs, inputs]
+            module.o_a_proj.weight.unflatten(0, (heads, -1))[head] = 0
+        else:
+            module.o_proj.weight.unflatten(1, (heads, -1))[:, head] = 0
     with apply(lm, Without([(layer, head)])):
         without = logits(lm, ids)
     assert (without - logits(changed, ids)).abs().max() < 1e-5 * max(1, without.abs().max())
@@ -158,7 +190,7 @@ def tova(weights, groups):
 
 
 @pytest.mark.parametrize("rule", [snapkv, tova])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KEEPING)
 def test_keys_dropped_after_a_prompt_are_masked_ones_of_the_definition(family, rule):
     """Of layers whose KV cache keeps the whole past; with nothing to drop it is dense attention."""
     lm, ids = small(family)

@@ -35,7 +35,7 @@ LARGE = {  # sizes of models that people load; every other number is the configu
     "hunyuan_v1_dense": {},
 }
 REFUSED = {  # family -> a word of the sentence
-    "deepseek_v4": "keys for a text",
+    "diffllama": "attends twice",
     "bert": "both directions",
     "bart": "places of its KV cache",
     "falcon": "no layer of softmax attention",
@@ -87,11 +87,11 @@ def test_what_would_be_computed_otherwise_is_refused_in_one_sentence(family):
 
 
 def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):
-    family = configured("deepseek_v4")
+    family = configured("diffllama")
     parity.small_config(family).save_pretrained(tmp_path)
     byte_level().save_pretrained(tmp_path)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
-    with pytest.raises(BadModel, match="keys for a text"):
+    with pytest.raises(BadModel, match="attends twice"):
         load_model(str(tmp_path))
 
 

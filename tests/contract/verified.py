@@ -42,11 +42,14 @@ every window of the model itself.
 - *Layers*: those of softmax attention, of all layers of the small model. The others of a hybrid are left as they are.
 - *Same logits*: Focuscope's attention against the model's own, both reading every key that the model lets be read.
 - *Future*: the largest change of any logit when later tokens change.
-- *Statistics*: entropies, ranks, distances and masses of every head against fully made attention tables in float64.
+- *Statistics*: entropies, ranks, distances and masses of every head against fully made attention tables in float64,
+  among tokens. What a learned sink takes beside them, and what compressed entries do (DeepSeek-V4: keys that stand for
+  several tokens), has a column of its own; methods choose among tokens, and the entries always stay.
 - *Kernels*: what runs a method that skips keys (Focus), checked against the masked pass to 1e-5 of the largest logit.
-  Layers with a window, a cap, values of another size than keys or an indexer of their own keep the masked pass: exact,
-  and no faster. Learned sinks are one more term of a kernel's sum.
-- *Generation*: 12 tokens with a KV cache, against the model's own `generate`.
+  Layers with a window, a cap, values of another size than keys, an indexer of their own or compressed entries keep the
+  masked pass: exact, and no faster. Learned sinks are one more term of a kernel's sum.
+- *Generation*: 12 tokens with a KV cache, against the model's own `generate`. RecurrentGemma keeps its state in its
+  modules and takes several tokens for the beginning of a text: it is read on token by token.
 
 None of these small models is trained, and no trained hybrid or model with an indexer comes with Focuscope: whether
 the code is right does not depend on the weights, and what a gate or an indexer of a few million weights learns from a

@@ -14,6 +14,7 @@ from tests.made.tiny_tokenizer import byte_level
 
 SPARSE = ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]
 LATENT = dict(n_group=1, topk_group=1, num_experts_per_tok=2)
+HCA, CSA = "heavily_compressed_attention", "compressed_sparse_attention"
 HYBRID = ["linear_attention", "full_attention", "linear_attention", "full_attention"]
 # family -> what its configuration says besides, where its own default describes no model
 MODERN = {
@@ -35,6 +36,8 @@ MODERN = {
     "hy_v4": {},
     "minimax_m3_vl_text": dict(num_hidden_layers=3, layer_types=SPARSE),
     "dots3_note": {},
+    # Compressed entries beside the tokens, an indexer of them in one layer.
+    "deepseek_v4": dict(num_hidden_layers=4, layer_types=["sliding_attention", HCA, CSA, HCA]),
     "qwen4_exp_text": dict(
         indexer_n_heads=4,
         indexer_kv_heads=1,
@@ -45,6 +48,7 @@ MODERN = {
         eos_token_id=2,
     ),
     # Softmax attention in some layers, something else in the others.
+    "recurrent_gemma": {},
     "qwen3_next": {},
     "qwen3_5_text": {},
     "kimi_linear": {},
@@ -76,7 +80,8 @@ LOUD = ("gemma3n", "gemma4", "granite")
 # What makes queries and keys, scaled up so that attention is far from uniform.
 SHARPENED = ("q_proj", "k_proj", "q_b_proj", "kv_b_proj")
 # One of each kind.
-KINDS = ("gpt_oss", "deepseek_v3", "deepseek_v32", "minimax_m3_vl_text", "qwen3_next", "gemma4_text", "doge")
+KINDS = ("gpt_oss", "deepseek_v3", "deepseek_v32", "deepseek_v4", "minimax_m3_vl_text", "qwen3_next", "gemma4_text")
+KINDS += ("doge",)
 BY_KIND = [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in MODERN]
 
 
@@ -101,7 +106,7 @@ def small(family: str):
         embedding = lm.get_input_embeddings().weight
         embedding[embedding.abs().sum(-1) == 0] = embedding[-1].clone()
         for name, parameter in lm.named_parameters():
-            if "sinks" in name:
+            if "sinks" in name or "position_bias" in name:
                 parameter.normal_()
             # Zaya begins with a temperature of nothing
             elif name.endswith("qk_norm.temp"):
@@ -124,6 +129,7 @@ WALKED = {
     "gpt_oss": {},
     "qwen3_next": dict(num_hidden_layers=4, layer_types=HYBRID),
     "deepseek_v32": {},
+    "deepseek_v4": {},
     "gemma4_text": {},
 }
 # Tokens that a saved model reads at once, and those that its indexer keeps of them.

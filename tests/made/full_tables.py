@@ -49,8 +49,10 @@ def materialised(lm, ids, mask=None, window=5, without_first=False):
     given = {} if mask is None else {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
     with torch.no_grad():
         tables = lm(ids, output_attentions=True, use_cache=False, **given).attentions
-    # layers that are no softmax attention have none; a learned sink takes a part of each row
-    tables = [table for table in tables if table is not None and table.shape[-2:] == (ids.shape[1],) * 2]
+    # layers that are no softmax attention have none; compressed entries stand behind the tokens, and they and a learned
+    # sink take a part of each row
+    length = ids.shape[1]
+    tables = [x[..., :length] for x in tables if x is not None and x.shape[-2] == length <= x.shape[-1]]
     tables = [table / table.sum(-1, keepdim=True).clamp(min=1e-30) for table in tables]
     return measured(tables, ids, real, window, without_first)
 

@@ -181,7 +181,7 @@ class HeadStatistics(Worded):
     numerics: dict = doc("largest_score difference own_difference of the worst layer, see `statistics.Numerics`")
     without_first: bool = doc("each window's first token is left out and the others renormalised")
     heads: pd.DataFrame = doc(
-        "rows, with previous_token induction far_peaks, a label; sink_mass gate selected_mass where a model has them"
+        "rows, with previous_token induction far_peaks, a label; sink_mass entry_mass gate selected_mass where it has"
     )
     chance: pd.DataFrame = doc("per layer the same of a head that reads all visible keys alike")
     distance: pd.DataFrame = doc("attention by distance: layer head low high mass uniform")

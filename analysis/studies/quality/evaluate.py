@@ -15,7 +15,7 @@ from ...methods import METHODS
 from ...metrics.paired import perplexity_change, perplexity_of
 from ...metrics.quality import bits_per_byte, position_changes, records
 from ...models import Model
-from ...models.own import has_indexer
+from ...models.own import selects_tokens
 from ...seam.calls import MASKED
 from ..context import Context, Reading, protocol
 from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
@@ -83,7 +83,7 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     place; dense is the model as it is. Errors: BadSetting, BadText, NotFitted, all before a pass.
     """
     lm = context.model(request.model)
-    if request.instead and not has_indexer(lm):
+    if request.instead and not selects_tokens(lm):
         raise BadSetting(f"{lm.name} has no indexer of its own that methods could replace: leave that out.")
     chosen = candidates(context, lm, request.methods)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)

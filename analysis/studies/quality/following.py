@@ -16,7 +16,8 @@ from ...models import Model
 from ...seam.arguments import as_past
 from ...seam.attention import apply
 from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
-from ...seam.vocabulary import next_tokens
+from ...seam.read_on import parts_of, read_on
+from ...seam.vocabulary import NextTokens, next_tokens
 from ..context import Context
 from ..text.calibration import document_windows, text_keys
 from ..text.held_out import check_range
@@ -71,13 +72,16 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
         began = now()
-        first = lm.lm(prompt[None], **as_past(lm.lm, cache), use_cache=True, logits_to_keep=1).logits
+        first, _ = read_on(lm.lm, prompt[None], cache, logits_to_keep=1)
         seconds = now() - began
         # Measured here, before the continuation adds its own keys.
         kv_bytes, kv_most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         blocks = method.share_read if isinstance(method, Blockwise) else None
         masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
-        further = next_tokens(lm.lm, following[None, :-1], **as_past(lm.lm, cache), use_cache=True)
+        past = as_past(lm.lm, cache)
+        after = parts_of(lm.lm, following[None, :-1], cache)
+        parts = [next_tokens(lm.lm, part, **past, use_cache=True) for part in after]
+        further = NextTokens(torch.cat([part.states for part in parts], 1), parts[-1].body)
         begin = F.cross_entropy(first[0, -1:].float(), following[:1], reduction="none")
         losses = torch.cat([begin, further.losses(lm.lm, following[None, 1:])[0]])[len(asked_after) :]
     return Followed(losses.double().cpu().numpy(), kv_bytes, kv_most, keys, blocks, seconds, masked)

@@ -16,9 +16,9 @@ from ...errors import BadSetting
 from ...methods import METHODS
 from ...methods.base import Method
 from ...models import Model
-from ...seam.arguments import as_past, past_of
 from ...seam.attention import apply, ran
 from ...seam.calls import MASKED
+from ...seam.read_on import read_on
 from ...timing import check_model_memory, crossover, processor
 from ...timing.inference import SPEEDUPS, InferenceTime, time_inference
 from ..context import Context, protocol, read
@@ -112,8 +112,8 @@ def kernels_of(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
     tokens = torch.as_tensor(ids).long()[None].to(lm.device)
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm)
-        past = past_of(lm.lm(input_ids=tokens, **as_past(lm.lm, cache), use_cache=True))
-        lm.lm(input_ids=tokens[:, -1:], **as_past(lm.lm, past), use_cache=True)
+        _, past = read_on(lm.lm, tokens, cache)
+        read_on(lm.lm, tokens[:, -1:], past)
         entries = ran(lm)
     kernels, why = {}, {}
     for phase, of_ran in RAN.items():

@@ -14,7 +14,7 @@ from ...kernels.parts import now
 from ...methods import METHODS
 from ...models import Model
 from ...models.counted import counted
-from ...models.own import has_indexer, own_reading
+from ...models.own import compressing, own_reading, selects_tokens
 from ...seam.attention import apply
 from ...seam.parity import COMPARED, check, longest_span, parity as compare
 from ..context import Context, protocol
@@ -71,6 +71,7 @@ class ModelCard(Answer):
     own_reading: list[str] | None = doc("what it does by itself to what its heads read", default=None)
     token_flops: float | None = doc("operations of a token beside attention, in every kind of layer", default=None)
     indexer: bool | None = doc("true where an indexer of its own chooses what its queries read", default=None)
+    compressing: int | None = doc("layers that read compressed entries, which no method leaves out", default=None)
 
 
 def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
@@ -97,7 +98,8 @@ def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
         other_layers={str(number): kind for number, kind in lm.other_layers.items()} or None,
         own_reading=own_reading(lm) or None,
         token_flops=_token_flops(lm),
-        indexer=has_indexer(lm) or None,
+        indexer=selects_tokens(lm) or None,
+        compressing=compressing(lm) or None,
         protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
     )
 

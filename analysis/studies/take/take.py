@@ -15,8 +15,10 @@ from ...costs import Shape, read_config, read_shape
 from ...errors import BadSetting
 from ...files import write_bytes
 from ...methods import METHODS
+from ...methods.base import Method
 from ...methods.evicting import Evicting
 from ...models.counted import counted
+from ...models.own import compressing
 from ...places import locate
 from ...runs import Run, RunStore
 from ...runs.run import command_of
@@ -25,6 +27,7 @@ from ...take.carry import carry, pack, readme
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, candidates
 from ..worth.worth import config_text
+from .leaving import stays
 from .settings import STATES, Setting, settings_of
 
 
@@ -82,8 +85,9 @@ def take(request: Take, *, context: Context) -> Taken:
     if (revision := measured_by.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({revision}): run it again.")
     candidate = candidates(context, lm, [setting.spec], FAMILIES)[0]
-    if isinstance(candidate.method, Evicting):
-        _check_drops(candidate.method, lm.name, counted(lm))
+    # not every family is counted, and most methods leave for any
+    if isinstance(candidate.method, Evicting) or compressing(lm):
+        _check_leaves(candidate.method, lm.name, counted(lm))
     of_method, tensors = carry(candidate.name, candidate.method, lm.num_layers)
     sizes = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     about = {"method": candidate.name, "label": candidate.label, "model": lm.name, "revision": lm.revision, **sizes}
@@ -97,8 +101,7 @@ def _of_config(request: Take, context: Context) -> Taken:
     title, text = config_text(request.model or "demo", request.config, context)
     shape = read_shape(read_config(text, title))
     made = method(**(request.method or {}).get("settings") or {})
-    if isinstance(made, Evicting):
-        _check_drops(made, title, shape)
+    _check_leaves(made, title, shape)
     of_method, tensors = carry(request.run, made, shape.reading)
     about: dict[str, Any] = {"method": request.run, "label": method.title, "model": title, "revision": text_hash(text)}
     about |= {"layers": shape.reading, "heads": shape.heads, "kv_heads": shape.kv_heads, "width": shape.width}
@@ -109,15 +112,10 @@ def _of_config(request: Take, context: Context) -> Taken:
     return _packed(about, tensors, "MODEL" if request.config else str(_place(title)), request.output, protocol)
 
 
-def _check_drops(method: Evicting, model: str, shape: Shape) -> None:
-    """Raise BadSetting where the code that leaves would drop keys of a cache that it does not know: the latent of MLA,
-    or keys that an indexer of the model's own chooses by their places."""
-    if shape.latent or shape.chooses:
-        why = "chooses keys by an indexer of its own" if shape.chooses else "caches one latent for all heads"
-        raise BadSetting(
-            f"{method.title} leaves as code that drops keys of each head, and {model} {why}: take a method along that "
-            "masks, such as streaming_llm."
-        )
+def _check_leaves(method: Method, model: str, shape: Shape) -> None:
+    """Raise BadSetting where the code that leaves cannot run a method on a model of this shape."""
+    if why := stays(method.title, method.saves, model, shape):
+        raise BadSetting(why)
 
 
 def _place(name: str) -> str | Path:

@@ -9,9 +9,11 @@ from typing import Any
 from ... import take
 from ...answer import Worded, doc, record
 from ...commands.quality import UseIn
-from ...costs import named_gpu
-from ...errors import BadSetting
+from ...costs import named_gpu, read_config, read_shape
+from ...errors import AnalysisError, BadSetting
 from ...package import PROGRAM
+from ..worth.worth import config_text
+from .leaving import stays
 
 # Stack -> what its documentation says: `can` run (method -> lines, and the GPUs they need), `cannot` (by what a method
 # saves) and `without` what is fitted to a model. Names of values in `lines` begin with a dollar sign.
@@ -53,16 +55,23 @@ class UsedIn(Worded):
 def use_in(request: UseIn, *, context: Any = None) -> UsedIn:
     """The lines that each serving stack is told for a method that reads or holds a share of a context's keys.
 
-    `model` stands in the lines as it is; nothing is loaded. `gpu`: a stack whose kernels need another one says so.
-    Errors: BadSetting for an unknown method or GPU.
+    `model` stands in the lines as it is; nothing is loaded but its config.json, or `config` in its place (as `worth`
+    takes it), which says where our own code cannot run the method. Without one a note says that this is not known.
+    `gpu`: a stack whose kernels need another one says so. Errors: BadSetting for an unknown method or GPU.
     """
     methods = _described()
     if request.method not in methods:
         raise BadSetting(f"There is no method {request.method[:40]!r}; there are: {', '.join(methods)}.")
     if request.gpu:
         named_gpu(request.gpu)
-    values = values_of(request)
-    rows = [_row(name, stack, request, methods[request.method]["saves"], values) for name, stack in STACKS.items()]
+    values, saves, notes = values_of(request), methods[request.method]["saves"], []
+    why = None
+    try:
+        name, text = config_text(request.model, request.config, context)
+        why = stays(methods[request.method]["title"], saves, name, read_shape(read_config(text, name)))
+    except AnalysisError as error:
+        notes = [f"Whether the code that leaves runs in this model is not known, for its config.json: {error}"]
+    rows = [_row(name, stack, request, saves, values, why) for name, stack in STACKS.items()]
     able = ", ".join(row.title for row in rows if row.lines)
     title = methods[request.method]["title"]
     return UsedIn(
@@ -70,7 +79,7 @@ def use_in(request: UseIn, *, context: Any = None) -> UsedIn:
         kept=values["kept"],
         rows=rows,
         sentence=f"{title} runs in {able}." if able else f"{title} runs in none of {len(rows)} stacks.",
-        notes=[],
+        notes=notes,
         protocol={"verb": "use-in", "model": request.model, "text": None, "tokens": None, "revision": None}
         | {"kernel": "none: nothing is computed", "versions": {"python": platform.python_version()}},
     )
@@ -90,9 +99,12 @@ def values_of(request: UseIn) -> dict[str, Any]:
     }
 
 
-def _row(name: str, stack: dict, request: UseIn, saves: str, values: dict[str, Any]) -> Stack:
+def _row(name: str, stack: dict, request: UseIn, saves: str, values: dict[str, Any], why: str | None) -> Stack:
+    """`why`: a method does not leave as code for this model."""
     entry = stack["can"].get(request.method)
     reason = stack["without"].get(request.method, stack["cannot"][saves])
+    if why and entry and "settings" in entry:
+        reason, entry = why, None
     if entry and request.gpu and request.gpu not in entry.get("gpus", [request.gpu]):
         reason, entry = entry["lacks"], None
     settings = (entry or {}).get("settings")

@@ -137,6 +137,8 @@ def test_stacks_have_lines_or_are_grey_with_the_reason(client):
     app = page(**link, use_stack="transformers", use_method="streaming_llm")
     assert "saves neither time nor memory" in markup(app), "said before the zip is made"
     assert not page(**link, use_stack="abacus").error, "a stack that nobody knows is the first that can"
+    app = page(shape="deepseek-ai/DeepSeek-V3.2", use_stack="transformers")
+    assert "an indexer of its own" in markup(app) and not [one for one in app.button if one.key == "use_snapkv_make"]
 
 
 def test_a_pasted_config_of_any_kind_has_an_answer(client):

@@ -23,6 +23,7 @@ from analysis.studies.context import Context
 from analysis.studies.take.take import take
 from analysis.studies.take.use_in import STACKS, Stack, use_in
 from analysis.take.carry import TAKEN
+from tests.made.families import configured
 
 SCHEMAS = json.loads(Path(package.__file__).with_name("stacks.schema.json").read_text(encoding="utf-8"))
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}
@@ -185,5 +186,22 @@ def test_code_that_drops_keys_leaves_for_no_cache_that_it_does_not_know(method, 
         request = Take(run=method, config=json.dumps(config), output=str(tmp_path / "it.zip"))
         with pytest.raises(BadSetting, match=why):
             take(request, context=Context(browser=False))
+        row, *others = use_in(UseIn(method=method, config=json.dumps(config))).rows
+        assert why in row.says and not row.lines and row.settings is None, "said before a zip is asked for"
+        assert [other.lines for other in others] == [other.lines for other in use_in(UseIn(method=method)).rows[1:]]
+        assert lines("transformers", "streaming_llm", config=json.dumps(config))
         masks = Take(run="streaming_llm", config=json.dumps(config), output=str(tmp_path / f"{why}.zip"))
         assert take(masks, context=Context(browser=False)).bytes > 1000
+
+
+@pytest.mark.parametrize("method", ["snapkv", "streaming_llm"])
+def test_no_code_leaves_for_a_model_with_compressed_entries(method, tmp_path):
+    config = json.dumps(configured("deepseek_v4").to_dict(), default=str)
+    with pytest.raises(BadSetting, match="compressed entries"):
+        take(Take(run=method, config=config, output=str(tmp_path / "it.zip")), context=Context(browser=False))
+    assert not lines("transformers", method, config=config)
+
+
+def test_without_a_config_it_is_said_that_this_is_not_known():
+    used = use_in(UseIn(model="nobody/nothing"))
+    assert used.rows[0].lines and any("not known" in note for note in used.notes) and not use_in(UseIn()).notes
