@@ -34,7 +34,6 @@ from ..routers.routing_state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
 from ..seam.cache import TokenMemory
 from ..seam.cache_checks import layer_of
-from ..seam.entries import compresses
 from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
 from ..seam.reference import Reading, by_blocks
@@ -131,7 +130,7 @@ def attach(model: PreTrainedModel, folder: str | Path | None = None) -> PreTrain
         raise ValueError(f"policy.json has format {policy.get('format')!r} and this file reads {FORMAT}.")
     if policy["method"] not in MADE:
         raise ValueError(f"policy.json is a setting of {policy['method']}, and this file reads {', '.join(MADE)}.")
-    if any(map(compresses, attention_modules(model))):
+    if any(getattr(module, "compressor", None) for module in attention_modules(model)):
         raise ValueError("This file reads tokens alone, and this model compressed entries beside them: choose another.")
     modules, heads = attention_modules(model), model.config.get_text_config().num_attention_heads
     layers = len(modules)

@@ -46,9 +46,12 @@ INSTEAD = {
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
     # causal membership alone is taken along
-    (f"{PACKAGE}.groups.sinkhorn", "prefix_sinkhorn"): (
-        'def prefix_sinkhorn(*about):\n    raise ValueError("Prefix membership was left behind: set causal.")'
-    ),
+    **{
+        (f"{PACKAGE}.groups.sinkhorn", name): (
+            f'def {name}(*about):\n    raise ValueError("{what} membership was left behind: set causal.")'
+        )
+        for name, what in (("sinkhorn", "Literal"), ("prefix_sinkhorn", "Prefix"))
+    },
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
 CODE = "focuscope_attention.py"
