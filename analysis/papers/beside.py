@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commands import commandline
-from ..studies.registry import of_file
+from ..studies.registry import STORED, of_file
 from . import PAPERS, find
 from .cells import Cell
 from .ours import Beside, Job, Number, Panel
@@ -88,7 +88,9 @@ def differing() -> int:
 def maker(stored: str) -> Job:
     """The job that stores a study: `top-k4-top1` is `study top` with that router."""
     kind, router = of_file(stored)
-    return Job("study", {"name": kind, "corpus": ""} | ({"router": router} if router else {}))
+    # What the page of speed shows is timed on shapes, not on texts.
+    texts = {} if kind in STORED and STORED[kind].page.startswith("/speed") else {"corpus": ""}
+    return Job("study", {"name": kind} | texts | ({"router": router} if router else {}))
 
 
 def made(beside: Beside, protocol: Protocols) -> dict[str, Job]:

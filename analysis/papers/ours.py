@@ -85,7 +85,10 @@ class Job:
     @property
     def command(self) -> str:
         """The command line that measures the row, on the story or on a folder DIR."""
-        args = {name: value or FILLED.get(name) for name, value in (self.args | self.more).items()}
+        args = {
+            name: value if value is False else value or FILLED.get(name)
+            for name, value in (self.args | self.more).items()
+        }
         return self.said or commandline(self.verb, args)
 
 

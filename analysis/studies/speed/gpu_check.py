@@ -135,7 +135,8 @@ class GpuCheck(Study):
                 chart(f"K = {groups}: speed beside dense", of_groups, "length", "tokens", "times dense", lines, more)
             )
         refused = [f"{row['method']} ({row['refused']})" for row in rows if row["what"] == "model" and "refused" in row]
-        notes = [f"Methods that did not run: {'; '.join(refused)}."] if refused else []
+        notes = [numbers["caution"]] if "caution" in numbers else []
+        notes += [f"Methods that did not run: {'; '.join(refused)}."] if refused else []
         return presented("gpu-check", sentence, panels, *notes)
 
 
