@@ -7,16 +7,19 @@ import streamlit as st
 from analysis.claims import number
 from analysis.commands.quality import FOCAL_AS_PRINTED, FitMethod
 from analysis.declaration import fields_of
-from analysis.runs import Run
+from analysis.runs import Price, Run
+from analysis.runs.price import predict
 from app import cached
 from app.selection import state
-from app.ui import fields, jobs, repeat, widgets
+from app.ui import asking, fields, jobs, repeat, widgets
 
 METHOD = "focal_learned"
 # Argument of the command -> control.
 FIELDS = {item.name: item.declared.control for item in fields_of(FitMethod) if item.declared.control}
 FIELDS.pop("model")
 TERM = "learned temperature"
+# Of a step of the training; operations a second and bytes held besides, until one was trained here.
+TOKENS, WORK, MEMORY = 2048, 8e10, 128 << 20
 
 
 def show() -> None:
@@ -30,7 +33,7 @@ def show() -> None:
     stored = cached.store().find(request)
     with widgets.guarded():
         label, again = ("Train it again", stored.id) if stored else ("Train temperatures", None)
-        jobs.run_button(label, request, "learned_run", instead_of=again)
+        jobs.run_button(label, request, "learned_run", price=_price(request), instead_of=again)
     if stored is not None:
         _found(stored)
     repeat.drawer(request.command_line())
@@ -63,6 +66,21 @@ def _request() -> FitMethod:
     chosen = {name: st.session_state[control] for name, control in FIELDS.items()}
     changed = {name: value for name, value in chosen.items() if value != FitMethod.defaults[name]}
     return FitMethod(model=st.session_state["model"], method=METHOD, **changed)
+
+
+def _price(request: FitMethod) -> Price:
+    """What a training costs, corrected by past ones here."""
+    card, past = asking.card(request.model), []
+    for run in cached.store().list(request.verb, 20):
+        if run.request.get("method") == METHOD and run.request["model"] == request.model:
+            past.append((run.seconds, _guess(run.request.get("steps", FitMethod.steps), card)))
+    needed = MEMORY + 4 * 40 * TOKENS * card["layers"] * card["width"]
+    return predict(past, _guess(request.steps, card), needed, float)
+
+
+def _guess(steps: int, card: dict) -> float:
+    """Seconds of so many steps: forward and back, six operations for each parameter and token."""
+    return 5 + 6 * card["parameters"] * steps * TOKENS / WORK
 
 
 def _found(run: Run) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from analysis.errors import BadSetting
+from analysis.runs import Result
 from app.heads import live
 from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
 from app.temperature import temperature_charts
@@ -14,7 +15,7 @@ from tests.conftest import ROOT
 from tests.made.focal import several
 from tests.made.heads import study
 from tests.made.in_process import captions, columns, figures, markup, opened, part
-from tests.made.results import CONTEXT, LAYERS
+from tests.made.results import CONTEXT, LAYERS, STUDIES, protocol
 from tests.made.training import put_studies
 
 BUNDLED = ROOT / "models_cache" / "demo" / "studies"
@@ -55,10 +56,19 @@ def test_every_head_is_measured_exactly_in_the_study(client):
     assert widths == [[1.5, 4, 1.5], [1.5, 4]]
 
 
-def test_temperatures_are_trained_with_every_setting(client):
+def test_temperatures_are_trained_with_every_setting(client, monkeypatch):
+    def fitted(args, text):
+        found = {"held_out": [3.25, 3.125], "temperature": [0.5, 0.75], "notes": []}
+        return Result(found | {"protocol": protocol("fit-method", args, 64)})
+
+    monkeypatch.setitem(STUDIES, "fit-method", fitted)
     app = page(temperature_evidence="yes")
     app.button(key="learned_run").click().run()
     assert client.job.args == {"model": "demo", "method": "focal_learned"}
+    client.done("fit-method", client.job.args)
+    client.states.clear()
+    told = markup(page(temperature_evidence="yes"))
+    assert "changes by −0.1250 nats per token" in told and "(1 is dense attention): 0.50, 0.75." in told
     client.states.clear()
     app = page(temperature_evidence="yes", learned_steps=20, learned_rate=0.01)
     app.button(key="learned_preset_False").click().run()
