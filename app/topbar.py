@@ -79,17 +79,13 @@ def _texts(offered: dict[str, str], key: str) -> None:
     st.caption(sharing.private(), help=KEPT_HERE)
     with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as expander:
         if expander.open:
-            _what_is_read(key)
-
-
-def _what_is_read(key: str) -> None:
-    """The text in use as the model gets it, to check a document against."""
-    name, text = cached.store().text(key)
-    description = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
-    cut = f" Its first {SHOWN:,} characters are shown." if len(text) > SHOWN else ""
-    widgets.prose(description + cut, "quiet")
-    with st.container(height=260, border=True):
-        st.text(text[:SHOWN])
+            # The text in use as the model gets it, to check a document against.
+            name, text = cached.store().text(key)
+            description = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
+            cut = f" Its first {SHOWN:,} characters are shown." if len(text) > SHOWN else ""
+            widgets.prose(description + cut, "quiet")
+            with st.container(height=260, border=True):
+                st.text(text[:SHOWN])
 
 
 def _arrived() -> None:

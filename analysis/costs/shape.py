@@ -141,18 +141,14 @@ def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[flo
     Attention reads the visible pairs only: causal, T(T+1)/2 per head, fewer in a layer with a window, and those that
     the model's own indexer leaves. The indexer's products are among everything else. The head runs once, at the end.
     """
-    attention, choosing = _products(shape, context)
-    per_token = weights_read(shape, 1, counted) - (shape.head if counted == "all" else 0)
-    once = 2 * shape.head if counted == "all" else 0
-    return attention, (2.0 * per_token + state_flops(shape)) * context + once + choosing
-
-
-def _products(shape: Shape, context: int) -> tuple[float, float]:
-    """FLOPs of (attention, the model's own indexers) over a prompt."""
+    # FLOPs of (attention, the model's own indexers) over a prompt.
     sums = {False: 0.0, True: 0.0}
     for entries, many in shape.cached:
         sums[entries.selects] += 2.0 * entries.products * many * entries.pairs(context)
-    return sums[False], sums[True]
+    attention, choosing = sums[False], sums[True]
+    per_token = weights_read(shape, 1, counted) - (shape.head if counted == "all" else 0)
+    once = 2 * shape.head if counted == "all" else 0
+    return attention, (2.0 * per_token + state_flops(shape)) * context + once + choosing
 
 
 def state_flops(shape: Shape) -> float:

@@ -89,20 +89,15 @@ def scope(numbers: dict) -> str:
 
 def made(about: dict) -> str:
     """How a policy was made, for the line below its name."""
-    corpus, of_attention = _corpus(about), about.get("mass") and f"for {share(about['mass'])} of the attention"
+    corpus, of_attention = about.get("corpus"), about.get("mass") and f"for {share(about['mass'])} of the attention"
     facts = [
-        "uploaded" if about.get("corpus") == "uploaded" else corpus and f"calibrated on {corpus}",
+        corpus if corpus == "uploaded" else corpus and f"calibrated on {corpus}",
         about.get("tokens") and f"{about['tokens']:,} tokens",
         about.get("window") and f"windows of {about['window']:,}",
         "shared out by the loss without a head" if about.get("shared") == "ablation" else of_attention,
         about.get("min_pos") and f"positions from {about['min_pos']:,} on",
     ]
     return " · ".join(fact for fact in facts if fact)
-
-
-def _corpus(about: dict) -> str:
-    """The name of the texts that calibrated a policy, where it is known."""
-    return "" if about.get("corpus") in (None, "uploaded") else about["corpus"]
 
 
 def measured_on(texts: dict[str, str], text: str, about: dict) -> str | None:

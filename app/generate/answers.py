@@ -42,7 +42,15 @@ def headline(run: Run, prompt: str) -> str:
 def written(run: Run, prompt: str) -> None:
     """The answers of a stored run, the first word that differs marked."""
     rows = run.numbers["rows"]
-    _panels({row["label"]: row["text"] for row in rows}, [_brief(row) for row in rows], prompt, run.id + run.created)
+    _panels(
+        {row["label"]: row["text"] for row in rows},
+        [
+            f"{row['tokens']:,} tokens{', then it ends' if row['ended'] else ''} · {size(row['kv_bytes'])}"
+            for row in rows
+        ],
+        prompt,
+        run.id + run.created,
+    )
     widgets.notes(run)
     widgets.source(run)
 
@@ -99,10 +107,6 @@ def _panels(texts: dict[str, str], notes: list[str], prompt: str, identity: str)
         cut = pieces(before, text, compared if before else text)
         panels.append(panel(label, notes[side], cut, bool(before)))
     painted.beside(panels, key="generate_answers", identity=identity)
-
-
-def _brief(row: dict) -> str:
-    return f"{row['tokens']:,} tokens{', then it ends' if row['ended'] else ''} · {size(row['kv_bytes'])}"
 
 
 def _time(row: dict, name: str) -> str | None:

@@ -96,14 +96,10 @@ def all_heads(tokens: dict, layer: int, head: int) -> None:
     _text(run, wanted, tokens)
 
 
-def _renamed(columns: dict) -> dict:
-    """What an earlier version stored under other names."""
-    return {BEFORE.get(name, name): value for name, value in columns.items()}
-
-
 def _rows(run: Run) -> list[dict]:
     """The exact passes, with the rise in words."""
-    rows = [_renamed(row) for row in run.numbers["rows"]]
+    # What an earlier version stored under other names.
+    rows = [{BEFORE.get(name, name): value for name, value in row.items()} for row in run.numbers["rows"]]
     return [row | {"rise": Comparison.of(row, "loss_change", "").bracketed} for row in rows]
 
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.papers.beside import Finding, Key, beside, findings, maker, panels_of_studies, printed
-from analysis.papers.ours import ALIKE, Beside, Job, Panel, Reading, commands, readings
+from analysis.papers.ours import ALIKE, Beside, Panel, Reading, commands, readings
 from analysis.papers.setting import MODEL
 from app import cached
 from app.papers import paper_words
@@ -50,7 +50,14 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
         numbers = [reading.number for reading in ours]
         widgets.prose([paper_words.made(protocol) for protocol in lookup.protocols(reference, numbers)], "quiet")
         _sources(reference, lookup)
-        _commands(job, request is not None)
+        # The commands that measure it, and what a button would need.
+        has_button = request is not None
+        lines = commands(job.command, st.session_state["model"])
+        st.code("\n".join(lines), language=None, wrap_lines=True)
+        if len(lines) > 1:
+            widgets.prose("The first command trains the router: leave it out where the model has this one.", "quiet")
+        if not has_button and job.verb in FILES:
+            widgets.prose(f"To measure it here with a button, put {FILES[job.verb]}.", "quiet")
 
 
 def _badge(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> str:
@@ -96,16 +103,6 @@ def _sources(reference: Beside, lookup: Lookup) -> None:
         known[f"Not stored yet for this model, the study {name}"] = maker(name).command
     lines = [f"{says}: {', then '.join(commands(command, model))}" for says, command in known.items()]
     widgets.prose(lines, "quiet")
-
-
-def _commands(job: Job, has_button: bool) -> None:
-    """The commands that measure it, and what a button would need."""
-    lines = commands(job.command, st.session_state["model"])
-    st.code("\n".join(lines), language=None, wrap_lines=True)
-    if len(lines) > 1:
-        widgets.prose("The first command trains the router: leave it out where the model has this one.", "quiet")
-    if not has_button and job.verb in FILES:
-        widgets.prose(f"To measure it here with a button, put {FILES[job.verb]}.", "quiet")
 
 
 def _link(panel: Panel) -> None:

@@ -89,18 +89,15 @@ def can_launch(choice: Asked) -> bool:
     return bool(choice.router) and LAUNCHED <= set(choice.settings) and set(choice.changed) <= LAUNCHED
 
 
-def launch_request(choice: Asked, size: int, context: int) -> Launch:
-    """What launches a method on a prompt of `size` tokens, of `context` with its answer."""
-    chosen, settings = st.session_state, {name: choice.settings[name] for name in LAUNCHED}
-    length = max(2, min(size, context - NEW))
-    about = {"model": chosen["model"], "text": chosen["text"], "router": choice.router}
-    return cached.request(Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
-
-
 def button(choice: Asked, card: dict, size: int) -> None:
     """Times dense and sparse inference with these settings, as a job, where a kernel could be timed and was not yet."""
     if can_launch(choice):
-        request = launch_request(choice, size, card["max_positions"])
+        # The prompt leaves room for the answer.
+        context = card["max_positions"]
+        chosen, settings = st.session_state, {name: choice.settings[name] for name in LAUNCHED}
+        length = max(2, min(size, context - NEW))
+        about = {"model": chosen["model"], "text": chosen["text"], "router": choice.router}
+        request = cached.request(Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
         if cached.store().find(request) is None:
             price = speed_requests.launch_price(request, card, request.length or size)
             jobs.run_button("Time it", request, f"quality_launch_{choice.name}", price=price)

@@ -90,7 +90,13 @@ def by_length(
         shapes.append(level(1, width=1.5, xref="x2 domain"))
         notes.append(_heading("paper: H100-80GB", 0.66))
     place: dict[str, Any] = {"height": 420, "margin": {"l": 60, "r": 16, "t": 40, "b": 100}}
-    place |= {"xaxis": left, "yaxis": times_axis(), "shapes": shapes, "annotations": notes} | panel
+    # A logarithmic axis of times dense.
+    place |= {
+        "xaxis": left,
+        "yaxis": {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]},
+        "shapes": shapes,
+        "annotations": notes,
+    } | panel
     return figure(data, "length, tokens", "times as fast as dense", **place)
 
 
@@ -132,11 +138,6 @@ def spread(value: dict) -> str:
     digits = 0 if unit == "ms" and value["median"] >= 100 else 1 if value["median"] >= 1 else 2
     median, low, high = (f"{value[end] * times:,.{digits}f}" for end in ("median", "low", "high"))
     return f"{median} {unit} ({low}–{high})"
-
-
-def times_axis() -> dict:
-    """A logarithmic axis of times dense."""
-    return {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]}
 
 
 def _measured(kind: str, rows: Sequence[dict]) -> dict:

@@ -55,12 +55,6 @@ def _protocol(run: Run) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _footer(about: Mapping[str, str]) -> list[str]:
-    """The lines below an exported picture."""
-    first = [f"model {about['model']}", f"text {about['text']}", about["made with"]]
-    return [" · ".join(first), " · ".join(filter(None, [about["page"], about.get("versions")]))]
-
-
 def menu(
     values: Callable[[], Mapping[str, Sequence]],
     name: str,
@@ -78,7 +72,10 @@ def menu(
     about, place = facts(title), f"{key}_menu"
     asked = st.session_state.get(place) or {}
     offers = [*(PICTURES if chart else ()), "CSV", "Numbers as a table", "Add to report"]
-    data: dict[str, Any] = {"chart": chart, "offers": offers, "title": title, "footer": _footer(about)}
+    # The lines below an exported picture.
+    made_with = [f"model {about['model']}", f"text {about['text']}", about["made with"]]
+    footer = [" · ".join(filter(None, line)) for line in (made_with, [about["page"], about.get("versions")])]
+    data: dict[str, Any] = {"chart": chart, "offers": offers, "title": title, "footer": footer}
     data |= {"name": f"focuscope-{name}", "legend": legend}
     if asked.get("csv"):
         written = to_csv(values(), {"read with": HOW} | about)

@@ -29,16 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = {"page": "token-groups", "controls": {"layer": "2", "text": "0123456789ab"}}
 
 
-@pytest.fixture
-def here(tmp_path):
-    return RunStore(tmp_path / "here")
-
-
-@pytest.fixture
-def there(tmp_path):
-    return RunStore(tmp_path / "there")
-
-
 def put(store, seed=0):
     text = store.put_text("Old Marguerite kept the ferry.", "ferry.txt")
     ask = {"model": "demo", "text": text, "router": "k8-top1", "seed": seed}

@@ -15,16 +15,6 @@ from tests.made.stored_runs import PROTOCOL, result
 MODEL, REVISION = "owner/model@bfloat16", "abc123"
 
 
-@pytest.fixture
-def here(tmp_path):
-    return RunStore(tmp_path / "here")
-
-
-@pytest.fixture
-def there(tmp_path):
-    return RunStore(tmp_path / "there")
-
-
 def run_of(store, model=MODEL):
     return store.put(
         Undeclared("groups", {"model": model, "seed": 0}), result(), PROTOCOL | {"revision": REVISION}, 1.0

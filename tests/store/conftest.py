@@ -1,0 +1,15 @@
+"""Two empty stores, as of two machines."""
+
+import pytest
+
+from analysis.runs import RunStore
+
+
+@pytest.fixture
+def here(tmp_path):
+    return RunStore(tmp_path / "here")
+
+
+@pytest.fixture
+def there(tmp_path):
+    return RunStore(tmp_path / "there")
