@@ -11,6 +11,7 @@ from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.seam.hooks import Hooks
 from analysis.statistics import attention_statistics
+from analysis.studies.routing.passes import rotated_layers
 from tests.made import families, full_tables
 from tests.made.families import BY_KIND, small, token_ids
 from tests.made.tiny_tokenizer import byte_level
@@ -144,3 +145,8 @@ def test_a_method_may_replace_the_models_own_indexer(family):
     assert causal and all(causal), "every past key may be read"
     with apply(lm, AllKeys()):
         assert (logits(lm, token_ids(lm)) - alone).abs().max() > 1e-3, "the indexer leaves something out"
+
+
+def test_the_rotation_of_a_model_that_turns_queries_and_keys_one_by_one_is_undone():
+    """DeepSeek-V4, with tables of its own in the layers that compress."""
+    assert rotated_layers(load_model(small("deepseek_v4"), tokenizer=byte_level())) == [True] * 4

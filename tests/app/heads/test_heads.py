@@ -69,6 +69,8 @@ def test_the_strength_of_a_cell_by_hand():
     assert overview.strengths([0.1, None, 0.3, 0.2], share) == pytest.approx([0, None, 1, 0.5])
     assert overview.strengths([1.0, 10.0, 100.0], keys) == pytest.approx([1, 0.5, 0]), "few keys are strong, on a log"
     assert overview.strengths([None], share) == [None] and overview.strengths([0.2], share) == [0.0]
+    drawn = overview._measure({"layer": [0], "head": [0], "far_peaks": [None]}, "far_peaks")
+    assert drawn["best"] == "none" and drawn["low"] == drawn["high"], "as where every layer has a short window"
     values = [0.3, None, 0.1, 0.3, 0.2]
     orders = [head_statistics.ranked(values, order) for order in ("highest", "lowest")]
     assert orders == [[0, 3, 4, 2], [2, 4, 0, 3]], "ties to the first"
