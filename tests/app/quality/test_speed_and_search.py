@@ -10,6 +10,7 @@ from analysis.studies.stored.panels import columns as study_columns
 from app import cached
 from app.quality import search, timing
 from app.quality.asked import Asked
+from app.quality.evidence import EQUAL
 from app.quality.timing import PHASES
 from app.ui import asking
 from lab.equal.entries import ENTRIES
@@ -161,19 +162,28 @@ def stored_table() -> dict:
     return told | {"rows": rows, "panels": panels(rows), "means": means(rows)}
 
 
+LABELS = [entry.label for entry in ENTRIES]
+
+
+def equal_panel(app) -> dict:
+    """The chart of a panel of the stored grid, among those of other studies: a line for each of its entries."""
+    (panel,) = [one for one in figures(app) if [trace["name"] for trace in one["data"]] == LABELS]
+    return panel
+
+
 def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
     app = page(tab="equal")
     assert app.query_params["quality_evidence"] == "yes", "a link from when this was a tab"
     assert "not measured on this machine yet for the model" in app.info[0].value
     study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
-    monkeypatch.setattr(asking, "study", lambda model, name: (StoredStudy.of(study), ""))
+    stored = {EQUAL: StoredStudy.of(study)}
+    monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
     app = page(quality_evidence="yes")
-    *_, quality = figures(app)
+    quality = equal_panel(app)
     app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()
     assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
-    *_, fetched = figures(app)
+    fetched = equal_panel(app)
     assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
-    assert [trace["name"] for trace in quality["data"]] == [entry.label for entry in ENTRIES]
     looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
     assert len(looks) == len(ENTRIES), "no two methods look alike"
     assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
