@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from analysis import places
 from analysis.files import read_json
 from analysis.models import load_model
 from analysis.seam import reference, vocabulary
@@ -57,7 +58,7 @@ def test_nothing_grows_with_the_vocabulary_or_the_square(what, wide, monkeypatch
 
 
 def test_the_stored_numbers_hold_what_they_promise():
-    stored = read_json("models_cache/demo/studies/memory-growth.json")
+    stored = read_json(places.CACHE / "demo" / "studies" / "memory-growth.json")
     assert stored["protocol"]["sizes"]["lengths"].endswith("8192") and stored["parameters"] > 4e8
     rows = {(row["what"], row["length"]): row for row in stored["rows"]}
     assert {what for what, _ in rows} == set(WORK)
