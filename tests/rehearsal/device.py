@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from analysis.kernels import blocks, gpu, grouped
@@ -74,6 +75,19 @@ ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
 def _strangers(q: Tensor, *about: Any) -> tuple[Tensor, Tensor]:
     """The kernel of the window is compiled where Triton is."""
     return torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
+
+
+class Crossings(TorchDispatchMode):
+    """Refuses copies between the host and the device: each waits as long as a question does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            wanted = kwargs.get("device") or (args[0] if func is torch.ops.aten._to_copy.default else args[1]).device
+            kinds = {args[0].device.type, torch.device(wanted).type}
+            if kinds == {"cpu", NAME}:
+                raise RuntimeError(f"a copy between {' and '.join(sorted(kinds))}")
+        return func(*args, **kwargs)
 
 
 class Device:

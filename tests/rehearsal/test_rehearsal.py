@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicCache
 from analysis.methods.base import Method
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran
-from tests.rehearsal.device import NAME, Device, fake_device
+from tests.rehearsal.device import NAME, Crossings, Device, fake_device
 from tests.rehearsal.shapes import LAYERS, SHAPES, methods, on_devices
 
 # Blocks of queries in a prompt: what is asked in each of them shows.
@@ -21,7 +21,7 @@ def written(lm: PreTrainedModel, method: Method, device: Device, length: int, ke
     and in the steps, and the kernels that ran."""
     ids = torch.zeros(1, length, dtype=torch.long, device=f"{NAME}:0")
     device.tokens = length
-    with apply(lm, method, kernels=kernels):
+    with apply(lm, method, kernels=kernels), Crossings():
         device.asked.clear()
         cache = (method.cache(lm) if kernels else None) or DynamicCache(config=lm.config)
         read = lm(ids, **as_past(lm, cache), use_cache=True, logits_to_keep=1)
