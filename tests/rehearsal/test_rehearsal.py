@@ -1,6 +1,8 @@
 """Every method reads a prompt and goes on from it on an accelerator that computes shapes alone: no tensor is left
 behind on another device, and the host asks at most once a layer in a prompt and never in a step after it."""
 
+from collections.abc import Set
+
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -33,13 +35,17 @@ def written(lm: PreTrainedModel, method: Method, device: Device, length: int, ke
         return {"prompt": in_prompt, "steps": device.asked.total(), "ran": {(one.phase, one.kernel) for one in ran(lm)}}
 
 
-def rehearse(monkeypatch, shape: str, length: int, kernels: bool, devices: int = 1) -> dict[str, dict]:
+def rehearse(
+    monkeypatch, shape: str, length: int, kernels: bool, devices: int = 1, left_out: Set[str] = frozenset()
+) -> dict[str, dict]:
     """Every method on a model of this shape; fails with the names and reasons of those that stop or ask too often."""
     config, failed, found = SHAPES[shape](), [], {}
     at_once = 4 * config.num_attention_heads * length * -(-length // BLOCKS)
     with fake_device(monkeypatch, at_once) as device:
         lm = on_devices(config, *(f"{NAME}:{number}" for number in range(devices)))
         for name, made in methods(config).items():
+            if name in left_out:
+                continue
             try:
                 found[name] = about = written(lm, made(), device, length, kernels)
                 if about["prompt"] > LAYERS or about["steps"]:
@@ -66,8 +72,12 @@ def test_every_shape_with_kernels_and_masks(monkeypatch, shape, kernels, devices
     rehearse(monkeypatch, shape, 4096, kernels, devices)
 
 
+# They take a text in so many pieces that their shapes alone take minutes beyond 32k.
+PIECES = {"oracle_topp", "skip_softmax", "xattention"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1 << 15, 1 << 17])
+@pytest.mark.parametrize(("length", "left_out"), [(1 << 15, set()), (1 << 17, PIECES)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_long_texts(monkeypatch, shape, length):
-    rehearse(monkeypatch, shape, length, kernels=True, devices=2)
+def test_long_texts(monkeypatch, shape, length, left_out):
+    rehearse(monkeypatch, shape, length, kernels=True, devices=2, left_out=left_out)
