@@ -35,7 +35,7 @@ def _by_count(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
     for count in counts.unique().tolist():
         heads = (counts == count).nonzero()[:, 0]
         inside = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
-        yield _Stack(heads, *(Growing(x[heads[:, None], inside]) for x in (keys, values)))
+        yield _Stack(heads, Growing(keys[heads[:, None], inside]), Growing(values[heads[:, None], inside]))
 
 
 def _in_one(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
@@ -45,8 +45,8 @@ def _in_one(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
     # the kept ones first
     inside = flat.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]
     holds = torch.arange(most, device=keys.device) < counts[:, None]
-    rows = (Growing(x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1]))) for x in (keys, values))
-    yield _Stack(slice(None), *rows, None if fewest == most else holds)
+    some, more = (x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1])) for x in (keys, values))
+    yield _Stack(slice(None), Growing(some), Growing(more), None if fewest == most else holds)
 
 
 class Ragged:
