@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import BadSetting
 
@@ -37,7 +37,17 @@ class Task:
     shots: int = 0
 
 
-def documents(task: Task, name: str, folder: Path) -> tuple[list[dict], list[dict], list[str]]:
+class Filed(Protocol):
+    """Something that is read from files: its title, and what makes a document of a record of each format."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def ways(self) -> tuple[Callable[[Any], Any], ...]: ...
+
+
+def documents(task: Filed, name: str, folder: Path) -> tuple[list[Any], list[Any], list[str]]:
     """(what is asked, what examples are drawn from, the files' names). Examples are of another split where there is
     one, else of the same documents: then a prompt leaves its own out. Errors: BadSetting."""
     place = folder / name
@@ -63,7 +73,7 @@ def documents(task: Task, name: str, folder: Path) -> tuple[list[dict], list[dic
     return questions, examples, list(dict.fromkeys([name, other_name]))
 
 
-def _read(path: Path, way: Callable[[Record], dict]) -> list[dict]:
+def _read(path: Path, way: Callable[[Any], Any]) -> list[Any]:
     """The documents of a file, or none where its records have other fields. Errors: BadSetting for a damaged one."""
     if path.stat().st_size > MOST_BYTES:
         raise BadSetting(

@@ -11,7 +11,10 @@ class Probe(OfModel):
     page = "/long-context-tests"
 
     text: str = field("", "text in which things are hidden (default: story)")
-    probes: list[str] | None = field(None, "tasks such as uuid_needle,json,labels (default: all)")
+    probes: list[str] | None = field(
+        None, "tasks such as uuid_needle,json,labels, or sets of texts such as banking77,nq (default: all tasks)"
+    )
+    data: str = field("", "a folder with one folder of files for each set of texts (default: models_cache/benchmarks)")
     methods: list[dict] | None = field(
         None, "methods such as dense,focus,streaming_llm (default: all)", option="--method"
     )
@@ -23,6 +26,11 @@ class Probe(OfModel):
     items: int = field(8, "number of questions in each cell", former=16, low=1, high=512, control="probe_items")
     choices: int = field(
         4, "number of candidate answers; chance is one in this many", low=2, high=26, control="probe_choices"
+    )
+    write: bool = field(
+        False,
+        "also let the model write its answer, and count whether the right one stands in it",
+        control="probe_write",
     )
     too_long: str = field(
         "refuse",

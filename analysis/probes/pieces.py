@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,8 @@ FEWEST = 4
 DRAWS = 200
 # Tokens of a text that things can be hidden in.
 LEAST_FILLER = 32
+# Stands where a candidate has no further token.
+NOTHING = -1
 # How byte-level and SentencePiece vocabularies write the space before a word.
 SPACES = ("Ġ", "▁")
 CONSONANTS, VOWELS = tuple("bdfgklmnprstvz"), tuple("aeiou")
@@ -27,9 +29,11 @@ CONSONANTS, VOWELS = tuple("bdfgklmnprstvz"), tuple("aeiou")
 class Item:
     """One question: a prompt, the answers to choose from, and where in the prompt the right one stands.
 
-    `ids` int64 [T] the prompt; `candidates` int64 [n, a], all different and of the same number of tokens; `right` the
+    `ids` int64 [T] the prompt; `candidates` int64 [n, a], all different and of up to a tokens; `right` the
     place of the true one; `gold` (first, past the last) token of it in the prompt, None where it has no single place;
-    `question` the first token of the question. Prompt and answer together have T + a tokens.
+    `question` the first token of the question. Prompt and answer together have T + a tokens. `relevance` [n], of a
+    ranking: how relevant each candidate is; `accepted`: other answers that are right where they are written. A
+    candidate that is shorter than the longest is filled up with NOTHING.
     """
 
     ids: np.ndarray
@@ -37,6 +41,8 @@ class Item:
     right: int
     gold: tuple[int, int] | None
     question: int
+    relevance: tuple[int, ...] | None = None
+    accepted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert len({tuple(row) for row in self.candidates.tolist()}) == len(self.candidates), "candidates must differ"
@@ -44,7 +50,8 @@ class Item:
     @property
     def answer(self) -> np.ndarray:
         """The true answer's tokens, int64 [a]."""
-        return self.candidates[self.right]
+        answer = self.candidates[self.right]
+        return answer[answer != NOTHING]
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def cut(item: Item, limit: int, begin: int) -> Cut:
     ids = np.concatenate([item.ids[:begin], item.ids[begin + drop :]])
     lost = item.gold is not None and item.gold[0] < begin + drop
     gold = None if item.gold is None or lost else (item.gold[0] - drop, item.gold[1] - drop)
-    return Cut(Item(ids, item.candidates, item.right, gold, item.question - drop), drop, lost)
+    return Cut(replace(item, ids=ids, gold=gold, question=item.question - drop), drop, lost)
 
 
 class Pieces:
@@ -144,4 +151,4 @@ class Pieces:
 
     def show(self, ids: np.ndarray) -> str:
         """The text of some tokens, spaces squeezed."""
-        return re.sub(r"\s+", " ", self.tokenizer.decode(ids)).strip()
+        return re.sub(r"\s+", " ", self.tokenizer.decode(ids[ids != NOTHING])).strip()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from analysis.claims import signed
 from app.ui.charts import CHANCE, NAMES, bars, figure, line, safe, style
 from app.ui.head_map import SCALE
-from app.ui.plots import Look, bounds, curve
+from app.ui.plots import Look, bounds, curve, interval
 
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
 # Marks a cell that is above chance by itself.
@@ -79,16 +79,27 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
     return figure(data, "prompt, tokens", "right answers", xaxis=axis, yaxis=share)
 
 
-def tasks(names: Sequence[str], lines: dict[str, list[dict]]) -> dict:
-    """Share of right answers of every task with its 95% interval, a bar for each method."""
+def tasks(names: Sequence[str], lines: dict[str, list[dict]], key: str = "score") -> dict:
+    """Share of right answers of every task with its 95% interval, a bar for each method; with `key` "written" of those
+    that were written, where there is no chance level."""
     data = []
     for series, (name, rows) in enumerate(lines.items()):
-        scores, hover = [row["score"] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
-        says, error = [_says(row) for row in rows], bounds(rows, "score", ENDS, CHANCE)
+        scores, hover = [row[key] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
+        says = [SAYS[key](row) for row in rows]
+        error = bounds(rows, key, ENDS if key == "score" else interval(key), CHANCE)
         data.append(bars(safe(name), names, scores, style(series)[0], hover, error_y=error, customdata=says))
-    data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
+    if key == "score":
+        data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
     return figure(data, "task", "right answers", xaxis=NAMES, yaxis=yaxis, barmode="group")
+
+
+def _says_written(cell: dict) -> str:
+    """As `_says`, of what was written."""
+    return f"{cell['written']:.0%} ({cell['written_low']:.0%} to {cell['written_high']:.0%}), n = {cell['n']:,}"
+
+
+SAYS = {"score": _says, "written": _says_written}
 
 
 def _chance(x: Sequence, level: float) -> dict:

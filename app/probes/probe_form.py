@@ -5,13 +5,15 @@ from typing import Any
 import streamlit as st
 
 from analysis.commands.probes import Probe
+from analysis.probes.sets import sets_here
 from app import cached
 from app.quality.asked import Asked, parse, read
 from app.selection import state
-from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_TASKS, PROBE_WAYS
+from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_SETS, PROBE_TASKS, PROBE_WAYS
 from app.ui import asking, widgets
 from app.ui.offers import Scope
 
+TASKS = PROBE_TASKS | PROBE_SETS
 DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
 # The lengths of a map are its longest divided by these.
 STEPS = (4, 2, 1)
@@ -32,7 +34,7 @@ CHOICES = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_p
 
 def title(task: str) -> str:
     """The name of a task."""
-    return PROBE_TASKS[task][0]
+    return TASKS[task][0]
 
 
 def _request(**changes: object) -> Probe:
@@ -45,7 +47,7 @@ def every_task() -> Probe:
     """The request of the chart of every task: dense attention and a window, one length, one place."""
     length = min(USUAL, asking.card(st.session_state["model"])["max_positions"])
     methods = [{"name": name, "settings": {}} for name in FIRST]
-    sizes = {"lengths": [length], "depths": [0.5], "examples": [16], "items": 16}
+    sizes = {"lengths": [length], "depths": [0.5], "examples": [16], "items": 16, "write": True}
     return _request(probes=list(PROBE_TASKS), methods=methods, **sizes)
 
 
@@ -61,6 +63,7 @@ def chosen_map(picked: list[Asked]) -> Probe:
         examples=[choices * times for times in EXAMPLES],
         items=chosen["probe_items"],
         choices=choices,
+        write=chosen["probe_write"],
         rope=chosen["probe_rope"],
     )
 
@@ -71,10 +74,12 @@ def tokens(request: Probe) -> int:
     assert depths is not None and examples is not None and lengths is not None, "the page names them"
     assert request.probes is not None and request.methods is not None, "the page names them"
     places = {"depth": len(depths), "examples": len(examples), None: 1}
-    cells = sum(places[PROBE_TASKS[task][1]] for task in request.probes)
+    cells = sum(places[TASKS[task][1]] for task in request.probes)
     saves = [cached.catalogue()[spec["name"]]["saves"] for spec in request.methods]
     turns = sum(1 if resource == "reads" else TURNS for resource in saves)
-    return sum(lengths) * cells * request.items * (1 + turns)
+    # The prompt is read again where the answer is written.
+    readings = (1 + turns) * (2 if request.write else 1)
+    return sum(lengths) * cells * request.items * readings
 
 
 def smaller(request: Probe) -> list[Scope]:
@@ -92,8 +97,10 @@ def smaller(request: Probe) -> list[Scope]:
 def controls() -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest, forced = asking.card(st.session_state["model"])["max_positions"], cached.glossary("forced choice")
-    about = cached.glossary(PROBE_TASKS[st.session_state["probe"]][2])
-    st.selectbox("Task", list(PROBE_TASKS), format_func=title, key="probe", help=f"{about} {forced}")
+    now = st.session_state["probe"]
+    about, files = cached.glossary(TASKS[now][2]), sets_here()
+    offered = [name for name in TASKS if name in PROBE_TASKS or name in files or name == now]
+    st.selectbox("Task", offered, format_func=title, key="probe", help=f"{about} {forced}")
     choices = methods()
     with st.popover("Settings", icon=":material/tune:", key="probe_settings"):
         look: dict[str, Any] = {"format_func": PROBE_WAYS.get, "help": cached.glossary("dynamic NTK")}
@@ -102,6 +109,7 @@ def controls() -> list[Asked]:
         about = "More questions narrow the intervals and take longer in proportion."
         st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", help=about)
         st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", help=forced)
+        st.toggle("Let it write its answer too", key="probe_write", help=cached.glossary("written answers"))
     return choices
 
 

@@ -22,6 +22,7 @@ QUESTION = "How far back can it find something and use it?"
 # Methods that an answer names.
 NAMED = 2
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
+WRITTEN = ("written", "written_low", "written_high", "written_difference", "n")
 RULER = {  # task -> the closest one of RULER (arXiv 2404.06654), by its name in lm-evaluation-harness
     "uuid_needle": "niah_single_3",
     "several_needles": "niah_multikey_1",
@@ -35,6 +36,8 @@ COLUMNS = {
         "points against dense", "number", words="difference_words", help=cached.glossary("paired difference")
     ),
     "margin": tables.Column("margin, nats", "number", help=cached.glossary("margin of the answer")),
+    "written": tables.Column("written", "share", words="written_words", help=cached.glossary("written answers")),
+    "written_difference": tables.Column("written, against dense", "number", words="written_against"),
     "plain": tables.Column("by probability alone", "share", help=cached.glossary("forced choice")),
     "n": tables.Column("questions", "whole"),
     "truncated": tables.Column("prompts cut", "whole"),
@@ -95,7 +98,7 @@ def _example(request: Probe) -> Run | None:
 
 def _maps(run: Run, task: str) -> None:
     """One map for each method on one scale, dense first."""
-    axis = PROBE_TASKS[task][1]
+    axis = probe_form.TASKS[task][1]
     with st.grid(2, min_column_width=380, gap="large"):
         for place, label in enumerate(run.numbers["labels"]):
             rows = [row for row in run.numbers["rows"] if row["method"] == label]
@@ -125,19 +128,28 @@ def _lengths(run: Run) -> None:
     rows = [
         row
         | {"score_words": f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"}
-        | {"difference_words": against(row)}
+        | {"difference_words": against(row, "difference")}
+        | _written_words(row)
         for row in _rows(run, "summary")
     ]
     plots.listed(COLUMNS, rows, "probe_table", "Methods and their scores", run.id)
     widgets.prose("In brackets: 95% intervals (Wilson; paired differences after Bonett and Price).", "quiet")
 
 
-def against(row: dict) -> str:
+def against(row: dict, name: str) -> str:
     """Points against dense, with their interval."""
-    if row["difference"] is None:
+    if row[name] is None:
         return "–"
-    points = [signed(100 * row[f"difference{end}"], ".0f") for end in ("", "_low", "_high")]
+    points = [signed(100 * row[f"{name}{end}"], ".0f") for end in ("", "_low", "_high")]
     return f"{points[0]} ({points[1]} to {points[2]})"
+
+
+def _written_words(row: dict) -> dict[str, str]:
+    """What was written, in words; nothing where it was not asked for."""
+    if row.get("written") is None:
+        return {}
+    score = f"{row['written']:.0%} ({row['written_low']:.0%} to {row['written_high']:.0%})"
+    return {"written_words": score, "written_against": against(row, "written_difference")}
 
 
 def _prompt(run: Run) -> None:
@@ -191,6 +203,10 @@ def every_test(top: DeltaGenerator) -> None:
     table = plots.columns(cached.columns(run, "summary"), "probe", "method", *NUMBERS)
     figure = probe_charts.tasks(names, dict([dense, *others]))
     plots.draw(figure, table, "Every task at one length", "probe_tasks", "forced choice")
+    if "written" in cached.columns(run, "summary"):
+        table = plots.columns(cached.columns(run, "summary"), "probe", "method", *WRITTEN)
+        figure = probe_charts.tasks(names, dict([dense, *others]), "written")
+        plots.draw(figure, table, "The same, as the model writes its answers", "probe_written", "written answers")
     st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95% intervals.")
     widgets.prose(ruler(), "quiet")
     widgets.source(run)
@@ -199,8 +215,8 @@ def every_test(top: DeltaGenerator) -> None:
 def ruler() -> str:
     """Which tasks correspond to RULER's, in sentences."""
     named = ", ".join(f"{title(task)} is like {name}" for task, name in RULER.items())
-    none = " and ".join(title(task) for task in PROBE_TASKS if task not in RULER)
-    return f"Tasks of RULER: {named}. {none} have none there. RULER lets the model write its answer."
+    none = ", ".join(title(task) for task in PROBE_TASKS if task not in RULER)
+    return f"Tasks of RULER: {named}. None there: {none}. RULER lets the model write its answer."
 
 
 def beyond() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from analysis.commands.probes import Probe
 from analysis.commands.speed import Worth
 from analysis.declaration import field
+from analysis.probes.sets import SETS
 from app.selection.patterns import MODEL
 
 # The shape of the model in use.
@@ -55,7 +56,12 @@ PROBE_TASKS = {  # verb's name -> (title, axis of its map beside the length, glo
     "passages": ("Passage among passages", "depth", "passage among passages"),
     "frequent_words": ("Frequent words", None, "frequent words"),
     "labels": ("Labels from examples", "examples", "labels from examples"),
+    "reranking": ("Passage reranking", "depth", "passage reranking"),
+    "long_questions": ("Questions over a text", "depth", "questions over a text"),
+    "citations": ("Answer with its source", "depth", "answer with its source"),
 }
+# Sets of texts that are read from local files, as the tasks above.
+PROBE_SETS = {name: (texts.title, texts.axis, "sets of texts") for name, texts in SETS.items()}
 PROBE_WAYS = {
     "as_trained": "the model's own",
     "longer": "twice as far, unchanged",
@@ -144,11 +150,12 @@ class ProbesPage:
 
     tests_tab: str | None = field(None, options=tuple(TEST_TABS))
     tests_evidence: bool = field(False)
-    probe: str = field("uuid_needle", options=tuple(PROBE_TASKS), label="long-context test")
+    probe: str = field("uuid_needle", options=(*PROBE_TASKS, *PROBE_SETS), label="long-context test")
     probe_methods: str | None = field(None, pattern="[a-z_]{1,40}(~[a-z_]{1,40}){0,9}", label="choice of methods")
     probe_reach: int | None = field(None, high=9_999_999, label="longest prompt")
     probe_items: int = field(Probe.items, options=tuple(PROBE_ITEMS), label="number of questions")
     probe_choices: int = field(Probe.choices, options=tuple(PROBE_CHOICES), label="number of candidates")
+    probe_write: bool = field(Probe.write)
     probe_rope: str = field(Probe.rope, options=tuple(PROBE_WAYS), label="choice of positions")
 
 

@@ -23,11 +23,6 @@ from analysis.studies.text.held_out import ids_hash
 from analysis.studies.training.finetune_rows import apart
 from analysis.studies.training.finetune_tasks import CHOICES, answers, questions
 
-FAMILIES = {  # the others are recall
-    "labels": "in-context learning",
-    "several_needles": "retrieval augmented",
-    "passages": "citations",
-}
 AS_IT_IS = "as it is"
 
 
@@ -85,7 +80,7 @@ class Reader(Trainer):
             for name, parts in self.copies.items():
                 right = _right(parts, task, lengths)
                 if right.size:
-                    row = {"task": TASKS[task].title, "family": FAMILIES.get(task, "recall"), "model": name}
+                    row = {"task": TASKS[task].title, "family": TASKS[task].family, "model": name}
                     row |= edges("score", share(right.mean(0))) | {"chance": 1 / CHOICES, "items": right.shape[1]}
                     rows.append(row | compared(key, apart(right, theirs if len(right) > 1 else theirs.mean(0))))
         return rows

@@ -7,13 +7,14 @@ from pandas import DataFrame
 
 from analysis.answer import plain
 from analysis.errors import BadSetting
-from analysis.probes.pieces import Cut
+from analysis.probes.pieces import Cut, Item
 from analysis.probes.tasks import TASKS, Ask
 from analysis.runs import Result
 from analysis.studies.probes.rows import AXES, Cell, rows_by, sentences, table_by, truncated
 from tests.made.quality import DESCRIBED
 
 UNABLE = ("labels", "json")  # tasks at chance
+QUESTION = Item(np.arange(4), np.array([[1], [2]]), 0, None, 2)
 HIDDEN = "a <b>code</b>"
 
 
@@ -50,7 +51,13 @@ def _cells(name: str, args: dict, methods: int):
         for place in along:
             right = np.zeros((methods, n))
             right[0] = name not in UNABLE and (axis != "depth" or place >= 0.5)
-            items = [Cut(None, 0, False)] * n
+            items = [Cut(QUESTION, 0, False)] * n
             yield Cell(
-                name, Ask(length, args["choices"], **({axis: place} if axis else {})), items, right, right, right
+                name,
+                Ask(length, args["choices"], **({axis: place} if axis else {})),
+                items,
+                right,
+                right,
+                right,
+                right / 2 if args.get("write") else None,
             )

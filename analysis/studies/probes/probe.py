@@ -1,6 +1,7 @@
 """Long-context probes: can a model find and use one thing in a long text, and can it still when it reads less?"""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from pandas import DataFrame
@@ -10,14 +11,18 @@ from ...commands.probes import Probe
 from ...corpus import sample_texts
 from ...errors import BadSetting, TooLarge
 from ...models import Model
+from ...probes import from_files
 from ...probes.pieces import Pieces, cut
+from ...probes.prompts import Ask, Task
 from ...probes.rotary import base_for, reach, rotary_base
-from ...probes.scoring import TURNS, answer_logs, chosen, control, margin
-from ...probes.tasks import TASKS, Ask
+from ...probes.scoring import TURNS, answer_logs, answer_written, chosen, control, margin
+from ...probes.tasks import TASKS
+from ...probes.written import budget, graded
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, beside_dense
 from .rows import (
     AXES,
+    TITLES,
     Cell,
     ProbeRow,
     ShownPrompt,
@@ -72,16 +77,21 @@ class Probed(Answer):
 def probe(request: Probe, *, context: Context) -> Probed:
     """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
 
-    `probes`: names of TASKS (all); `methods` as in `evaluate`, dense is always first; `text` is what things are hidden
-    in (the first sample). A method that decides at the end of a prompt, over its KV cache or its blocks, is asked three
-    times: it decides before it has seen the question, with it in sight, and with another question and its answer in
-    sight, after which the real one is asked. Answers are compared by the log-probability that the prompt adds to what
-    each scores after the same question alone. `too_long`: `refuse` lengths beyond the model's positions, or `cut` the
+    `probes`: names of TASKS (all), or of SETS, whose files lie in the folder `data`; `methods` as in `evaluate`,
+    dense is always first; `text` is what things are hidden in (the first sample). A method that decides at the end
+    of a prompt, over its KV cache or its blocks, is asked three times: it decides before it has seen the question,
+    with it in sight, and with another question and its answer in sight, after which the real one is asked. Answers
+    are compared by the log-probability that the prompt adds to what each scores after the same question alone; with
+    `write` the model also writes its answer, the likeliest token each time, which is right where the true answer
+    stands in it (`probes.written`). `too_long`: `refuse` lengths beyond the model's positions, or `cut` the
     beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
-    (analysis/probes/rotary.py). Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
+    (analysis/probes/rotary.py).
+    Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
+    if context.browser and request.data:
+        raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
+    tasks = _tasks(request.probes, Path(request.data) if request.data else None)
     lm = context.model(request.model)
-    tasks = _tasks(request.probes)
     candidates = beside_dense(context, lm, request.methods, FAMILIES)
     if ahead := next((candidate.label for candidate in candidates if candidate.method.reads_future), None):
         raise BadSetting(
@@ -94,17 +104,17 @@ def probe(request: Probe, *, context: Context) -> Probed:
     listed = ways(candidates, TURNS if second_fits else TURNS[:2])
     text = request.text or context.add_text(*next(iter(sample_texts().values())))
     pieces = Pieces(lm.tokenizer, context.text(text)[1])
-    grid = {task: _grid(request, task, lengths) for task in tasks}
+    grid = {name: _grid(request, task, lengths) for name, task in tasks.items()}
     prompts = request.items * sum(map(len, grid.values())) * len(listed)
     if context.browser and prompts > MOST_PROMPTS:
         raise TooLarge(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
             "depths, questions or methods, or use the command line."
         )
-    cells, notes = _cells(request, pieces, grid, limit, len(listed))
+    cells, notes = _cells(request, pieces, tasks, grid, limit, len(listed))
     if len(listed) > len(candidates) and not second_fits:
         notes.append(f"There is no room for a second question behind {lengths[-1]:,} tokens, so none was asked.")
-    _ask(context, lm, request, listed, pieces, cells)
+    _ask(context, lm, request, listed, pieces, cells, limit)
     lines, able = sentences(cells, listed)
     tokens = sum(len(cell.items) * cell.ask.length for cell in cells)
     settings = {"seed": request.seed, "kernel": KERNEL, "window": limit, "items": request.items}
@@ -120,7 +130,7 @@ def probe(request: Probe, *, context: Context) -> Probed:
         sentence=" ".join(lines),
         able=able,
         truncated=truncated(cells),
-        tasks={name: TaskFacts(task.title, task.about, task.axis) for name, task in TASKS.items()},
+        tasks={name: TaskFacts(task.title, task.about, task.axis) for name, task in (TASKS | tasks).items()},
         labels=[way.label for way in listed],
         limit=limit,
         notes=[*notes, *_notes(lm, request, pieces, lengths, truncated(cells))],
@@ -131,13 +141,13 @@ def probe(request: Probe, *, context: Context) -> Probed:
     )
 
 
-def _tasks(probes: list[str] | None) -> list[str]:
-    """The tasks that are asked for, each once. Errors: BadSetting."""
-    tasks = list(TASKS) if probes is None else list(dict.fromkeys(probes))
-    unknown = "" if not tasks else next((task for task in tasks if task not in TASKS), None)
+def _tasks(probes: list[str] | None, data: Path | None) -> dict[str, Task]:
+    """The tasks that are asked for, each once; sets of texts are read from the files in `data`. Errors: BadSetting."""
+    names = list(TASKS) if probes is None else list(dict.fromkeys(probes))
+    unknown = "" if not names else next((name for name in names if name not in TITLES), None)
     if unknown is not None:
-        raise BadSetting(f"There is no task {unknown[:40]!r}; there are: {', '.join(TASKS)}.")
-    return tasks
+        raise BadSetting(f"There is no task {unknown[:40]!r}; there are: {', '.join(TITLES)}.")
+    return {name: TASKS[name] if name in TASKS else from_files.task(name, data) for name in names}
 
 
 def _lengths(request: Probe, limit: int) -> list[int]:
@@ -153,19 +163,19 @@ def _lengths(request: Probe, limit: int) -> list[int]:
     return sorted(set(request.lengths))
 
 
-def _grid(request: Probe, task: str, lengths: list[int]) -> list[Ask]:
+def _grid(request: Probe, task: Task, lengths: list[int]) -> list[Ask]:
     """The cells of a task's map."""
     depths = sorted(set(map(float, request.depths or DEPTHS)))
     examples = sorted(set(request.examples or EXAMPLES))
-    if TASKS[task].axis == "depth":
+    if task.axis == "depth":
         return [Ask(length, request.choices, depth=depth) for length in lengths for depth in depths]
-    if TASKS[task].axis == "examples":
+    if task.axis == "examples":
         return [Ask(length, request.choices, examples=count) for length in lengths for count in examples]
     return [Ask(length, request.choices) for length in lengths]
 
 
 def _cells(
-    request: Probe, pieces: Pieces, grid: dict[str, list[Ask]], limit: int, methods: int
+    request: Probe, pieces: Pieces, tasks: dict[str, Task], grid: dict[str, list[Ask]], limit: int, methods: int
 ) -> tuple[list[Cell], list[str]]:
     """(the cells with their questions, notes on those that cannot be made). Errors: BadSetting where none can."""
     cells: list[Cell] = []
@@ -174,29 +184,35 @@ def _cells(
     for task, asks in grid.items():
         before = len(cells)
         for ask in asks:
-            place = [list(TASKS).index(task), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
+            place = [list(TITLES).index(task), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
             draws = [np.random.default_rng([request.seed, *place, number]) for number in range(request.items)]
             try:
-                questions = [TASKS[task].make(pieces, ask, draw) for draw in draws]
+                questions = [tasks[task].make(pieces, ask, draw) for draw in draws]
                 items = [cut(question, limit, len(pieces.begin)) for question in questions]
             except BadSetting as error:
                 impossible = error
             else:
-                cells.append(Cell.of(task, ask, items, methods))
+                cells.append(Cell.of(task, ask, items, methods, request.write))
         if empty := len(asks) - len(cells) + before:
-            notes.append(f"{TASKS[task].title}: {empty} of {len(asks)} cells are empty. {impossible}")
+            notes.append(f"{TITLES[task]}: {empty} of {len(asks)} cells are empty. {impossible}")
     if impossible is not None and not cells:
         raise impossible
     return cells, notes
 
 
 def _ask(
-    context: Context, lm: Model, request: Probe, listed: Sequence[Way], pieces: Pieces, cells: Sequence[Cell]
+    context: Context,
+    lm: Model,
+    request: Probe,
+    listed: Sequence[Way],
+    pieces: Pieces,
+    cells: Sequence[Cell],
+    limit: int,
 ) -> None:
     """Put every question to every method and write down its scores."""
     done, total = 0, sum(len(cell.items) for cell in cells) * len(listed)
     for cell in cells:
-        title = f"{TASKS[cell.probe].title}, {cell.ask.length:,} tokens"
+        title = f"{TITLES[cell.probe]}, {cell.ask.length:,} tokens"
         for number, question in enumerate(cell.items):
             item, right = question.item, question.item.right
             alone = control(pieces, item, np.random.default_rng([request.seed, number]))
@@ -210,6 +226,9 @@ def _ask(
                     cell.right[place, number] = chosen(gain, right)
                     cell.plain[place, number] = chosen(logs, right)
                     cell.margin[place, number] = margin(gain, right)
+                    if cell.written is not None:
+                        text = answer_written(lm, way.method, item, budget(item, limit), way.turn, other)
+                        cell.written[place, number] = graded(pieces, item, text)
                     done += 1
 
 

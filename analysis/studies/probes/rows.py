@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pandas import DataFrame
@@ -13,13 +13,17 @@ from ...methods.base import Method
 from ...metrics.intervals import Interval
 from ...metrics.proportions import share, share_difference
 from ...probes.pieces import Cut, Pieces
+from ...probes.prompts import Ask
 from ...probes.scoring import KNOWN
-from ...probes.tasks import TASKS, Ask
+from ...probes.sets import SETS
+from ...probes.tasks import TASKS
 from ..ready.candidates import Candidate
 
 # Tokens shown before and behind the evidence.
 AROUND = 32
 AXES = ("length", "depth", "examples")
+# Name of a task or of a set of texts -> its title.
+TITLES = {name: task.title for name, task in TASKS.items()} | {name: texts.title for name, texts in SETS.items()}
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ def ways(methods: Sequence[Candidate], turns: Sequence[str]) -> list[Way]:
 @dataclass(frozen=True)
 class Cell:
     """One cell of a map: what was asked, its items as they were read, and, [methods, items], whether the answer was
-    right (by gain, by plain log-probability) and its margin in nats. Method 0 is dense."""
+    right (by gain, by plain log-probability), its margin in nats, and where it was written too the score of that.
+    Method 0 is dense."""
 
     probe: str
     ask: Ask
@@ -54,11 +59,13 @@ class Cell:
     right: np.ndarray
     plain: np.ndarray
     margin: np.ndarray
+    written: np.ndarray | None = None
 
     @classmethod
-    def of(cls, probe: str, ask: Ask, items: list[Cut], methods: int) -> Self:
+    def of(cls, probe: str, ask: Ask, items: list[Cut], methods: int, write: bool) -> Self:
         """A cell whose questions have not been asked yet."""
-        return cls(probe, ask, items, *np.zeros((3, methods, len(items))))
+        right, plain, margins, written = np.zeros((4, methods, len(items)))
+        return cls(probe, ask, items, right, plain, margins, written if write else None)
 
 
 @record
@@ -83,6 +90,15 @@ class ProbeRow:
     difference: float | None = doc("score minus that of dense on the same questions; None for dense itself")
     difference_low: float | None = doc("its 95% interval (Bonett and Price)")
     difference_high: float | None
+    written: float | None = doc(
+        "share of written answers that hold the right one, of a ranking its NDCG@10; None where none was written",
+        default=None,
+    )
+    written_low: float | None = doc("its 95% Wilson interval", default=None)
+    written_high: float | None = doc("", default=None)
+    written_difference: float | None = doc("written minus that of dense on the same questions", default=None)
+    written_difference_low: float | None = doc("its 95% interval (Bonett and Price)", default=None)
+    written_difference_high: float | None = doc("", default=None)
 
 
 @record
@@ -142,9 +158,25 @@ def rows_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> list[P
                     difference=difference.mean,
                     difference_low=difference.low,
                     difference_high=difference.high,
+                    **_written(members, index),
                 )
             )
     return rows
+
+
+def _written(cells: Sequence[Cell], method: int) -> dict[str, Any]:
+    """What a method wrote in these cells, as fields of a row; nothing where it was not asked to."""
+    scores = [cell.written for cell in cells if cell.written is not None]
+    if not scores:
+        return {}
+    written = np.concatenate(scores, 1)  # [methods, items]
+    estimates = {"written": share(written[method])}
+    if method:
+        estimates["written_difference"] = share_difference(written[method], written[0])
+    fields: dict[str, Any] = {}
+    for name, estimate in estimates.items():
+        fields |= {name: estimate.mean, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    return fields
 
 
 def table_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> DataFrame:
@@ -172,8 +204,9 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Way]) -> tuple[list[str],
     for probe, cells_of_task in _of_probe(cells).items():
         dense, *others = rows_by(cells_of_task, methods)
         able[probe] = (dense.low or 0) > dense.chance
+        lines += _of_written(cells_of_task[0], dense, others)
         interval = f"95% interval {dense.low:.0%} to {dense.high:.0%}, n = {dense.n:,}"
-        title, result = TASKS[probe].title, f"{dense.score:.0%} right ({interval}), chance {dense.chance:.0%}"
+        title, result = TITLES[probe], f"{dense.score:.0%} right ({interval}), chance {dense.chance:.0%}"
         if not able[probe]:
             lines.append(
                 f"{title}: this model cannot do the task. Dense attention is at chance ({result}), so what another "
@@ -192,6 +225,21 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Way]) -> tuple[list[str],
                 + (f", the longest at {longest:,} tokens." if sure else "; all of them together are.")
             )
     return lines, able
+
+
+def _of_written(cell: Cell, dense: ProbeRow, others: Sequence[ProbeRow]) -> list[str]:
+    """What was written, in a sentence for dense and one for every other method."""
+    if dense.written is None:
+        return []
+    title, ranking = TITLES[cell.probe], cell.items[0].item.relevance is not None
+    counted = "NDCG@10 {:.0%}" if ranking else "{:.0%} hold the right one"
+    interval = f"95% interval {dense.written_low:.0%} to {dense.written_high:.0%}, n = {dense.n:,}"
+    lines = [f"{title}, answers that dense attention writes: {counted.format(dense.written)} ({interval})."]
+    for row in others:
+        against = Comparison.of(vars(row), "written_difference", unit="points", versus="dense attention", units=row.n)
+        label = f"{title}, answers that {row.method} writes, {counted.format(row.written)}"
+        lines.append(Claim(against, label, "worse", "better").text() + ".")
+    return lines
 
 
 def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[ShownPrompt]:

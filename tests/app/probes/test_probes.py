@@ -50,7 +50,9 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     assert dense["layout"]["xaxis"]["ticktext"] == ["256", "512", "1,024"]
     assert dense["data"][0]["zmax"] == streaming["data"][0]["zmax"] == 1
     assert dense["data"][0]["colorbar"]["ticktext"][1] == "chance 25%"
-    (tasks,) = figures(opened(tests_tab="every"))
+    tasks, written = figures(opened(tests_tab="every"))
+    assert [trace["name"] for trace in written["data"]] == ["Dense", "StreamingLLM"], "no chance level"
+    assert max(written["data"][0]["y"]) == 0.5 and max(written["data"][1]["y"]) == 0
     for chart in (lengths, tasks):
         assert [trace["name"] for trace in chart["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
     assert all(len(trace["x"]) == len(PROBE_TASKS) for trace in tasks["data"])
@@ -64,7 +66,7 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
 
 def test_a_text_of_ones_own_shows_the_bundled_example_until_it_has_run(client):
     mine = put(client, "a text that nobody has tested " * 40)
-    for tab, button, charts in (("one", "probe_run", 3), ("every", "probe_every", 1)):
+    for tab, button, charts in (("one", "probe_run", 3), ("every", "probe_every", 2)):
         app = opened(text=mine, tests_tab=tab)
         assert "Example meanwhile" in markup(app) and len(figures(app)) == charts and app.button(key=button)
     assert "Example meanwhile" not in markup(opened())

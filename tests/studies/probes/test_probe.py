@@ -94,6 +94,25 @@ def test_a_method_that_drops_keys_is_asked_before_and_after_it_saw_the_question(
     assert "no room for a second question" in full.numbers["notes"][0]
 
 
+def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
+    """Dense writes the answer, the window another candidate."""
+
+    def writes(model, method, item, tokens, turn=None, other=None):
+        return item.answer if type(method).__name__ == "Dense" else item.candidates[item.right - 1]
+
+    monkeypatch.setattr("analysis.studies.probes.probe.answer_written", writes)
+    plain, asked = (run(methods=[WINDOW], probes=["uuid_needle", "reranking"], items=4, lengths=[700], write=write)
+                    for write in (False, True))  # fmt: skip
+    assert all(row.get("written") is None for row in plain.numbers["rows"])
+    dense, window, ranked, _ = asked.numbers["rows"]
+    assert (dense["written"], dense.get("written_difference")) == (1, None) and window["written"] == 0
+    assert window["written_difference"] == -1 and window["written_difference_high"] < 0 < ranked["written"] < 1
+    assert [row["score"] for row in asked.numbers["rows"]] == [row["score"] for row in plain.numbers["rows"]]
+    said = asked.numbers["sentences"]
+    assert "answers that dense attention writes: 100% hold the right one" in said[0] and "worse" in said[1]
+    assert "NDCG@10" in asked.numbers["sentence"]
+
+
 def test_a_seed_comes_again(run):
     first, again, other = (run("random", seed=seed).numbers["rows"][0]["margin"] for seed in (1, 1, 2))
     assert first == again != other
