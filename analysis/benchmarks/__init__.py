@@ -4,6 +4,7 @@ Nothing heavy is loaded here. The prompts, filters and metrics are those of lm-e
 (requirements-benchmarks.txt), which `analysis.studies.benchmarks.tasks` asks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ SET_UPS = {  # value of `question` -> the set-up
 }
 
 
-def here(folder: Path | None = None) -> list[str]:
-    """The tasks that have a folder of files; what is in it is read when a task runs."""
+def here(folder: Path | None = None, names: Iterable[str] = TASKS) -> list[str]:
+    """Those of the names that have a folder of files; what is in it is read when a task runs."""
     folder = folder or FOLDER
-    return [name for name in TASKS if (folder / name).is_dir()]
+    return [name for name in names if (folder / name).is_dir()]

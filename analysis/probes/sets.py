@@ -155,11 +155,6 @@ SETS = {
 }
 
 
-def sets_here(folder: Path | None = None) -> list[str]:
-    """The sets that have a folder of files; what is in it is read when a test runs."""
-    return [name for name in SETS if ((folder or FOLDER) / name).is_dir()]
-
-
 def read_set(name: str, folder: Path | None = None) -> Documents:
     """The records of a set. Of questions with passages those are left out of which no passage holds an answer. Errors:
     BadSetting where the files are missing, of another format or damaged."""

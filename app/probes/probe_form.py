@@ -4,8 +4,8 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.benchmarks import here
 from analysis.commands.probes import Probe
-from analysis.probes.sets import sets_here
 from app import cached
 from app.quality.asked import Asked, parse, read
 from app.selection import state
@@ -98,7 +98,7 @@ def controls() -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest, forced = asking.card(st.session_state["model"])["max_positions"], cached.glossary("forced choice")
     now = st.session_state["probe"]
-    about, files = cached.glossary(TASKS[now][2]), sets_here()
+    about, files = cached.glossary(TASKS[now][2]), here(names=PROBE_SETS)
     offered = [name for name in TASKS if name in PROBE_TASKS or name in files or name == now]
     st.selectbox("Task", offered, format_func=title, key="probe", help=f"{about} {forced}")
     choices = methods()

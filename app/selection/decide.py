@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from analysis.commands.probes import Probe
 from analysis.commands.speed import Worth
 from analysis.declaration import field
-from analysis.probes.sets import SETS
 from app.selection.patterns import MODEL
 
 # The shape of the model in use.
@@ -61,7 +60,20 @@ PROBE_TASKS = {  # verb's name -> (title, axis of its map beside the length, glo
     "citations": ("Answer with its source", "depth", "answer with its source"),
 }
 # Sets of texts that are read from local files, as the tasks above.
-PROBE_SETS = {name: (texts.title, texts.axis, "sets of texts") for name, texts in SETS.items()}
+PROBE_SETS = {
+    "banking77": ("Banking77", None, "sets of texts"),
+    "clinc150": ("Clinc150", None, "sets of texts"),
+    "nlu": ("NLU", None, "sets of texts"),
+    "trec_coarse": ("TREC coarse", None, "sets of texts"),
+    "trec_fine": ("TREC fine", None, "sets of texts"),
+    "nq": ("Natural Questions", "depth", "sets of texts"),
+    "hotpotqa": ("HotpotQA", "depth", "sets of texts"),
+    "popqa": ("PopQA", "depth", "sets of texts"),
+    "triviaqa": ("TriviaQA", "depth", "sets of texts"),
+    "msmarco": ("MS MARCO", "depth", "sets of texts"),
+    "narrativeqa": ("NarrativeQA", None, "sets of texts"),
+    "alce_asqa": ("ALCE ASQA", "depth", "sets of texts"),
+}
 PROBE_WAYS = {
     "as_trained": "the model's own",
     "longer": "twice as far, unchanged",

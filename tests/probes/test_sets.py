@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from analysis.benchmarks import here
 from analysis.errors import BadSetting
 from analysis.probes.from_files import task
 from analysis.probes.pieces import Item
 from analysis.probes.prompts import Ask
-from analysis.probes.sets import SETS, Labelled, read_set, sets_here
+from analysis.probes.sets import SETS, Labelled, read_set
 from analysis.probes.tasks import TASKS
 from analysis.probes.written import graded, stands
 from tests.probes.test_probes import pieces  # noqa: F401
@@ -129,7 +130,7 @@ def test_every_format_is_read(tmp_path):
     (tmp_path / "b" / "clinc150" / "test.json").write_text(json.dumps({"train": [["hello", "greet"]]}))
     with pytest.raises(BadSetting, match="No file in"):
         read_set("clinc150", tmp_path / "b")
-    assert sets_here(tmp_path) == ["trec_coarse", "trec_fine"]
+    assert here(tmp_path, SETS) == ["trec_coarse", "trec_fine"]
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -11,9 +11,10 @@ from analysis.corpus import sample_texts, text_hash
 from analysis.declaration.undeclared import Undeclared
 from analysis.errors import Busy
 from analysis.probes import tasks as real
+from analysis.probes.sets import SETS
 from analysis.studies.start.examples import probed
 from app.probes import probe_charts, probe_results
-from app.selection.decide import PROBE_TASKS
+from app.selection.decide import PROBE_SETS, PROBE_TASKS
 from tests.made import results
 from tests.made.in_process import figures, markup, opened as opened_page, part, put
 from tests.made.probes import probe
@@ -75,6 +76,8 @@ def test_a_text_of_ones_own_shows_the_bundled_example_until_it_has_run(client):
 def test_tasks_and_their_counterparts_are_those_of_the_command():
     titles = {name: (task.title, task.axis) for name, task in real.TASKS.items()}
     assert titles == {name: about[:2] for name, about in PROBE_TASKS.items()} and list(titles) == list(PROBE_TASKS)
+    sets = {name: (texts.title, texts.axis, "sets of texts") for name, texts in SETS.items()}
+    assert sets == PROBE_SETS and list(sets) == list(PROBE_SETS)
     said = probe_results.ruler()
     assert set(probe_results.RULER) < set(PROBE_TASKS) and all(name in said for name in probe_results.RULER.values())
 
@@ -103,6 +106,19 @@ def test_the_map_has_the_axis_of_its_task(client, task, names, axis):
     shown = figures(app)[0]["layout"]["yaxis"]
     assert shown["ticktext"] == names and shown["title"]["text"] == axis
     assert ("this model cannot do the task" in markup(app)) == (task == "labels")
+
+
+def test_a_set_of_texts_is_a_task_where_its_folder_is(client, monkeypatch):
+    assert "Natural Questions" not in opened().selectbox(key="probe").options
+    monkeypatch.setattr("app.probes.probe_form.here", lambda names: ["nq"])
+    offered = opened().selectbox(key="probe").options
+    assert "Natural Questions" in offered and "NLU" not in offered
+    app = opened(probe="banking77")
+    assert "Banking77" in app.selectbox(key="probe").options and not app.error, "a link to one stays"
+    app.toggle(key="probe_write").set_value(True).run()
+    app.button(key="probe_run").click().run()
+    request = Probe.from_arguments(client.states[JOB].args)
+    assert request.write and request.probes == ["banking77"]
 
 
 def test_every_choice_stands_in_the_url_and_in_the_request(client):
