@@ -110,6 +110,7 @@ def controls() -> list[Asked]:
         st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", help=about)
         st.selectbox("Candidates", PROBE_CHOICES, key="probe_choices", help=forced)
         st.toggle("Let it write its answer too", key="probe_write", help=cached.glossary("written answers"))
+        st.caption("Sets of texts from your files become tasks: docs/sets.md.", help=cached.glossary("sets of texts"))
     return choices
 
 
