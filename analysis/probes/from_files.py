@@ -1,7 +1,7 @@
 """Questions of an exact length from texts that people wrote: labelled examples, questions with passages, rankings, and
 questions over one long text. Each function makes an Item of one of the records that `probes.sets` reads."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -88,7 +88,7 @@ def _with_passages(
     question = [line, pieces.ids(f"Question: {asked.question}"), line, pieces.ids("Answer:")]
     candidates = _shuffled(answers, random)
     blocks = (_block(pieces, passage, mark) for passage, mark in zip(shown, marks, strict=True))
-    chosen = _fitting(blocks, room(pieces, ask, question, candidates[0].shape[1]))
+    chosen = _fitting(blocks, room(pieces, ask, question, len(candidates[0][0])))
     size = len(pieces.ids(gold.text))
     enough(texts.title, ask, len(chosen), ask.choices if cited else 1, size, "passages")
     target = round(ask.fraction * (len(chosen) - 1))
@@ -119,7 +119,7 @@ def ranked(pieces: Pieces, ask: Ask, random: np.random.Generator, texts: Documen
     mixed = [chosen[1 + place] for place in random.permutation(len(chosen) - 1)]
     mixed.insert(target, chosen[0])
     order = random.permutation(ask.choices)
-    candidates = (np.stack([marks[place] for place in order]), int(np.flatnonzero(order == 0)[0]))
+    candidates = ([marks[place] for place in order], int(np.flatnonzero(order == 0)[0]))
     relevance = tuple(passages[place].relevance for place in order)
     return replace(blocks_of(pieces, ask, random, mixed, (target, 1), question, candidates), relevance=relevance)
 
@@ -135,7 +135,7 @@ def long_text(pieces: Pieces, ask: Ask, random: np.random.Generator, texts: Docu
         candidates = _shuffled([pieces.ids(f" {answer}") for answer in (asked.answers[0], *wrong)], random)
         question = [line, pieces.ids(f"Question: {asked.question}"), line, pieces.ids("Answer:")]
         blocks = [[line, pieces.ids(asked.text), line]]
-        left, size = room(pieces, ask, question, candidates[0].shape[1]), sum(map(len, blocks[0]))
+        left, size = room(pieces, ask, question, len(candidates[0][0])), sum(map(len, blocks[0]))
         if size <= left:
             item = blocks_of(pieces, ask, random, blocks, (0, 1), question, candidates)
             return replace(item, gold=None, accepted=asked.answers)
@@ -188,18 +188,18 @@ def _other_answers(
     )
 
 
-def _shuffled(answers: Parts, random: np.random.Generator) -> tuple[np.ndarray, int]:
+def _shuffled(answers: Parts, random: np.random.Generator) -> tuple[Parts, int]:
     """(candidates in random order, int64 [n, longest], the shorter ones filled up with NOTHING; the first one's
     place)."""
     rows = np.full((len(answers), max(map(len, answers))), NOTHING, np.int64)
     order = random.permutation(len(answers))
     for row, place in zip(rows, order, strict=True):
         row[: len(answers[place])] = answers[place]
-    return rows, int(np.flatnonzero(order == 0)[0])
+    return list(rows), int(np.flatnonzero(order == 0)[0])
 
 
 # Kind of a set's records -> what makes a question of them.
-MAKE = {
+MAKE: dict[str, Callable[..., Item]] = {
     "labelled": labelled,
     "with_passages": with_passages,
     "cited": cited,

@@ -12,6 +12,7 @@ from analysis.metrics.proportions import share, share_difference
 from analysis.probes.tasks import TASKS
 from analysis.studies import STUDIES
 from tests.made.models import save_models, watched
+from tests.probes.test_sets import folder  # noqa: F401
 
 COPIED = ("uuid_needle", "several_needles", "json", "passages")
 DENSE, WINDOW = {"name": "dense"}, {"name": "streaming_llm", "settings": {"window": 16}}
@@ -111,6 +112,18 @@ def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
     said = asked.numbers["sentences"]
     assert "answers that dense attention writes: 100% hold the right one" in said[0] and "worse" in said[1]
     assert "NDCG@10" in asked.numbers["sentence"]
+
+
+def test_sets_of_texts_are_asked_from_their_files(run, folder):  # noqa: F811
+    """Answers of unequal length too: of a model that finds all tokens alike the gain is the same for all."""
+    names = ["banking77", "nq", "alce_asqa", "msmarco", "narrativeqa"]
+    result = run(probes=names, data=str(folder), lengths=[700], methods=[WINDOW], choices=3, write=True)
+    rows = result.numbers["rows"][::2]
+    assert [row["probe"] for row in rows] == names and all(row["n"] == 2 for row in rows)
+    assert [row["score"] for row in rows] == pytest.approx([1 / 3] * 5) and all(row["written"] == 0 for row in rows)
+    assert "Natural Questions" in result.numbers["sentence"] and result.numbers["tasks"]["nq"]["title"]
+    with pytest.raises(BadSetting, match="a folder called popqa"):
+        run(probes=["popqa"], data=str(folder))
 
 
 def test_a_seed_comes_again(run):
