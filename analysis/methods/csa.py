@@ -171,7 +171,9 @@ class CSA(Method):
         """A prompt and the tokens after it, each key freed when it is dropped; in another cache all is masked."""
         stored = call.stored
         compact = isinstance(stored, CompactLayer) and (stored.is_compact or not call.past)
-        if not compact or call.sink_logits is not None or call.needs_gradient:
+        if call.sink_logits is not None or call.needs_gradient:
+            return Attended(None, MASKED, "Beside learned sinks, and with a gradient, what was dropped is masked.")
+        if not compact:
             return Attended(None, MASKED, "This KV cache holds every key: what was dropped is masked.")
         assert isinstance(stored, CompactLayer), "told above"
         if isinstance(stored.held, Evicted):

@@ -129,6 +129,7 @@ class Dealt(Focus):
 
     def token_features(self, layer: int, hidden: torch.Tensor, not_padding: torch.Tensor | None) -> torch.Tensor:
         groups = super().token_features(layer, hidden, not_padding)
+        assert groups is not None, "every layer has groups"
         return torch.stack([shuffled(of_text, 1000 * self.dealt + layer) for of_text in groups])
 
 

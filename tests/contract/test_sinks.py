@@ -61,7 +61,10 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
             found = ran(lm)
         by_phase = {phase: kernels_of(found, phase, sliding=False) for phase in ("prefill", "decode")}
         wanted_kernels = {"prefill": {"torch dense"}, "decode": {"torch dense"}}
-        if case != "dense":
+        if case == "csa eviction":
+            # beside learned sinks nothing is freed
+            wanted_kernels = {"prefill": {MASKED}, "decode": {MASKED}}
+        elif case != "dense":
             wanted_kernels = expected(case, by_phase)
         if not same or difference > 1e-5 or by_phase != wanted_kernels:
             failed.append(f"{case}: {difference:.1e}, same tokens {same}, {by_phase} for {wanted_kernels}")
