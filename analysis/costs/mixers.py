@@ -49,7 +49,7 @@ def _mixer(keys: Keys, kind: str, width: int, heads: int, chooses: bool, shared:
         return Layer(kind, 0)
     if kind in (LINEAR, CONV):
         return states.state_layer(keys, kind, width, heads)
-    if kind in (CSA, HCA):
+    if kind in (CSA, HCA) or keys.family == "deepseek_v4":
         return _compressed(keys, kind, width, heads)
     if keys.values.get("kv_lora_rank"):
         layer = _latent(keys, kind, width, heads, chooses, shared)
@@ -210,22 +210,24 @@ def _has_indexer(keys: Keys, place: int) -> bool:
 
 
 def _compressed(keys: Keys, kind: str, width: int, heads: int) -> Layer:
-    """DeepSeek-V4: the last tokens, and one entry for every few tokens before them. CSA reads those that its indexer
-    chose among entries of 4 tokens (each made of 8), HCA all entries of 128. Keys are values too, one head for all."""
+    """DeepSeek-V4: the last tokens, and in most layers one entry for every few tokens before them. CSA reads those that
+    its indexer chose among entries of 4 tokens (each made of 8), HCA all entries of 128. Keys are values too, one head
+    for all."""
     size, inner = keys.needed("head_dim", high=100_000), keys.needed("q_lora_rank")
     outer, parts = keys.needed("o_lora_rank"), keys.number("o_groups", high=10_000, default=8)
     weights = inner * (width + heads * size) + width * size + outer * heads * size + parts * outer * width
     streams = keys.number("hc_mult", high=1000, default=4)
     # two mixings of the residual streams
     weights += 2 * streams * width * streams * (streams + 2)
+    products, window = 2 * heads * size, keys.number("sliding_window", high=1 << 32, default=128)
+    recent = Entries(size, products, products, capacity=window)
+    if kind == SLIDING:
+        return Layer(kind, weights, (recent,))
     twice = 2 if kind == CSA else 1
     rates = keys.part("compress_rates")
     legacy, usual = ("compress_rate_csa", 4) if kind == CSA else ("compress_rate_hca", 128)
     every = rates.number(kind, high=1 << 24, default=keys.number(legacy, high=1 << 24, default=usual))
     weights += 2 * width * twice * size + every * twice * size
-    products = 2 * heads * size
-    window = keys.number("sliding_window", high=1 << 32, default=128)
-    recent = Entries(size, products, products, capacity=window)
     entries = Entries(size, products, products, every=every)
     if kind == HCA:
         return Layer(kind, weights, (recent, entries))

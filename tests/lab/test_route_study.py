@@ -49,11 +49,11 @@ def test_a_stopped_run_goes_on_from_the_routers_that_are_trained(home, tmp_path,
     seen, trained = Context(state=tmp_path, browser=False), []
     fit = SaapMLP.fit
 
-    def counted(self, queries, mass):
+    def counted(self, queries, mass, **options):
         trained.append(len(trained))
         if len(trained) == 3 and not list(tmp_path.glob("go on")):
             raise KeyboardInterrupt
-        return fit(self, queries, mass)
+        return fit(self, queries, mass, **options)
 
     monkeypatch.setattr(SaapMLP, "fit", counted)
     with pytest.raises(KeyboardInterrupt):

@@ -54,11 +54,14 @@ def materialised(lm, ids, mask=None, window=5, without_first=False):
     length = ids.shape[1]
     tables = [x[..., :length] for x in tables if x is not None and x.shape[-2] == length <= x.shape[-1]]
     tables = [table / table.sum(-1, keepdim=True).clamp(min=1e-30) for table in tables]
-    return measured(tables, ids, real, window, without_first)
+    # an indexer of the model's own hides other keys from other heads
+    alike = not any(word in name for name in vars(lm.config.get_text_config()) for word in ("index_", "sparse_"))
+    return measured(tables, ids, real, window, without_first, alike)
 
 
-def measured(tables, ids, real=None, window=5, without_first=False):
-    """Means and distances of tables [B, H, T, T] whose rows sum to 1; `real` bool [B, T] where no padding is."""
+def measured(tables, ids, real=None, window=5, without_first=False, alike=False):
+    """Means and distances of tables [B, H, T, T] whose rows sum to 1; `real` bool [B, T] where no padding is; `alike`:
+    all heads of a layer see the same keys."""
     real = torch.ones_like(ids).bool() if real is None else real
     heads, length = tables[0].shape[1], ids.shape[1]
     rows = {name: [[[] for _ in range(heads)] for _ in tables] for name in ALL}
@@ -72,7 +75,9 @@ def measured(tables, ids, real=None, window=5, without_first=False):
                     if not real[text, query]:
                         continue
                     p = table[text, head, query].double().numpy().copy()
-                    visible = (p > 0) & real[text].numpy() & (np.arange(length) <= query)
+                    # read by no head: a sharp one gives keys that it sees exactly nothing
+                    seen = (table[text, :, query] > 0).any(0).numpy() if alike else p > 0
+                    visible = seen & real[text].numpy() & (np.arange(length) <= query)
                     rows["first_token_mass"][layer][head].append(p[first])
                     start = first
                     if without_first:
