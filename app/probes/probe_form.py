@@ -63,8 +63,9 @@ def chosen_map(picked: list[Asked]) -> Probe:
         examples=[choices * times for times in EXAMPLES],
         items=chosen["probe_items"],
         choices=choices,
-        write=chosen["probe_write"],
         rope=chosen["probe_rope"],
+        # Maps of before are found where nothing is asked for that they did not have.
+        **({"write": True} if chosen["probe_write"] else {}),
     )
 
 
