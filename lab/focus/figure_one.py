@@ -27,10 +27,7 @@ PHASES = {"prompt": ("Prompt", "prefill"), "token": ("A token after it", "per_to
 DENSE = "torch dense"
 TRIED = 64  # tokens of the prompt that shows which kernels there are
 SAMPLE = 128
-CAUTION = (
-    "A method stands where its own settings and its fitted state put it; other budgets move it along both axes, as "
-    "*Quality vs speed* shows."
-)
+CAUTION = "A method stands where its own settings and its fitted state put it; other budgets move it along both axes."
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,9 @@ class FigureOne(Windows):
                 low, high, middle = ([*alone] for _ in range(3))
                 middle[place], low[place], high[place] = (row[f"against_dense{end}"] for end in ("", "_low", "_high"))
                 lines.append(series(row["label"], middle, low, high))
-            speeds = {name: [row[name] for row in of_phase] for name in ("speedup", "speedup_low", "speedup_high")}
+            speeds = {
+                name: [round(row[name], 2) for row in of_phase] for name in ("speedup", "speedup_low", "speedup_high")
+            }
             drawn = panel(title, "speedup", "times as fast as dense", speeds["speedup"], "nats above dense", lines)
             panels.append(drawn | {"x_low": speeds["speedup_low"], "x_high": speeds["speedup_high"]})
             faster = [row for row in of_phase if row["speedup_low"] > 1]
