@@ -1,6 +1,8 @@
 """Dense attention by torch's own kernels: with its logsumexp, and with the learned sinks of heads."""
 
 import functools
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,7 @@ flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 HALVES = (torch.bfloat16, torch.float16)
 # cuDNN plans every new shape for 20 to 50 ms, so short calls and single queries go elsewhere; the largest of its heads.
 CUDNN_LENGTH, CUDNN_SIZE = 1024, 128
+WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def dense(
@@ -33,13 +36,11 @@ def dense(
     sinks, one more term of every sum; `takes_sinks` says where they can be. Errors: BadSetting where they cannot.
     """
     grouped = q.shape[1] != k.shape[1]
-    if sink_logits is None and accelerated(q) and q.shape[2] < CUDNN_LENGTH:
-        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-            return F.scaled_dot_product_attention(
-                q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
-            )
     if sink_logits is None:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=grouped)
+        short = accelerated(q) and q.shape[2] < CUDNN_LENGTH
+        about: dict[str, Any] = {"is_causal": causal, "scale": scale, "enable_gqa": grouped}
+        with sdpa_kernel(WITHOUT_CUDNN) if short else nullcontext():
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, **about)
     if not takes_sinks(q, v, sink_logits, dropout):
         raise BadSetting(
             "Torch's kernels give no gradient, no dropout and no other size of values beside learned sinks: use "

@@ -45,6 +45,22 @@ class Cache:
 
 
 @njit(nogil=True, cache=True)
+def join(query: int, room: int, places: np.ndarray, mass: np.ndarray, count: int) -> int:
+    """A new key of a head that holds `count`: where there is no more room, the key with the least attention so far
+    leaves. The newest half is safe; of equals the earliest leaves. -> how many it holds then."""
+    if count == room:
+        weakest = -1
+        for i in range(count):
+            if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
+                weakest = i
+        for i in range(weakest, count - 1):
+            places[i], mass[i] = places[i + 1], mass[i + 1]
+        count -= 1
+    places[count], mass[count] = query, 0.0
+    return count + 1
+
+
+@njit(nogil=True, cache=True)
 def _follow(
     scores: np.ndarray,
     visible: np.ndarray,
@@ -66,17 +82,7 @@ def _follow(
                 left += 1
         count = left
         if visible[row, query - first_column]:
-            # the newest half is safe; of equals the earliest leaves
-            if count == room:
-                weakest = -1
-                for i in range(count):
-                    if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
-                        weakest = i
-                for i in range(weakest, count - 1):
-                    places[i], mass[i] = places[i + 1], mass[i + 1]
-                count -= 1
-            places[count], mass[count] = query, 0.0
-            count += 1
+            count = join(query, room, places, mass, count)
         largest, total = -np.inf, 0.0
         for i in range(count):
             largest = max(largest, scores[row, places[i] - first_column])

@@ -11,7 +11,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .evict import Cache
+from .evict import Cache, join
 
 
 class Evicted:
@@ -107,16 +107,7 @@ def _read(
 ) -> Any:
     """One query of one head as in `evict._follow`, its `scores` those of the places `stored` (rising, all that the head
     holds among them); fills `weights` and returns how many keys the head holds then."""
-    if count == room:
-        weakest = -1
-        for i in range(count):
-            if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
-                weakest = i
-        for i in range(weakest, count - 1):
-            places[i], mass[i] = places[i + 1], mass[i + 1]
-        count -= 1
-    places[count], mass[count] = query, 0.0
-    count += 1
+    count = join(query, room, places, mass, count)
     largest, total = -np.inf, 0.0
     for i in range(count):
         largest = max(largest, scores[np.searchsorted(stored, places[i])])

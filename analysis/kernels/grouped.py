@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from . import compiled, gpu, packed, reference
+from .dense import HALVES
 from .host import on_host
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
@@ -21,7 +22,6 @@ from .pool import accelerated
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 # Where torch's kernels run.
 DEVICES = ("cpu", "cuda")
-HALVES = (torch.bfloat16, torch.float16)
 # Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
 # Sorting, gathering and merging one membership.
 PER_TOKEN = (120, 300)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...commands import speed as command
 from ...errors import BadSetting
 from ...files import write_text
 from ...kernels import plan
@@ -21,7 +22,7 @@ from ...shapes import shaped
 from ...timing import processor
 from ..ready.candidates import FAMILIES, candidates
 from ..stored.panels import chart, paper_lines, presented
-from ..stored.runner import TIMES, Runnable, Setting, Study, option
+from ..stored.runner import TIMES, Runnable, Setting, Study, declared_option
 from .gpu_tables import COLUMNS, WINDOW, attention_rows, decode_rows, method_rows, untrained
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,9 +47,9 @@ class GpuCheck(Study):
     name = "gpu-check"
     whole = TIMES
 
-    longest: int = option(1 << 20, "the longest text of bare attention, in tokens", low=1024, high=1 << 20)
-    repeats: int = option(5, "number of rounds, with dense and sparse in alternation", low=1, high=100)
-    tests: bool = option(True, "also run the tests marked gpu, where the checkout and pytest are at hand")
+    longest: int = declared_option(command.GpuCheck, "longest")
+    repeats: int = declared_option(command.GpuCheck, "repeats")
+    tests: bool = declared_option(command.GpuCheck, "tests")
 
     def check(self, lm: Model) -> None:
         if not accelerated(lm.device):

@@ -23,6 +23,7 @@ import pandas as pd
 from ...commands import commandline
 from ...corpus import text_hash
 from ...declaration import field, fields_of
+from ...declaration.command import Command
 from ...declaration.undeclared import check_arguments
 from ...errors import BadSetting, Cancelled
 from ...files import read_json, write_json
@@ -47,6 +48,13 @@ TIMES = "they are times, other ones on every machine and in every hour"
 TRAINED = "they are of trainings to their end, which are not stored"
 # Of the command line: its default, its help and, for a number, `low` and `high`.
 option = field
+
+
+def declared_option(command: type[Command], name: str) -> Any:
+    """The option of this name as a command declares it that runs a study."""
+    (declared,) = (setting for setting in fields_of(command) if setting.name == name)
+    about = declared.declared
+    return option(declared.default, about.help, low=about.low, high=about.high)
 
 
 @dataclass(frozen=True)

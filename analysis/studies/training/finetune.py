@@ -1,20 +1,19 @@
 """Training baselines: LoRA, full fine-tuning, other methods and Focus' router on a domain (Focus, tables 1, 3)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...commands.training import Finetune
-from ...declaration import fields_of
 from ...errors import BadSetting
 from ...models import Model
 from ...training.settings import RouterTraining
 from ..stored.comparisons import interval_caveat
 from ..stored.measured import KERNELS, dense_of
 from ..stored.panels import presented
-from ..stored.runner import Runnable, Seeds, Setting, Windows, option
+from ..stored.runner import Runnable, Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from .finetune_rows import panels, reporting, row_of, sentence
@@ -36,10 +35,7 @@ APART = (
 )
 
 
-def as_declared(name: str) -> Any:
-    """The option of this name as the command declares it."""
-    (declared,) = (setting for setting in fields_of(Finetune) if setting.name == name)
-    return option(declared.default, declared.declared.help)
+as_declared = partial(declared_option, Finetune)
 
 
 @dataclass(frozen=True)
