@@ -20,6 +20,7 @@ _ROOMS = {
     "block_attention": "kernels.blocks",
     "eviction_scores": "methods.eviction",
     "evict": "methods.evicting",
+    "quantize": "kernels.bits",
     "time_attention": "timing",
     "time_inference": "timing.inference",
     "sinkhorn": "groups.sinkhorn",
