@@ -27,6 +27,7 @@ _ROOMS = {
     "spherical_kmeans": "groups.kmeans",
     "fit_router": "routers",
     "gauge": "routers",
+    "indexer_scores": "indexers",
     "bucket_recall": "metrics.routing",
     "perplexity": "metrics.quality",
     "position_bins": "metrics.quality",

@@ -18,7 +18,7 @@ BOTTOM += " studies.registry"
 LOADED = "available models places"
 GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
 SEAMS = f"seam statistics kernels {GROUND}"
-PARTS = f"groups routers metrics {SEAMS}"
+PARTS = f"groups routers indexers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"take training timing probes {METHODS}"
 STUDY = f"studies {TOOLS}"  # what every room of the studies may import, and their order
@@ -92,6 +92,7 @@ ARROWS = {
     "methods": METHODS,
     "groups": PARTS,
     "routers": PARTS,
+    "indexers": PARTS,
     "metrics": PARTS,
     "seam": SEAMS,
     "statistics": SEAMS,

@@ -1,0 +1,144 @@
+"""Indexers that read hidden states: DSA, QSA and M3 as their classes in transformers compute, and our low-rank one."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..kernels.scoring import at_least_float32
+from .base import Features, Indexer, Inputs, State, Tables, pooled, rms
+
+
+def drawn(draw: torch.Generator, rows: int, columns: int) -> Tensor:
+    """A matrix [rows, columns] whose product with unit-scaled states is unit-scaled."""
+    return torch.randn(rows, columns, generator=draw) * columns**-0.5
+
+
+class DSA(Indexer):
+    """One selection for a layer: I[t, s] = sum over heads of w[t] ReLU(q[t] . k[s]) / sqrt(D), one key head."""
+
+    kind = "dsa"
+    title = "DSA"
+    source = "DeepSeek-V3.2: DeepseekV32Indexer of transformers"
+    names = ("wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_proj.weight")
+    interleaved: ClassVar[bool] = False
+
+    @classmethod
+    def start(cls, draw: torch.Generator, hidden: int, heads: int, kv_heads: int, dim: int, **sizes: int) -> State:
+        own, size = sizes["index_heads"], sizes["index_dim"]
+        tensors = drawn(draw, own * size, hidden), drawn(draw, size, hidden), torch.ones(size), torch.zeros(size)
+        return dict(zip(cls.names, (*tensors, drawn(draw, own, hidden)), strict=True))
+
+    def features(self, inputs: Inputs) -> Features:
+        wq, wk, weight, bias, heads = (self.state[name] for name in self.names)
+        hidden = inputs.hidden
+        source = hidden if inputs.query_input is None else inputs.query_input
+        queries = F.linear(source, wq.to(source)).unflatten(-1, (len(heads), len(wk)))
+        keys = at_least_float32(F.linear(hidden, wk.to(hidden)))
+        keys = F.layer_norm(keys, keys.shape[-1:], weight.to(keys), bias.to(keys), self.eps)
+        weights = at_least_float32(F.linear(hidden, heads.to(hidden))) * len(heads) ** -0.5
+        return Features(at_least_float32(queries), weights, keys[:, None])
+
+    def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
+        assert features.weights is not None
+        queries, keys = self._turn(features.queries, of_queries), self._turn(features.keys, of_keys)[:, 0]
+        products = F.relu(queries @ keys.mT * keys.shape[-1] ** -0.5)  # [n, h, T]
+        return (features.weights[:, None] @ products)[:, 0][None]
+
+    def _turn(self, x: Tensor, tables: Tables) -> Tensor:
+        if not self.interleaved:
+            return tables.turn(x)
+        # Neighbours are pairs: apart first, so that the same rotation turns them.
+        sizes = tables.cos.shape[-1]
+        pairs = torch.cat([x[..., 0:sizes:2], x[..., 1:sizes:2], x[..., sizes:]], -1)
+        return tables.turn(pairs)
+
+
+class GLM(DSA):
+    """DSA whose rotation pairs neighbouring sizes."""
+
+    kind = "glm"
+    title = "GLM-MoE-DSA"
+    source = "GLM-MoE-DSA: GlmMoeDsaIndexer of transformers"
+    interleaved = True
+
+
+class M3(Indexer):
+    """One selection for each key-value group: the maximum of q . k over the past tokens of a block."""
+
+    kind = "m3"
+    title = "MiniMax-M3"
+    source = "MiniMax-M3: MiniMaxM3VLIndexer of transformers"
+    shares = "group"
+    names = ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
+
+    @classmethod
+    def start(cls, draw: torch.Generator, hidden: int, heads: int, kv_heads: int, dim: int, **sizes: int) -> State:
+        size = sizes["index_dim"]
+        tensors = drawn(draw, kv_heads * size, hidden), drawn(draw, size, hidden), torch.zeros(size), torch.zeros(size)
+        return dict(zip(cls.names, tensors, strict=True))
+
+    def features(self, inputs: Inputs) -> Features:
+        q, k, of_queries, of_keys = (self.state[name] for name in self.names)
+        hidden = inputs.hidden
+        queries = F.linear(hidden, q.to(hidden)).unflatten(-1, (-1, len(k)))
+        keys = F.linear(hidden, k.to(hidden))[:, None]
+        return Features(rms(queries, 1 + of_queries, self.eps), None, rms(keys, 1 + of_keys, self.eps))
+
+    def of_tokens(self, features: Features, of_queries: Tables, of_keys: Tables) -> Tensor:
+        """[S, n, T] before the maximum over blocks."""
+        return of_queries.turn(features.queries).transpose(0, 1) @ of_keys.turn(features.keys)[:, 0].mT
+
+    def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
+        products = self.of_tokens(features, of_queries, of_keys)
+        tokens = products.shape[-1]
+        future = torch.arange(tokens, device=rows.device) > rows[:, None]
+        products = products.masked_fill(future, -torch.inf)
+        return F.pad(products, (0, -tokens % self.unit), value=-torch.inf).unflatten(-1, (-1, self.unit)).amax(-1)
+
+
+class QSA(Indexer):
+    """One selection for a layer, of groups of tokens: the sum over heads of ReLU(q . k) / sqrt(D), k the mean of a
+    group's keys, normalised after the mean and rotated as its first token."""
+
+    kind = "qsa"
+    title = "QSA"
+    source = "Qwen4-Exp: Qwen4ExpTextQSAIndexer of transformers"
+    waits = True
+    names = ("index_qk_proj.weight", "q_layernorm.weight", "k_layernorm.weight")
+
+    @classmethod
+    def start(cls, draw: torch.Generator, hidden: int, heads: int, kv_heads: int, dim: int, **sizes: int) -> State:
+        own, size = sizes["index_heads"], sizes["index_dim"]
+        tensors = drawn(draw, (own + 1) * size, hidden), torch.zeros(size), torch.zeros(size)
+        return dict(zip(cls.names, tensors, strict=True))
+
+    def features(self, inputs: Inputs) -> Features:
+        both, of_queries, _ = (self.state[name] for name in self.names)
+        states = F.linear(inputs.hidden, both.to(inputs.hidden)).unflatten(-1, (-1, len(of_queries)))
+        return Features(rms(states[:, :-1], 1 + of_queries, self.eps), None, at_least_float32(states[:, -1:]))
+
+    def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
+        means = pooled(features.keys, self.unit).mean(1)  # [U, 1, D]
+        means = rms(means, 1 + self.state["k_layernorm.weight"], self.eps)
+        keys = of_keys.at(slice(None, None, self.unit)).turn(means)[:, 0]
+        products = F.relu(of_queries.turn(features.queries) @ keys.mT)  # [n, h, U]
+        return (products.sum(1) * keys.shape[-1] ** -0.5)[None]
+
+
+class LowRank(Indexer):
+    """One selection for a layer: h[t]' A h[s] with A of rank r, in closed form from second moments; no rotation."""
+
+    kind = "low_rank"
+    title = "Low rank (closed form)"
+    source = "our control"
+    names = ("q.weight", "k.weight")
+
+    def features(self, inputs: Inputs) -> Features:
+        hidden = at_least_float32(inputs.hidden)
+        queries, keys = (F.linear(hidden, self.state[name].to(hidden)) for name in self.names)
+        return Features(queries[:, None], None, keys[:, None])
+
+    def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
+        return (features.queries[:, 0] @ features.keys[:, 0].mT)[None]
