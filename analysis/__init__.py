@@ -21,6 +21,7 @@ _ROOMS = {
     "eviction_scores": "methods.eviction",
     "evict": "methods.evicting",
     "quantize": "kernels.bits",
+    "triattention_scores": "routers.preferences",
     "time_attention": "timing",
     "time_inference": "timing.inference",
     "sinkhorn": "groups.sinkhorn",
