@@ -15,6 +15,7 @@ from .performer import Performer
 from .quest import Quest
 from .routing_transformer import RoutingTransformer
 from .sparq import SparQ
+from .triattention import TriAttention
 from .windows import Longformer, StreamingLLM
 
 METHODS: dict[str, type[Method]] = {  # the first four are those a page compares at first
@@ -41,6 +42,7 @@ METHODS: dict[str, type[Method]] = {  # the first four are those a page compares
     "keydiff": KeyDiff,
     "expected_attention": ExpectedAttention,
     "duo_attention": DuoAttention,
+    "triattention": TriAttention,
     "skip_softmax": SkipSoftmax,
     "vertical_slash": VerticalSlash,
     "flex_prefill": FlexPrefill,

@@ -33,6 +33,7 @@ class Prompt:
     tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
     scoring: Scoring
     visible: Visible | None = None  # None: causal
+    now: int = 0  # position of the token that comes next; 0: as many as there are keys
 
     def begins(self) -> list[int]:
         """`first` as the host knows it. Without a mask texts begin at their first token; else the device is asked."""

@@ -49,6 +49,16 @@ def heads() -> Fitted:
     return Fitted("duo_attention", {"far": torch.rand(LAYERS, 1, generator=torch.Generator().manual_seed(3))})
 
 
+def mean_queries(heads=4, pairs=4) -> Fitted:
+    """Random mean queries for the tiny models, whose heads are taken for half-split."""
+    draw = torch.Generator().manual_seed(4)
+    made = {name: torch.randn(LAYERS, heads, pairs, generator=draw) for name in ("mean_real", "mean_imaginary")}
+    made["size"] = made["mean_real"].abs() + made["mean_imaginary"].abs()
+    half = torch.arange(pairs, dtype=torch.float32).expand(LAYERS, -1)
+    made |= {"real": half, "imaginary": half + pairs, "rates": 0.1**half, "factor": torch.ones(LAYERS)}
+    return Fitted("triattention", made)
+
+
 AT = {"cut": 20, "ratio": 0.6}  # the prompt ends after 20 tokens of the text, and few of them are kept
 BLOCKS = {"cut": 20, "block": 8}
 
@@ -87,6 +97,7 @@ CASES = {
     "keydiff": lambda: METHODS["keydiff"](**AT),
     "expected_attention": lambda: METHODS["expected_attention"](**AT),
     "duo_attention": lambda: METHODS["duo_attention"].build(heads(), **AT, n_sink=2, window=3),
+    "triattention": lambda: METHODS["triattention"].build(mean_queries(), **AT),
     "skip_softmax": lambda: METHODS["skip_softmax"](**BLOCKS, scale=8.0),
     "vertical_slash": lambda: METHODS["vertical_slash"](**BLOCKS),
     "flex_prefill": lambda: METHODS["flex_prefill"](**BLOCKS, gamma=0.5),
@@ -96,11 +107,21 @@ CASES = {
 
 
 # by name: its scores are capped (tests/methods/test_performer.py), it rotates nothing (test_streaming_llm.py)
-REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2")}
+REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2"), ("triattention", "gpt2")}
 
 
 # differ from another case in the rule that chooses, not in how they sit in a model: on Llama, in `--all` everywhere
-RULES = {"pyramid_kv", "tova", "h2o", "keydiff", "duo_attention", "skip_softmax", "vertical_slash", "flex_prefill"}
+RULES = {
+    "pyramid_kv",
+    "tova",
+    "h2o",
+    "keydiff",
+    "duo_attention",
+    "triattention",
+    "skip_softmax",
+    "vertical_slash",
+    "flex_prefill",
+}
 
 
 def each(family: str, check, config, cases=CASES) -> None:

@@ -18,6 +18,7 @@ from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran
 from analysis.seam.cache import DynamicCache, cache_bytes
 from analysis.seam.cache_checks import sees_all
+from tests.contract.test_contract import mean_queries
 from tests.made.passes import logits, seen
 from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
 
@@ -25,8 +26,10 @@ MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
 
 
 def made(name, **settings):
-    """A method of this name; DuoAttention with scores of its heads, windows that fit short texts."""
+    """A method of this name; DuoAttention with scores of its heads, TriAttention with mean queries, windows that fit
+    short texts."""
     fitted = Fitted("duo_attention", {"far": torch.arange(LAYERS * 2.0).view(LAYERS, 2)})
+    fitted = mean_queries() if name == "triattention" else fitted
     window = {"window": 3} if "window" in vars(METHODS[name]) else {}
     return METHODS[name].build(fitted if METHODS[name].needs else None, **window | settings)
 

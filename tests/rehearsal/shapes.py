@@ -120,6 +120,7 @@ def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
         "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
         "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),
         "duo_attention": lambda: METHODS["duo_attention"].build(Fitted("duo_attention", {"far": _far(kv_heads)})),
+        "triattention": lambda: METHODS["triattention"].build(_mean_queries(heads, dim // 2)),
     }
 
 
@@ -153,3 +154,9 @@ def _clusters(kv_heads: int, dim: int) -> Fitted:
 
 def _far(kv_heads: int) -> Tensor:
     return torch.arange(LAYERS * kv_heads).float().view(LAYERS, kv_heads)
+
+
+def _mean_queries(heads: int, pairs: int) -> Fitted:
+    of_heads = {name: torch.empty(LAYERS, heads, pairs) for name in ("mean_real", "mean_imaginary", "size")}
+    of_layers = {name: torch.empty(LAYERS, pairs) for name in ("real", "imaginary", "rates")}
+    return Fitted("triattention", of_heads | of_layers | {"factor": torch.empty(LAYERS)})
