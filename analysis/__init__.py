@@ -28,6 +28,7 @@ _ROOMS = {
     "spherical_kmeans": "groups.kmeans",
     "fit_router": "routers",
     "gauge": "routers",
+    "fit_indexer": "indexers.fit",
     "indexer_scores": "indexers",
     "bucket_recall": "metrics.routing",
     "perplexity": "metrics.quality",

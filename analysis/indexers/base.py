@@ -20,6 +20,11 @@ class Inputs(NamedTuple):
     queries: Tensor | None = None
     keys: Tensor | None = None
 
+    def to(self, dtype: torch.dtype) -> "Inputs":
+        """The same numbers in another type."""
+        others = (None if x is None else x.to(dtype) for x in self[1:])
+        return Inputs(self.hidden.to(dtype), *others)
+
 
 class Features(NamedTuple):
     """Of each token, before any rotation: `queries` [T, h, D], `weights` [T, h] of the heads or None, `keys` [T, g, D]:
@@ -64,7 +69,8 @@ class Indexer:
 
     `shares`: who reads by one selection, a layer, a key-value group or a head. `reads`: which of the layer's own
     queries and keys it looks at, `plain` ones before their rotation or `rotated` ones; "" where hidden states do.
-    `waits`: a block has no score before its last token is there; the own block is read meanwhile.
+    `waits`: a block has no score before its last token is there; the own block is read meanwhile. `rotated` sizes
+    turn by place with base `theta`, where no tables are given.
     """
 
     kind: ClassVar[str] = ""
@@ -75,12 +81,18 @@ class Indexer:
     waits: ClassVar[bool] = False
     names: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, state: State, unit: int = 1, eps: float = 1e-6) -> None:
+    def __init__(
+        self, state: State, unit: int = 1, eps: float = 1e-6, rotated: int = 0, theta: float = 10_000.0
+    ) -> None:
         if missing := sorted(set(self.names) - set(state)):
             raise BadSetting(
                 f"An indexer {self.kind} has {', '.join(self.names)}, and {', '.join(missing)} is missing."
             )
-        self.state, self.unit, self.eps = state, unit, eps
+        self.state, self.unit, self.eps, self.rotated, self.theta = state, unit, eps, rotated, theta
+
+    def tables(self, positions: Tensor) -> Tables:
+        """Its own rotary tables of positions [T]."""
+        return Tables.of(positions, self.rotated, self.theta)
 
     @classmethod
     def start(cls, draw: torch.Generator, hidden: int, heads: int, kv_heads: int, dim: int, **sizes: int) -> State:

@@ -1,0 +1,308 @@
+"""Fitting an indexer to the attention of a frozen model: streamed targets of some queries of each document, the
+divergence to them, an early stop on documents that trained nothing; low rank in closed form."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import BadSetting, NotFitted
+from ..routers.moments import Moments, power
+from . import INDEXERS
+from .base import Indexer, Inputs, State, whole_scores
+from .sizes import Sizes
+
+# Documents of a step, steps between two looks at those that select, and looks without a gain before it stops.
+BATCH, LOOK, PATIENCE = 2, 50, 4
+# One document of so many selects.
+SELECTS = 5
+# Of the second moments, relative to their mean diagonal.
+RIDGE = 1e-3
+States = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class Look(NamedTuple):
+    """A point of a learning curve: nats of divergence, of the steps since the last look and on selection documents."""
+
+    step: int
+    train: float | None
+    selection: float
+
+
+@dataclass
+class FittedIndexer:
+    """An indexer of one layer and how it was learned; `state` has the names of its class."""
+
+    indexer: Indexer
+    sizes: Sizes
+    curve: list[Look] = field(default_factory=list)
+    states: States | None = None
+
+    @property
+    def state(self) -> State:
+        """Its tensors."""
+        return self.indexer.state
+
+    @torch.no_grad()
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Of a text's hidden states [T, d], as `indexer_scores`, with its own rotary tables: [T, T], [T, groups] of
+        qsa, [groups, T, T] of m3; seer [key-value heads, T, blocks], moba [heads, T, blocks], low rank [T, T]."""
+        queries, keys = self.states(hidden) if self.states else (None, None)
+        tables, indexer = self.indexer.tables(torch.arange(len(hidden), device=hidden.device)), self.indexer
+        if indexer.kind == "m3":
+            # Before the maximum over blocks, as `indexer_scores` has it.
+            indexer = type(indexer)(indexer.state, 1, indexer.eps)
+        return whole_scores(indexer, Inputs(hidden, None, queries, keys), tables)
+
+
+class Document(NamedTuple):
+    """What is learned from one document: its inputs in 16 bits, queries at `rows` [m], and where their attention goes:
+    `target` [S, m, U] in 16 bits, rows that add up to 1 or to 0."""
+
+    inputs: Inputs
+    rows: Tensor
+    target: Tensor
+
+
+def spread_rows(first: int, tokens: int, count: int) -> Tensor:
+    """At most `count` evenly spaced places from `first` to the last token, int64."""
+    if tokens <= first:
+        return torch.zeros(0, dtype=torch.long)
+    return torch.linspace(first, tokens - 1, min(count, tokens - first)).round().long().unique()
+
+
+def reachable(rows: Tensor, tokens: int, sizes: Sizes) -> Tensor:
+    """bool [n, T]: the keys that may be chosen for queries at places `rows`."""
+    places = torch.arange(tokens, device=rows.device)
+    return (rows[:, None] - places >= sizes.min_distance) & (places >= sizes.sinks)
+
+
+def candidates(indexer: Indexer, allowed: Tensor, rows: Tensor) -> Tensor:
+    """bool [n, U]: the units with a key that may be chosen, bool [n, T], and a score."""
+    tokens = allowed.shape[1]
+    within = F.pad(allowed, (0, -tokens % indexer.unit)).unflatten(1, (-1, indexer.unit)).any(-1)
+    return within & ~indexer.unseen(rows, tokens)
+
+
+def target_of(indexer: Indexer, attention: Tensor, allowed: Tensor, rows: Tensor, kv_heads: int) -> Tensor:
+    """Where the attention [H, n, T] of queries goes, of each selection and unit: [S, n, U], rows of 1 or 0.
+
+    Summed over the heads that share a selection and the keys of a unit; SeerAttention has the maximum over both.
+    """
+    weights = attention * allowed
+    selections = {"layer": 1, "group": kv_heads, "head": len(attention)}[indexer.shares]
+    shared = weights.unflatten(0, (selections, -1))  # [S, H / S, n, T]
+    blocks = F.pad(shared, (0, -weights.shape[-1] % indexer.unit)).unflatten(-1, (-1, indexer.unit))
+    mass = blocks.amax((1, 4)) if indexer.kind == "seer" else blocks.sum((1, 4))
+    mass = mass * candidates(indexer, allowed, rows)
+    return mass / mass.sum(-1, keepdim=True).clamp(min=1e-30)
+
+
+class Fitting:
+    """Takes the documents of one layer block by block, then fits. `heads` query heads and `kv_heads` of `dim` sizes,
+    `hidden` sizes of the states; `shuffled`: each document learns the targets of another, a null."""
+
+    def __init__(
+        self,
+        kind: str,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        dim: int,
+        sizes: Sizes,
+        seed: int = 0,
+        shuffled: bool = False,
+    ) -> None:
+        self.kind, self.kv_heads, self.shuffled, self.seed = kind, kv_heads, shuffled, seed
+        self.sizes = sizes.for_kind(kind, kv_heads)
+        cls, draw = INDEXERS[kind], torch.Generator().manual_seed(seed)
+        shape = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "dim": dim}
+        own = {"index_heads": self.sizes.index_heads, "index_dim": self.sizes.index_dim}
+        if kind == "low_rank":
+            state = {name: torch.zeros(self.sizes.index_dim, hidden) for name in cls.names}
+        else:
+            state = cls.start(draw, **shape, **own)
+        turned = {"seer": self.sizes.index_dim, "moba": 0, "low_rank": 0}.get(kind, self.sizes.index_dim // 4 * 2)
+        self.indexer = cls(state, self.sizes.unit, rotated=turned)
+        self.documents: list[Document] = []
+        self._moments = LowRankMoments()
+
+    def begin(self, inputs: Inputs) -> None:
+        """Take the next document; its blocks of queries follow by `take`, and `end`."""
+        tokens, device = len(inputs.hidden), inputs.hidden.device
+        self._inputs, self._blocks = inputs, list[tuple[Tensor, Tensor]]()
+        first = self.sizes.min_distance + self.sizes.sinks
+        self._wanted = spread_rows(first, tokens, self.sizes.queries).to(device)
+
+    def take(self, rows: Tensor, attention: Tensor) -> None:
+        """Queries at places `rows` [n] of the document, with their attention [H, n, T]."""
+        tokens = len(self._inputs.hidden)
+        if self.kind == "low_rank":
+            self._moments.add(self._inputs.hidden, rows, attention, reachable(rows, tokens, self.sizes))
+        elif self.kind != "moba":
+            some = torch.isin(rows, self._wanted)
+            rows, attention = rows[some], attention[:, some].float()
+            allowed = reachable(rows, tokens, self.sizes)
+            self._blocks.append((rows, target_of(self.indexer, attention, allowed, rows, self.kv_heads).half()))
+
+    def end(self) -> None:
+        """Keep what was taken of the document."""
+        if self._blocks:
+            rows, targets = zip(*self._blocks, strict=True)
+            half = self._inputs.to(torch.float16)
+            self.documents.append(Document(half, torch.cat(rows), torch.cat(targets, 1)))
+
+    def fit(self, states: States | None = None, progress: Callable[[Look], None] | None = None) -> FittedIndexer:
+        """Train, or solve. Errors: NotFitted for fewer than two documents."""
+        if self.kind == "low_rank":
+            self.indexer.state = self._moments.solve(self.sizes.index_dim)
+        fitted = FittedIndexer(self.indexer, self.sizes, states=states)
+        if self.kind in ("low_rank", "moba"):
+            return fitted
+        if len(self.documents) < 2:
+            raise NotFitted("An indexer learns from one document and selects on another: give at least two.")
+        documents = self.documents
+        if self.shuffled:
+            others = documents[1:] + documents[:1]
+            documents = [a._replace(target=b.target) for a, b in zip(documents, others, strict=True)]
+        fitted.curve = self._train(documents, progress)
+        return fitted
+
+    def _train(self, documents: list[Document], progress: Callable[[Look], None] | None) -> list[Look]:
+        """Leaves the tensors of the best look in the indexer."""
+        select = max(1, len(documents) // SELECTS)
+        learn, selection = documents[select:], documents[:select]
+        state = {name: tensor.clone().requires_grad_() for name, tensor in self.indexer.state.items()}
+        self.indexer.state = state
+        optimiser = torch.optim.AdamW(state.values(), lr=self.sizes.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, self.sizes.steps)
+        draw = torch.Generator().manual_seed(self.seed)
+        curve, losses, since = list[Look](), list[float](), 0
+        best: State = {}
+        for step in range(self.sizes.steps + 1):
+            if step % LOOK == 0 or step == self.sizes.steps:
+                with torch.no_grad():
+                    reached = sum(float(self.loss(document)) for document in selection) / len(selection)
+                since = 0 if not best or reached < min(look.selection for look in curve) else since + 1
+                if since == 0:
+                    best = {name: tensor.detach().clone() for name, tensor in state.items()}
+                curve.append(Look(step, sum(losses) / len(losses) if losses else None, reached))
+                losses.clear()
+                if progress is not None:
+                    progress(curve[-1])
+                if since == PATIENCE:
+                    break
+            if step == self.sizes.steps:
+                break
+            drawn = torch.randint(len(learn), (BATCH,), generator=draw).tolist()
+            with torch.enable_grad():
+                loss = torch.stack([self.loss(learn[place]) for place in drawn]).mean()
+                optimiser.zero_grad()
+                loss.backward()
+            torch.nn.utils.clip_grad_norm_(state.values(), 1.0)
+            optimiser.step()
+            schedule.step()
+            losses.append(loss.item())
+        self.indexer.state = best
+        return curve
+
+    def loss(self, document: Document) -> Tensor:
+        """Nats of divergence of the scores from where the attention of a document's queries goes, mean over them."""
+        inputs = document.inputs.to(torch.float32)
+        tokens, rows, target = len(inputs.hidden), document.rows, document.target.float()
+        features, tables = self.indexer.features(inputs), self.indexer.tables(torch.arange(tokens, device=rows.device))
+        scores = self.indexer.scores(features.at(rows), tables.at(rows), tables, rows)
+        allowed = candidates(self.indexer, reachable(rows, tokens, self.sizes), rows)
+        share = scores.masked_fill(~allowed, -1e9).log_softmax(-1)
+        some = target.sum(-1, keepdim=True) > 0.5
+        return ((torch.xlogy(target, target) - target * share) * some).sum() / some.sum().clamp(min=1)
+
+
+class LowRankMoments:
+    """h[t]' A h[s] of rank r from second moments alone: A comes nearest, in least squares, to how much more attention a
+    key gets than its even share, queries and keys taken for independent draws."""
+
+    def __init__(self) -> None:
+        self.of_queries, self.of_keys = Moments(), Moments()
+        self.cross: Tensor | float = 0.0
+
+    def add(self, hidden: Tensor, rows: Tensor, attention: Tensor, allowed: Tensor) -> None:
+        """Queries at places `rows` [n] of a document [T, d], with attention [H, n, T] on the keys that count."""
+        weights = attention.sum(0) * allowed
+        some = weights.sum(-1) > 0
+        weights, allowed, queries = weights[some], allowed[some].to(weights), hidden[rows[some]]
+        even = allowed / allowed.sum(-1, keepdim=True)
+        excess = weights / weights.sum(-1, keepdim=True) - even
+        self.of_queries.add(queries)
+        # The blocks of a document together are all its places: every key once.
+        self.of_keys.add(hidden[rows])
+        self.cross = self.cross + queries.double().mT @ (excess @ hidden).double()
+
+    def solve(self, rank: int) -> State:
+        """The matrices [r, d] whose product is A. Errors: NotFitted before any document."""
+        if not self.of_queries.count:
+            raise NotFitted("A low-rank indexer needs at least one document with queries.")
+        whitened = [_whitening(moments) for moments in (self.of_queries, self.of_keys)]
+        middle = whitened[0] @ torch.as_tensor(self.cross) / self.of_queries.count @ whitened[1]
+        left, sizes, right = torch.linalg.svd(middle)
+        roots = sizes[:rank].sqrt()
+        tensors = (left[:, :rank] * roots).mT @ whitened[0], (right[:rank] * roots[:, None]) @ whitened[1]
+        return dict(zip(("q.weight", "k.weight"), (x.float() for x in tensors), strict=True))
+
+
+def _whitening(moments: Moments) -> Tensor:
+    """The inverse root of second moments with a ridge."""
+    mean = moments.mean()
+    return power(
+        mean + RIDGE * mean.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype, device=mean.device), -0.5
+    )
+
+
+def fit_indexer(
+    kind: str,
+    hidden: Tensor,
+    attention: Callable[[int], Iterable[Tensor]],
+    seed: int = 0,
+    **sizes: Any,
+) -> FittedIndexer:
+    """Fit an indexer of one layer to its attention, the model frozen: dsa, glm, m3, qsa, seer by AdamW and an early
+    stop on the first fifth of the documents, low_rank in closed form; moba has nothing to fit.
+
+    `hidden` [n, T, d] of n documents; `attention(document)` yields the layer's attention [H, m, T] in blocks of m
+    consecutive queries from the first on, of which some evenly spaced ones are kept, so nothing is [T, T]. `sizes`:
+    the fields of `Sizes`; `kv_heads` (default H); `shuffled` for the null that learns the targets of another document;
+    `states`, for seer and moba, makes a document's queries [T, H, D] and keys [T, G, D] of its hidden states, before
+    their rotation for seer and after it for moba. Returns an object with `state`, `scores(hidden)` and the learning
+    `curve`. Errors: BadSetting, NotFitted.
+    """
+    if kind not in INDEXERS:
+        raise BadSetting(f"There is no indexer {str(kind)[:40]!r}; there are: {', '.join(INDEXERS)}.")
+    own = {item.name for item in fields(Sizes)}
+    if strange := sorted(set(sizes) - own - {"kv_heads", "shuffled", "states"}):
+        raise BadSetting(f"fit_indexer has no size {strange[0]!r}; it has: {', '.join(sorted(own))}.")
+    states: States | None = sizes.get("states")
+    if INDEXERS[kind].reads and states is None:
+        raise BadSetting(f"{kind} looks at the layer's own queries and keys: give `states`, which makes them.")
+    chosen = Sizes(**{name: value for name, value in sizes.items() if name in own})
+    fitting: Fitting | None = None
+    for document, text in enumerate(hidden):
+        queries, keys = states(text) if states else (None, None)
+        inputs = Inputs(text, None, queries, keys)
+        first = 0
+        for block in attention(document):
+            if fitting is None:
+                groups, dim = (len(block), 0) if keys is None else keys.shape[1:]
+                about = hidden.shape[-1], len(block), sizes.get("kv_heads", groups), dim
+                fitting = Fitting(kind, *about, chosen, seed, bool(sizes.get("shuffled")))
+            if first == 0:
+                fitting.begin(inputs)
+            fitting.take(torch.arange(first, first + block.shape[1], device=block.device), block)
+            first += block.shape[1]
+        if fitting is not None and first:
+            fitting.end()
+    if fitting is None:
+        raise BadSetting("There is no document to learn from.")
+    return fitting.fit(states)
