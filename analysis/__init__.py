@@ -22,6 +22,7 @@ _ROOMS = {
     "evict": "methods.evicting",
     "quantize": "kernels.bits",
     "triattention_scores": "routers.preferences",
+    "why": "probes.why",
     "time_attention": "timing",
     "time_inference": "timing.inference",
     "sinkhorn": "groups.sinkhorn",

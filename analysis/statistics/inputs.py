@@ -83,6 +83,21 @@ def batch(model: "Model", token_ids: Any, attention_mask: Any = None) -> tuple[t
     return ids, real
 
 
+def check_head(lm: "Model", layer: int, head: int) -> int:
+    """The place of a layer among those of softmax attention, from the model's own number of it. Errors: BadSetting for
+    a layer or head that the model does not have."""
+    if layer in lm.other_layers:
+        listed = ", ".join(map(str, lm.layer_numbers))
+        raise BadSetting(
+            f"Layer {layer} of this model is {lm.other_layers[layer]} and has no heads that can be looked at: choose "
+            f"one of layers {listed}."
+        )
+    for name, value, count in (("Layers", layer, 1 + lm.layer_numbers[-1]), ("Heads", head, lm.num_heads)):
+        if not 0 <= value < count:
+            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
+    return lm.layer_numbers.index(layer)
+
+
 def masks(config: Any, padded: bool) -> int:
     """How many masks [T, T] of one byte transformers makes for a pass: one for each kind of layer that the plain causal
     rule does not describe, which are layers with a sliding window, and of padded texts all."""

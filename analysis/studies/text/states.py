@@ -12,6 +12,7 @@ from ...commands.temperature import Temperature
 from ...errors import BadSetting
 from ...models import Model
 from ...runs.memory import STATES_BYTES
+from ...statistics.inputs import check_head
 from ...statistics.states import BLOCK_BYTES, States, attention_states, state_bytes
 from ..context import Context, Reading, read
 from .text import token_table
@@ -77,21 +78,6 @@ def scope(reading: Reading, part: int | None) -> str:
     if count == 1:
         return "this text"
     return f"this text ({f'all {count} windows' if part is None else f'window {part + 1} of {count}'})"
-
-
-def check_head(lm: Model, layer: int, head: int) -> int:
-    """The place of a layer among those of softmax attention, from the model's own number of it. Errors: BadSetting for
-    a layer or head that the model does not have."""
-    if layer in lm.other_layers:
-        listed = ", ".join(map(str, lm.layer_numbers))
-        raise BadSetting(
-            f"Layer {layer} of this model is {lm.other_layers[layer]} and has no heads that can be looked at: choose "
-            f"one of layers {listed}."
-        )
-    for name, value, count in (("Layers", layer, 1 + lm.layer_numbers[-1]), ("Heads", head, lm.num_heads)):
-        if not 0 <= value < count:
-            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
-    return lm.layer_numbers.index(layer)
 
 
 def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:

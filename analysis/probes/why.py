@@ -1,0 +1,219 @@
+"""Why a head reads a key: its score as a sum over who wrote the query's stream times who wrote the key's."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ..errors import BadModel, BadSetting
+from ..kernels.scoring import Scoring, softmax
+from ..routers.rotation import turned
+from ..statistics.inputs import batch, check_head, check_room
+from .writers import Stream
+
+if TYPE_CHECKING:
+    from ..models import Model
+
+# Of the logit, and of one where that is smaller: what its parts may lack.
+CLOSE = 1e-4
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """How a layer rotates the D sizes of a head: `first` and `second` [F] are the two sizes of each pair, `speed` [F]
+    the radians that it turns with every token, and `still` [D - 2 F] the sizes that are not rotated."""
+
+    first: np.ndarray
+    second: np.ndarray
+    speed: np.ndarray
+    still: np.ndarray
+
+
+@dataclass(frozen=True)
+class Why:
+    """One score, taken apart. `logit` is the scaled product of query and key, before a soft cap and before what
+    `capped` is after it; `attention` the share of the query's attention that the key gets.
+
+    `queries` and `keys` float64 [W, D]: what each of `writers` gives to the two as they meet. `frequencies`: of rotary
+    positions, or None where there are none or their pairs are not known.
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    writers: list[str]
+    queries: np.ndarray
+    keys: np.ndarray
+    factor: float
+    logit: float
+    capped: float
+    attention: float
+    frequencies: Frequencies | None
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """float64 [W, W]: what each writer of the query's stream and each of the key's give together."""
+        return self.factor * self.queries @ self.keys.T
+
+    @cached_property
+    def parts(self) -> pd.DataFrame:
+        """query_writer, key_writer and score of every pair; the scores add up to the logit."""
+        return pd.DataFrame(
+            {
+                "query_writer": np.repeat(self.writers, len(self.writers)),
+                "key_writer": np.tile(self.writers, len(self.writers)),
+                "score": self.scores.ravel(),
+            }
+        )
+
+    def by_frequency(self, query_writer: str | None = None, key_writer: str | None = None) -> pd.DataFrame:
+        """The score, or that of one writer on either side, by rotary frequency, the quickest first: `frequency` (`none`
+        for sizes that are not rotated), `wavelength` in tokens, `score`, the `most` that it could be at any distance,
+        and the nearest `distance` at which it is that. Empty without rotary positions."""
+        columns = ["frequency", "wavelength", "score", "most", "distance"]
+        if self.frequencies is None:
+            return pd.DataFrame(columns=columns)
+        query, key = self._side(self.queries, query_writer), self._side(self.keys, key_writer)
+        products = self.factor * self._turning(query).conj() * self._turning(key)
+        speed = self.frequencies.speed
+        length = 2 * np.pi / np.maximum(speed, np.finfo(float).tiny)
+        best = (self.query - self.key + np.angle(products) / np.maximum(speed, np.finfo(float).tiny)) % length
+        values = np.arange(len(speed)), length, products.real, np.abs(products), best
+        table = pd.DataFrame(dict(zip(columns, values, strict=True)))
+        still = self.frequencies.still
+        if len(still):
+            score = float(self.factor * query[still] @ key[still])
+            rest = pd.DataFrame([dict(zip(columns, ("none", None, score, score, None), strict=True))])
+            table = pd.concat([table.astype({"frequency": object}), rest.astype(object)], ignore_index=True)
+        return table
+
+    def at_distances(self, distances: np.ndarray) -> np.ndarray:
+        """The logit of the same query and key at other distances in tokens, the content of both as it is [n]; of a
+        model without rotary positions the logit."""
+        if self.frequencies is None:
+            return np.full(len(distances), self.logit)
+        query, key = self.queries.sum(0), self.keys.sum(0)
+        products = self.factor * self._turning(query).conj() * self._turning(key)
+        moved = np.asarray(distances) - (self.query - self.key)
+        still = self.frequencies.still
+        turned_by = np.exp(-1j * self.frequencies.speed * moved[:, None])
+        return (products * turned_by).real.sum(-1) + self.factor * float(query[still] @ key[still])
+
+    def _turning(self, x: np.ndarray) -> np.ndarray:
+        assert self.frequencies is not None, "it was asked before"
+        return x[self.frequencies.first] + 1j * x[self.frequencies.second]
+
+    def _side(self, vectors: np.ndarray, writer: str | None) -> np.ndarray:
+        return vectors.sum(0) if writer is None else vectors[self.writers.index(writer)]
+
+
+@torch.no_grad()
+def why(model: "Model", token_ids: Any, layer: int, head: int, query: int, key: int) -> Why:
+    """Why a head gives a key its score: token_ids [T] of one text, `layer` the model's own number, `query` and `key`
+    places in the text.
+
+    Writers are `embedding`, `position` where positions are learned, `L2.H3` for every head below, `L2.mlp` for every
+    feed-forward block (`L2.linear` and the like for layers of other kinds), `bias` for the biases of norms and
+    projections, and in half precision `rounding`. All norms keep the scale that they had in this text (Elhage et al.
+    2021); then the parts add up to the logit to 1e-4 times max(1, |logit|). Errors: BadSetting for a head or places
+    that there are not, BadText, TooLarge, BadModel for a model whose scores are no such sum.
+    """
+    ids = batch(model, token_ids)[0]
+    check_room(model, ids)
+    place = check_head(model, layer, head)
+    check_pair(ids, query, key)
+    stream = Stream(model.lm, ids[0], place, [query, key])
+    written = stream.written(head)
+    queries, keys = written.queries[:, 0].numpy(), written.keys[:, 1].numpy()
+    logit = written.factor * float(written.model_queries[0] @ written.model_keys[1])
+    summed = written.factor * float(queries.sum(0) @ keys.sum(0))
+    if abs(summed - logit) > CLOSE * max(1.0, abs(logit)):
+        raise BadModel(
+            f"The parts of this score add up to {summed:.5g} and it is {logit:.5g}: this model computes in too few "
+            "digits for so large parts, so load it in float32."
+        )
+    scoring, attention = _attention(stream, head, query, key)
+    return Why(
+        layer=layer,
+        head=head,
+        query=query,
+        key=key,
+        writers=written.writers,
+        queries=queries,
+        keys=keys,
+        factor=written.factor,
+        logit=logit,
+        capped=float(scoring.capped(torch.tensor(logit, dtype=torch.float64))),
+        attention=attention,
+        frequencies=frequencies(stream),
+    )
+
+
+def check_pair(ids: Tensor, query: int, key: int) -> None:
+    """Refuse places that a text [1, T] does not have, or a key after its query. Errors: BadSetting."""
+    if len(ids) > 1:
+        raise BadSetting(f"One text at a time is looked at, and {len(ids)} were given.")
+    if not 0 <= key <= query < ids.shape[1]:
+        raise BadSetting(
+            f"A query of this text is 0 to {ids.shape[1] - 1:,} and reads keys up to itself, and query {query:,} with "
+            f"key {key:,} was asked for."
+        )
+
+
+def _attention(stream: Stream, head: int, query: int, key: int) -> tuple[Scoring, float]:
+    """How the layer scores, and what of the query's attention the key gets."""
+    prompt = stream.prompt
+    group = head * prompt.key.shape[1] // prompt.query.shape[1]
+    rows = prompt.query[:, head : head + 1, query : query + 1].float()
+    scores = prompt.scoring.scores(rows, prompt.key[:, group : group + 1].float())
+    length, visible = scores.shape[-1], prompt.visible
+    seen = torch.arange(length, device=scores.device) <= query
+    sinks = None
+    if visible is not None:
+        sinks = None if visible.sinks is None else visible.sinks[head : head + 1]
+        if visible.mask is not None:
+            mask = visible.mask
+            seen = mask[:, min(head, mask.shape[1] - 1), query][:, None, None]
+    shares = softmax(scores.masked_fill(~seen, float("-inf")), sinks)
+    return prompt.scoring, float(shares[0, 0, 0, key])
+
+
+def frequencies(stream: Stream) -> Frequencies | None:
+    """How the stream's layer rotates; None without tables (cos, sin), and for a layer whose rotation is written in
+    another way, such as MLA's, of a part of a query that is made on its own."""
+    prompt = stream.prompt
+    module = prompt.module
+    if prompt.tables is None or hasattr(module, "qk_rope_head_dim") or prompt.tables[0].shape[1] < 2:
+        return None
+    size = prompt.query.shape[-1]
+    # Phi cuts them out itself
+    rotated = getattr(module, "rotary_ndims", size)
+    cos, sin = (table[:1].double() for table in prompt.tables)
+    eye = torch.eye(rotated, dtype=torch.float64, device=cos.device)[None, None]
+
+    def rotation(cos: Tensor, sin: Tensor) -> np.ndarray:
+        """Row d is what the unit vector of size d is turned to."""
+        tables = (table.expand(1, rotated, -1) for table in (cos, sin))
+        return turned(eye, module, *tables)[0, 0].cpu().numpy()
+
+    try:
+        quarter = rotation(torch.zeros_like(cos[:, :1]), torch.ones_like(sin[:, :1]))
+    except BadModel:
+        return None
+    first, second = np.nonzero(np.triu(np.abs(quarter) > 0.5, 1))
+    # The one that is turned towards the other.
+    ahead = quarter[first, second] > 0
+    first, second = np.where(ahead, first, second), np.where(ahead, second, first)
+    angles = []
+    for place in (0, 1):
+        turn = rotation(cos[:, place : place + 1], sin[:, place : place + 1])
+        angles.append(np.arctan2(turn[first, second], turn[first, first]))
+    speed = (angles[1] - angles[0]) % (2 * np.pi)
+    still = np.setdiff1d(np.arange(size), np.concatenate([first, second]))
+    order = np.argsort(-speed, kind="stable")
+    return Frequencies(first[order], second[order], speed[order], still)
