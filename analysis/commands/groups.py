@@ -204,4 +204,7 @@ class TrainRouter(OfModel):
     grouped_layers: list[int] | None = field(
         None, "layers whose tokens are in groups; in the others they read everything (default: all)", low=0, high=9_999
     )
+    per_head: bool = field(
+        False, "a router for every key-value head in the place of one for all heads", control="train_per_head"
+    )
     label: str = field("", "added to the router's name, to tell it from other routers")

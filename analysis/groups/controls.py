@@ -26,7 +26,7 @@ def random_centroids(router: FocusRouter, hidden: Sequence[Tensor], seed: int = 
     for layer, sample in enumerate(hidden):
         # Scores that spread alike give assignments as sure as those of the router.
         wanted = score_spread(router.scores(layer, sample))
-        control.centroids[layer] *= wanted / score_spread(control.scores(layer, sample)).clamp_min(1e-12)
+        control.stretch(layer, wanted / score_spread(control.scores(layer, sample)).clamp_min(1e-12))
     control.fit_potential(hidden)
     control.about = {"kind": "random centroids", "control_of": router.about.get("kind"), "steps": 0, "seed": seed}
     return control

@@ -1,7 +1,9 @@
 """The Focus router: per layer a low-rank projection and K centroids that say which groups a token belongs to.
 
 Source: Focus, section 2 (d_s = 16, K = 8, window 128, temperature 0.1, 10 iterations) and definitions 2.1. One router
-per layer, shared by all heads, reads what the attention module reads. Training uses `soft`, inference `members`.
+per layer, shared by all heads, reads what the attention module reads; or one for each of the `heads` key-value heads
+(the paper's has one for all). Then what is of tokens and groups, [..., T, K], is [..., T, heads, K]. Training uses
+`soft`, inference `members`.
 """
 
 from collections.abc import Sequence
@@ -45,6 +47,7 @@ class RouterSettings:
     gate_offset: float | None = field(None, "b (default: 1 / (4 * top))", low=-1e9, high=1e9)
     similarity: str = field("dot", "of a token and a centroid; cosine ignores lengths", options=("dot", "cosine"))
     grouped_layers: list[int] | None = field(None, "places of the layers that have groups (default: all)", low=0)
+    heads: int = field(1, "routers of a layer: 1 for all heads, or one for each key-value head", low=1)
 
     def __post_init__(self) -> None:
         for setting in fields_of(RouterSettings):
@@ -58,10 +61,12 @@ class RouterSettings:
 
 
 class FocusRouter(nn.Module):
-    """Router of a model with `layers` layers of width `width`: layers * (width * d_s + groups * d_s) parameters.
+    """Router of a model with `layers` layers of width `width`: layers * (width * d_s + groups * d_s) parameters, as
+    many times as it has `heads`.
 
     projection [L, width, d_s] ~ N(0, 1/width); centroids [L, K, d_s]; potential [L, K], a buffer, zero until
-    `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
+    `fit_potential`; those of several heads one after the other, [L, width, heads d_s] and [L, heads K, ...]. `about`:
+    how it was made (kind, steps, corpus, model, revision, ...), stored with it.
     """
 
     potential: Tensor
@@ -72,9 +77,10 @@ class FocusRouter(nn.Module):
         super().__init__()
         self.settings = s = settings or RouterSettings(**fields)
         draw = torch.Generator().manual_seed(seed)
-        self.projection = nn.Parameter(torch.randn(layers, width, s.d_s, generator=draw) / width**0.5)
-        self.centroids = nn.Parameter(torch.randn(layers, s.groups, s.d_s, generator=draw) * SCORE_SPREAD / s.d_s**0.5)
-        self.register_buffer("potential", torch.zeros(layers, s.groups))
+        self.projection = nn.Parameter(torch.randn(layers, width, s.heads * s.d_s, generator=draw) / width**0.5)
+        spread, groups = SCORE_SPREAD / s.d_s**0.5, s.heads * s.groups
+        self.centroids = nn.Parameter(torch.randn(layers, groups, s.d_s, generator=draw) * spread)
+        self.register_buffer("potential", torch.zeros(layers, groups))
         self.about: dict = {"kind": "not trained", "steps": 0, "seed": seed}
         # What `members_of_token` multiplies by, and the numbers that it was made of.
         self._joint: tuple | None = None
@@ -88,6 +94,7 @@ class FocusRouter(nn.Module):
     d_s = property(lambda self: self.settings.d_s)
     window = property(lambda self: self.settings.window)
     n_sink = property(lambda self: self.settings.n_sink)
+    heads = property(lambda self: self.settings.heads)
     trained = property(lambda self: self.about.get("kind") == "trained")
 
     @property
@@ -102,7 +109,7 @@ class FocusRouter(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def project(self, layer: int, hidden: Tensor) -> Tensor:
-        """Routing vectors of hidden [..., T, width] -> float32 [..., T, d_s], also under autocast."""
+        """Routing vectors of hidden [..., T, width] -> float32 [..., T, heads d_s], also under autocast."""
         if hidden.shape[-1] != self.width:
             raise BadSetting(
                 f"The router expects hidden states of width {self.width} and got {hidden.shape[-1]}: fit or train one "
@@ -123,34 +130,58 @@ class FocusRouter(nn.Module):
         return self.compared(layer, self.project(layer, hidden))
 
     def compared(self, layer: int, vectors: Tensor) -> Tensor:
-        """The scores of routing vectors [..., T, d_s], as `project` gives them -> float32 [..., T, K]."""
+        """The scores of routing vectors [..., T, heads d_s], as `project` gives them -> float32 [..., T, K]."""
         centroids = self.centroids[layer].to(vectors.device)
+        if self.heads > 1:
+            vectors, centroids = (x.unflatten(at, (self.heads, -1)) for x, at in ((vectors, -1), (centroids, 0)))
         with torch.autocast(vectors.device.type, enabled=False):
             if self.settings.similarity == "cosine":
                 vectors, centroids = F.normalize(vectors, dim=-1), F.normalize(centroids, dim=-1)
+            if self.heads > 1:
+                return torch.einsum("...hd,hkd->...hk", vectors, centroids)
             return vectors @ centroids.T
 
     def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, membership: str = "literal") -> Tensor:
         """Soft assignment [..., T, K] by Sinkhorn: over each sequence (`literal`: reads the future), over the tokens so
         far (`prefix`), or with the balance frozen (`causal`). mask [..., T], True = real token; others become zeros.
         """
+        if membership == "causal":
+            groups = self.causal(layer, self.project(layer, hidden))
+            real = mask if mask is None or self.heads == 1 else mask[..., None]
+            return groups if real is None else groups * real.to(groups)[..., None]
+        balanced = sinkhorn if membership == "literal" else prefix_sinkhorn
         scores = self.scores(layer, hidden)
-        if membership == "literal":
-            return sinkhorn(scores, self.temperature, self.iterations, mask)
-        if membership == "prefix":
-            return prefix_sinkhorn(scores, self.temperature, self.iterations, mask)
-        groups = assign(scores, self.temperature, self.potential[layer].to(scores.device))
-        return groups if mask is None else groups * mask.to(groups)[..., None]
+        if self.heads == 1:
+            return balanced(scores, self.temperature, self.iterations, mask)
+        # Every head is balanced by itself.
+        mask = None if mask is None else mask[..., None, :]
+        return balanced(scores.transpose(-3, -2), self.temperature, self.iterations, mask).transpose(-3, -2)
 
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
         return top_groups(self.soft(layer, hidden, membership="causal"), top or self.top)
 
+    def of_head(self, head: int) -> "FocusRouter":
+        """The router of one key-value head alone."""
+        one = FocusRouter(self.layers, self.width, replace(self.settings, heads=1))
+        parts = {"projection": self.projection.chunk(self.heads, -1), "centroids": self.centroids.chunk(self.heads, 1)}
+        parts |= {"potential": self.potential.chunk(self.heads, 1)}
+        one.load_state_dict({name: several[head] for name, several in parts.items()})
+        one.about = self.about | {"heads": self.heads}
+        return one
+
+    def causal(self, layer: int, vectors: Tensor) -> Tensor:
+        """Soft assignment [..., K] of routing vectors [..., heads d_s], the balance frozen."""
+        scores = self.compared(layer, vectors)
+        potential = self.potential[layer].to(scores.device)
+        return assign(scores, self.temperature, potential.view(-1, self.K) if self.heads > 1 else potential)
+
     @torch.no_grad()
     def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:
         """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once."""
         # A step of generation consists of small calls: this takes a third of theirs. A softmax keeps the order.
-        if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
+        apart = self.heads > 1 or self.settings.similarity == "cosine"
+        if apart or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
         made_of = tuple((tensor.untyped_storage()._cdata, tensor._version) for tensor in numbers)
@@ -174,8 +205,13 @@ class FocusRouter(nn.Module):
         self.check(len(hidden))
         if self.settings.similarity == "dot":
             for layer, sample in enumerate(hidden):
-                self.centroids[layer] *= spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12)
+                self.stretch(layer, spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12))
         return self
+
+    @torch.no_grad()
+    def stretch(self, layer: int, times: Tensor) -> None:
+        """Multiply the centroids of a layer by a number, [] or of each head [heads]."""
+        self.centroids[layer].view(self.heads, self.K, -1).mul_(times.reshape(-1, 1, 1))
 
     @torch.no_grad()
     def fit_potential(self, hidden: Sequence[Tensor], iterations: int = 50) -> "FocusRouter":
@@ -184,8 +220,15 @@ class FocusRouter(nn.Module):
         self.check(len(hidden))
         if self.iterations:
             for layer, sample in enumerate(hidden):
-                self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
+                self.balance(layer, sample, iterations)
         return self
+
+    @torch.no_grad()
+    def balance(self, layer: int, hidden: Tensor, iterations: int = 50) -> None:
+        """Freeze the balance of one layer on pooled tokens, hidden [N, width], that of each head by itself."""
+        scores = self.scores(layer, hidden).view(-1, self.heads, self.K).unbind(1)
+        parts = [frozen_potential(of_head, self.temperature, iterations) for of_head in scores]
+        self.potential[layer] = torch.cat(parts)
 
     def variant(self, **settings: Any) -> "FocusRouter":
         """A copy with these settings changed (none: a plain copy), its numbers and balance the same."""
@@ -237,8 +280,8 @@ class FocusRouter(nn.Module):
 
 
 def score_spread(scores: Tensor) -> Tensor:
-    """Root mean square of scores [N, K] around each group's mean."""
-    return (scores - scores.mean(0)).square().mean().sqrt()
+    """Root mean square of scores [N, K] around each group's mean, []; of [N, heads, K] that of each head."""
+    return (scores - scores.mean(0)).square().mean((0, -1)).sqrt()
 
 
 def _file(path: str | Path) -> Path:

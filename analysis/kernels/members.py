@@ -28,6 +28,16 @@ def bit_sets(members: Tensor) -> Tensor:
     return (members * bits).sum(-1).to(kind)
 
 
+def texts_of(members: Tensor) -> Tensor:
+    """Memberships of every key-value head [B, T, G, K] as of texts of their own [B G, T, K]; others as they are."""
+    return members.transpose(1, 2).flatten(0, 1) if members.dim() == 4 else members
+
+
+def apart(states: Tensor, members: Tensor) -> Tensor:
+    """States [B, H, ...] of the heads of these texts: [B G, H / G, ...] of memberships [B, T, G, K]."""
+    return states.reshape(-1, states.shape[1] // members.shape[2], *states.shape[2:]) if members.dim() == 4 else states
+
+
 def causal_pairs(batch: int, length: int) -> int:
     """Pairs (i, j) with j <= i in `batch` texts of `length` tokens."""
     return batch * length * (length + 1) // 2

@@ -10,9 +10,11 @@ from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..groups.gates import group_affinity, straight_through, top_groups
 from ..groups.router import MEMBERSHIPS, FocusRouter
-from ..kernels import plan, planned_attention
+from ..kernels import Plan, plan, planned_attention
 from ..kernels.biased import biased_attention
 from ..kernels.host import on_host
+from ..kernels.members import apart, texts_of
+from ..kernels.merge import with_sink_logits
 from ..kernels.parts import part
 from ..seam.cache import GroupedCache, GroupedLayer
 from ..seam.calls import MASKED, Attended, Block, Call
@@ -32,7 +34,8 @@ class Focus(Method):
     calibration text. *Literal* membership balances over the whole text, as the paper writes it, and so lets the future
     in. *Prefix* membership balances over the tokens so far, anew for every token: no future, but slow. *Hard* reading
     skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
-    A router may have been made for some layers alone; the others read everything.
+    A router may have been made for some layers alone; the others read everything. It may have groups of its own for
+    every key-value head.
     Two warnings: a soft gate reads every pair, so it saves nothing; and with 2 top > K every two tokens share a group,
     so it is dense attention.
     """
@@ -64,6 +67,11 @@ class Focus(Method):
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
         self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
+        if self.router.heads not in (1, kv_heads := shape_of(lm)[2]):
+            raise BadSetting(
+                f"The router has groups for {self.router.heads} key-value heads and the model has {kv_heads} of them: "
+                "train a router for this model."
+            )
         if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         # once: an accelerator would be waited for in every layer
@@ -72,8 +80,8 @@ class Focus(Method):
         self.router.to(lm.device)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
-        """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise; None in a layer
-        without groups."""
+        """Group memberships of the tokens, [B, T, K], or [B, T, G, K] of each key-value head: bool when hard, the soft
+        assignment otherwise; None in a layer without groups."""
         if not self.groups_in(layer):
             return None
         if self.membership != "causal" and not_padding is None:
@@ -99,7 +107,7 @@ class Focus(Method):
         if self.reading == "hard" or not self.groups_in(block.layer):
             return block.scores
         assert self.router is not None and block.of_queries is not None and block.of_keys is not None
-        affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
+        affinity = _affinity(block.of_queries, block.of_keys, block.scores.shape[1])
         always = block.near(self.window, self.n_sink)
         return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
 
@@ -107,8 +115,8 @@ class Focus(Method):
         if self.reading != "hard" or not self.groups_in(block.layer):
             return None
         assert block.of_queries is not None and block.of_keys is not None, "token_features gave the groups"
-        shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
-        return shared[:, None] | block.near(self.window, self.n_sink)
+        shared = _affinity(block.of_queries.float(), block.of_keys.float(), block.scores.shape[1]) > 0.5
+        return shared | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
         """Hard reading: grouped attention over a text, a group-major cache for a token after it. Soft reading of a
@@ -125,9 +133,7 @@ class Focus(Method):
                 self._gated(call, members), GATED, "The gate is the same for all heads, and has a gradient."
             )
         if call.past == 0:
-            heads, _, dim = call.query.shape[1:]
-            chosen = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
-            out, _ = planned_attention(chosen, *call.states, call.scaling, self.n_sink, call.sink_logits)
+            out, chosen = self._grouped(call, members)
             if isinstance(call.stored, GroupedLayer):
                 with part("sort"):
                     call.stored.sort(members, self.window, self.n_sink, chosen.sizes)
@@ -145,8 +151,20 @@ class Focus(Method):
         """Sorted by group, where a token's groups are known when it comes."""
         return GroupedCache if self.reading == "hard" and self.membership == "causal" else None
 
+    def _grouped(self, call: Call, members: Tensor) -> tuple[Tensor, Plan]:
+        """[B, H, T, D] of a whole text, and what ran. Heads with groups of their own are texts of their own."""
+        q, k, v = (apart(x, members) for x in call.states)
+        chosen = plan(texts_of(members), self.window, q.shape[1], q.shape[-1], q.dtype, q.device)
+        together = None if members.dim() == 4 else call.sink_logits
+        out, lse = planned_attention(chosen, q, k, v, call.scaling, self.n_sink, together)
+        out, lse = out.reshape(*call.query.shape[:3], -1), lse.reshape(call.query.shape[:3])
+        if members.dim() == 4 and call.sink_logits is not None:
+            out, lse = with_sink_logits(out, lse, call.sink_logits)
+        return out, chosen
+
     def _gated(self, call: Call, members: Tensor) -> Tensor:
-        """[B, H, T, D]: a whole text through the gate, or with hard reading the mask, block by block."""
+        """[B, H, T, D]: a whole text through the gate, or with hard reading the mask, block by block, the heads that
+        share their groups together."""
         router, hard = self.router, self.reading == "hard"
         assert router is not None, "check refuses a method without one"
         multiply = not hard and router.settings.gate != "log"
@@ -162,4 +180,21 @@ class Focus(Method):
             near = (places[start:stop, None] - keys < self.window) | (keys < self.n_sink)
             return gated.masked_fill(near, float(multiply))
 
-        return biased_attention(*call.states, members, gate, call.scaling, multiply, call.sink_logits)
+        heads = members.shape[2] if members.dim() == 4 else 1
+        groups = members.unbind(2) if heads > 1 else (members,)
+        sinks = [None] * heads if call.sink_logits is None else call.sink_logits.chunk(heads)
+        states = (x.chunk(heads, 1) for x in call.states)
+        parts = [
+            biased_attention(q, k, v, of_head, gate, call.scaling, multiply, own)
+            for q, k, v, of_head, own in zip(*states, groups, sinks, strict=True)
+        ]
+        return torch.cat(parts, 1) if heads > 1 else parts[0]
+
+
+def _affinity(queries: Tensor, keys: Tensor, heads: int) -> Tensor:
+    """Affinity of groups [B, n, K] and [B, Tk, K] -> [B, 1, n, Tk]; of [B, n, G, K] and [B, Tk, G, K], of every of the
+    query heads -> [B, heads, n, Tk]."""
+    if queries.dim() == 3:
+        return group_affinity(queries, keys)[:, None]
+    affinity = group_affinity(queries.transpose(1, 2), keys.transpose(1, 2))  # [B, G, n, Tk]
+    return affinity.repeat_interleave(heads // affinity.shape[1], 1)

@@ -14,6 +14,7 @@ from ..kernels.decode import GroupMajor, Growing
 from ..kernels.evict import Cache as Heads
 from ..kernels.evicted import Evicted
 from ..kernels.group_table import GroupTable
+from ..kernels.members import apart, texts_of
 from ..kernels.packed import Sizes
 from ..kernels.pool import accelerated
 from ..kernels.ragged import Ragged
@@ -82,8 +83,8 @@ class InOrder:
 
 
 class ByGroup:
-    """Keys and values of a layer, each text sorted by group; `coming` are the groups [B, n, K] of new tokens, `sizes`
-    those of the groups of the text, where the host knows them."""
+    """Keys and values of a layer, each text sorted by group, or each key-value head of it; `coming` are the groups
+    [B, n, K] or [B, n, G, K] of new tokens, `sizes` those of the groups of the text, where the host knows them."""
 
     def __init__(
         self,
@@ -94,10 +95,10 @@ class ByGroup:
         n_sink: int,
         sizes: Sizes | None = None,
     ):
-        rows = zip(keys.split(1), values.split(1), members, strict=True)
+        rows = zip(apart(keys, members).split(1), apart(values, members).split(1), texts_of(members), strict=True)
         self.texts: Sequence[GroupMajor | GroupTable]
         if accelerated(keys):
-            sizes = sizes or Sizes.of(members)
+            sizes = sizes or Sizes.of(texts_of(members))
             self.texts = [GroupTable(*row, window, n_sink, max(sizes.groups), sizes.most) for row in rows]
         else:
             self.texts = [GroupMajor(*row, window, n_sink) for row in rows]
@@ -109,7 +110,8 @@ class ByGroup:
 
     def put(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Append one token: keys and values [B, G, 1, D]."""
-        for text, *row in zip(self.texts, _each(keys), _each(values), self.coming[:, 0], strict=True):
+        states = (_each(apart(x, self.coming)) for x in (keys, values))
+        for text, *row in zip(self.texts, *states, texts_of(self.coming)[:, 0], strict=True):
             text.put(*row)
 
 
@@ -185,7 +187,8 @@ class GroupedLayer(GrowingLayer):
         """Back to the order of the text; returns all keys and values [B, G, T, D]."""
         if isinstance(self.held, ByGroup):
             keys, values = zip(*(text.in_order() for text in self.held.texts), strict=True)
-            self.held = InOrder(torch.cat(keys), torch.cat(values))
+            batch = len(self.held.coming)
+            self.held = InOrder(*(torch.cat(x).unflatten(0, (batch, -1)).flatten(1, 2) for x in (keys, values)))
         assert isinstance(self.held, InOrder)
         return self.held.rows
 
@@ -203,8 +206,13 @@ class GroupedLayer(GrowingLayer):
     def attend(self, query: torch.Tensor, scale: float, sink_logits: torch.Tensor | None = None) -> torch.Tensor:
         """What the last token reads, beside the learned sinks [H]: query [B, H, 1, D] -> [B, H, 1, D]."""
         assert isinstance(self.held, ByGroup)
-        read = [text.attend(q, scale, sink_logits) for text, q in zip(self.held.texts, _each(query), strict=True)]
-        return torch.cat(read) if read[1:] else read[0]
+        queries, texts = apart(query, self.held.coming), self.held.texts
+        # of a text one after the other: those of each of its key-value heads, if they are sorted apart
+        heads = len(texts) // len(query)
+        sinks = [None] * heads if sink_logits is None else sink_logits.chunk(heads)
+        steps = zip(texts, _each(queries), [*sinks] * len(query), strict=True)
+        read = [text.attend(q, scale, own) for text, q, own in steps]
+        return torch.cat(read).reshape(*query.shape[:3], -1) if read[1:] else read[0]
 
 
 class CompactLayer(GrowingLayer):

@@ -90,6 +90,8 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
         router = method.addon()
         if router.settings.grouped_layers is not None:
             raise BadSetting(f"{method.title} can be taken along with groups in every layer only.")
+        if router.heads > 1:
+            raise BadSetting(f"{method.title} can be taken along with groups that all heads share only.")
         settings |= {"temperature": router.temperature, "similarity": router.settings.similarity}
         tensors = router.state_dict()
     if isinstance(method, Evicting):

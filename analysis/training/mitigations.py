@@ -52,7 +52,8 @@ def recluster(router: FocusRouter, hidden: list[Tensor], seed: int) -> None:
     """Set the centroids to spherical k-means of the routing vectors of hidden [L][N, width], keeping their mean
     length; the projection stays."""
     for layer, sample in enumerate(hidden):
-        directions, _ = spherical_kmeans(router.project(layer, sample.to(router.projection.device)), router.K, seed)
+        vectors = router.project(layer, sample.to(router.projection.device)).chunk(router.heads, -1)
+        directions = torch.cat([spherical_kmeans(of_head, router.K, seed)[0] for of_head in vectors])
         router.centroids[layer] = directions * router.centroids[layer].norm(dim=-1).mean()
 
 
@@ -61,7 +62,7 @@ class Learning(Focus):
     """Focus as it is read in training; notes what enters the router and what leaves it, layer by layer."""
 
     plan: RouterTraining = field(default_factory=RouterTraining)
-    # Layer, hidden [B, T, d] cut loose, groups [B, T, K].
+    # Layer, hidden [B, T, d] cut loose, groups [B, T, K] or [B, T, heads, K].
     seen: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
     turn: tuple[int, ...] = (0, 0)
 
@@ -82,17 +83,26 @@ class Learning(Focus):
         total: Tensor | float = 0.0
         for weight, loss in ((self.plan.balance_weight, balance_loss), (self.plan.entropy_weight, entropy_loss)):
             for *_, groups in self.seen if weight else ():
-                total = total + weight * loss(groups) / len(self.seen)
+                of_heads = self._of_heads(groups)
+                total = total + weight * sum(loss(one) for one in of_heads) / (len(of_heads) * len(self.seen))
         return total
+
+    def _of_heads(self, groups: Tensor) -> tuple[Tensor, ...]:
+        """Assignments [B, T, K] or [B, T, heads, K] as those of each head [B T, K]."""
+        assert self.router is not None
+        return groups.reshape(-1, self.router.heads, self.router.K).unbind(1)
 
     @torch.no_grad()
     def move_centroids(self) -> None:
         """After a step with `ema`: every layer's centroids follow the tokens of the last text."""
         assert self.router is not None
         for layer, hidden, groups in self.seen:
-            vectors = self.router.project(layer, hidden).flatten(0, -2)
-            moved = follow(self.router.centroids[layer], vectors, groups.detach().flatten(0, -2), self.plan.ema)
-            self.router.centroids[layer] = moved
+            heads = self.router.heads
+            vectors = self.router.project(layer, hidden).flatten(0, -2).chunk(heads, -1)
+            apart = zip(
+                self.router.centroids[layer].chunk(heads), vectors, self._of_heads(groups.detach()), strict=True
+            )
+            self.router.centroids[layer] = torch.cat([follow(*of_head, self.plan.ema) for of_head in apart])
 
 
 @dataclass

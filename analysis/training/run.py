@@ -5,7 +5,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ import torch.nn.functional as F
 
 from ..errors import AnalysisError, BadSetting, Cancelled
 from ..groups.router import FocusRouter
-from ..groups.sinkhorn import frozen_potential
 from ..methods.focus import Focus
 from ..metrics.quality import perplexity
 from ..seam.attention import apply
@@ -85,7 +84,7 @@ class Run:
         self.best: dict = {}
         self.start, self.first = router.variant(), self._inputs(self.calibration[:PROBED])
         for layer, hidden in enumerate(self.first):
-            self.start.potential[layer] = frozen_potential(self.start.scores(layer, hidden), router.temperature)
+            self.start.balance(layer, hidden)
         labels = None
         if checkpoint.is_file():
             about, tensors = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
@@ -246,9 +245,9 @@ class Run:
         """The groups of the probed windows: how large the largest are, and how many tokens stayed in theirs."""
         inputs = self._inputs(self.calibration[:PROBED])
         before, self.labels = self.labels, self._labels(inputs)
-        sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K]
+        sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K], or of each head [L, heads, K]
         grouped = self.router.grouped
-        found = (sizes.max(1).values / sizes.sum(1)).tolist()
+        found = (sizes.amax(-1) / sizes.sum(-1)).view(len(sizes), -1).amax(1).tolist()
         # A layer without groups has none that could grow.
         shares = [share if layer in grouped else None for layer, share in enumerate(found)]
         stay = float((before == self.labels)[grouped].float().mean())
@@ -271,7 +270,8 @@ class Run:
 
     @torch.no_grad()
     def _labels(self, inputs: list[torch.Tensor]) -> torch.Tensor:
-        """Best group of every probed token, balanced window by window as in training: int64 [L, N]."""
+        """Best group of every probed token, balanced window by window as in training: int64 [L, N], or
+        of each head [L, N, heads]."""
         best = []
         for layer, hidden in enumerate(inputs):
             windows = hidden.to(self.model.device).split(self.length)
@@ -285,7 +285,7 @@ class Run:
     def _recipe(self) -> dict:
         # A checkpoint belongs to the tokens that were read, wherever they lay.
         read = zlib.crc32(np.ascontiguousarray(self.ids, dtype="<i8").tobytes())
-        return asdict(self.plan) | {"model": self.model.revision, "corpus": read}
+        return self.plan.plain() | {"model": self.model.revision, "corpus": read}
 
     def _keep(self) -> None:
         began = time.monotonic()

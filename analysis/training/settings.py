@@ -1,6 +1,7 @@
 """What a training run of a Focus router is: every number that decides its result, checked before anything is read."""
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ..commands.groups import TrainRouter
 from ..declaration import field, fields_of
@@ -59,6 +60,8 @@ class RouterTraining:
     similarity: str = TrainRouter.similarity
     # Places of the layers that have groups; None: all.
     grouped_layers: list[int] | None = TrainRouter.grouped_layers
+    # Routers of a layer: one for all heads, or one for each key-value head.
+    heads: int = 1
 
     def __post_init__(self) -> None:
         # Refuses what no router can have.
@@ -77,6 +80,14 @@ class RouterTraining:
         """The settings of the router that is trained; without balance it has no Sinkhorn iterations."""
         settings = {name: getattr(self, name) for name in RouterSettings.__dataclass_fields__}
         return RouterSettings(**settings | {"iterations": self.iterations if self.balance == "sinkhorn" else 0})
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data; as before heads could have routers of their own where they have none, so that what was trained
+        then is found again."""
+        settings = asdict(self)
+        if self.heads == 1:
+            del settings["heads"]
+        return settings
 
     def after(self, router: FocusRouter) -> "RouterTraining":
         """This plan with the settings of a router that is there already, as phase 2 goes on with one."""

@@ -151,6 +151,7 @@ def _more(first: bool) -> None:
         _whole("Sequence, tokens", "train_length", 2, 131_072, "optimiser step")
         look: dict[str, Any] = {"placeholder": "all", "max_chars": 200, "on_change": _layers}
         st.text_input("Layers with groups", key="train_layers", help=cached.glossary("learned group"), **look)
+        st.checkbox("A router for each key-value head", key="train_per_head", help=cached.glossary("router"))
         _one_of("Gate", "train_gate", "gate")
         usual: dict[str, Any] = {"placeholder": "usual", "width": "stretch"}
         fields.number("Gate sharpness (λ)", "train_sharpness", 0.0, 1e6, "gate", **usual)

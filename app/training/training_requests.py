@@ -17,7 +17,7 @@ FIELDS = {item.name: item.declared.control for item in fields_of(TrainRouter) if
 # Of phase 2 these are those of the router that is there.
 OF_ROUTER = (
     *("window", "n_sink", "gate", "gate_sharpness", "gate_offset", "temperature", "iterations", "d_s", "balance"),
-    *("similarity", "grouped_layers"),
+    *("similarity", "grouped_layers", "per_head"),
 )
 # Operations a second and bytes held besides, until something was trained here.
 WORK, MEMORY = 3e10, 128 << 20

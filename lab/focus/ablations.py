@@ -21,6 +21,7 @@ from lab.harness.telling import counted, distinct
 FACTORS: dict[str, tuple] = {
     "groups": (2, 4, 8, 16, 32),
     "window": (16, 64, 128, 256, 512),
+    "window_of_two": (16, 128, 512),
     "temperature": (0.05, 0.1, 0.2, 0.5),
     "iterations": (3, 5, 10, 20),
     "dimensions": ("full", 128, 32, 16),
@@ -29,6 +30,7 @@ FACTORS: dict[str, tuple] = {
 LABELS = {  # factor -> (label of its axis, its name in table 9)
     "groups": ("groups, K", "K"),
     "window": ("window, tokens", "w"),
+    "window_of_two": ("window of two groups, tokens", ""),
     "temperature": ("temperature", "τ"),
     "iterations": ("Sinkhorn iterations", "Sinkhorn iters"),
     "dimensions": ("dimensions of routing vectors", "d_s"),
@@ -53,12 +55,15 @@ Cell = tuple[str, float | str]  # factor, value
 @dataclass(frozen=True)
 class Ablations(Training):
     """Every cell of the grid trained in both phases and measured on held-out windows, hard, beside a window of equal
-    pairs, random groups, and its own groups dealt to the tokens by chance. It can be run in portions (`rows`, `seeds`)
-    and collected at the end."""
+    pairs, random groups, and its own groups dealt to the tokens by chance. The default cell is trained `seeds` times.
+    It can be run in portions (`rows`, `seeds`, `others`) and collected at the end."""
 
     name = "ablations"
 
     length: int = option(1024, "tokens in a sequence and in a window of text, as in the paper")
+    windows: int = option(16, "held-out windows of text", low=2, high=4096)
+    window: int = option(128, "number of recent tokens that are always read, as in the paper")
+    others: int = option(1, "trainings of every cell but the default one, at most `seeds`", low=1, high=99)
     widths: list[int] | None = option(None, "windows of that factor's cells (default: 16,64,128,256,512)")
 
     def check(self, lm: Model) -> None:
@@ -70,8 +75,9 @@ class Ablations(Training):
         lm, default, measured = run.lm, self.plan(), {}
         grid = cells(self.rows, default, lm, self.widths)
         plans = list(dict.fromkeys(grid.values()))
-        controls = {(plan.groups, plan.window) for plan in plans}
-        expected = (3 * self.seeds + 1) * len(plans) + self.seeds * len(controls) + 1
+        trainings = {(plan, seed) for plan in plans for seed in self.seeds_of(plan)}
+        controls = {(plan.groups, plan.window, seed) for plan, seed in trainings}
+        expected = 3 * len(trainings) + len(plans) + len(controls) + 1
         trainer = PhaseTrainer.of(run, n_sink=default.n_sink, expected=expected)
         random_groups: dict[tuple, dict[str, Read]] = {}
         for plan in plans:
@@ -97,11 +103,15 @@ class Ablations(Training):
             "protocol": run.about(trainer.windows, kernel=KERNELS),
         }
 
+    def seeds_of(self, plan: RouterTraining) -> range:
+        """The seeds of the trainings of a cell."""
+        return self.every_seed if plan == self.plan() else self.every_seed[: self.others]
+
     def cell(self, trainer: PhaseTrainer, label: str, plan: RouterTraining, random_groups: dict) -> Row:
-        """The numbers of one cell at every seed; `random_groups` holds the controls of phase 2 that are tuned already,
+        """The numbers of one cell at its seeds; `random_groups` holds the controls of phase 2 that are tuned already,
         by groups, window and seed."""
         length, first, second, routers = self.length, Reads(trainer.units), Reads(trainer.units), {}
-        for seed in self.every_seed:
+        for seed in self.seeds_of(plan):
             one = replace(plan, seed=seed)
             router = routers[seed] = trainer.router(self.named(f"{label}, phase 1", one), one)
             arms = named_arms(router, plan.window) | {"random": chance_arms(router, one)}
@@ -112,9 +122,13 @@ class Ablations(Training):
         pairs = first["trained"].pairs
         wide = equal_pairs_window(pairs, length, trainer.n_sink)
         alone = pooled_reads(trainer, routers[self.seed], {"window": [window_arm(wide)]})
-        for _ in self.every_seed:
+        for _ in routers:
             first.add(alone)
-        row = phase_row("centroid", first) | {"pairs_share": pairs_share(pairs, length), "equal_window": wide}
+        row = (
+            {"seeds": len(routers)}
+            | phase_row("centroid", first)
+            | {"pairs_share": pairs_share(pairs, length), "equal_window": wide}
+        )
         row |= first.levels({"window_centroid": "window", "same_sizes_centroid": "same"})
         row |= {"parameters": routers[self.seed].size, "same_sizes_pairs": first["same"].pairs}
         against = {"centroid_against_window": ("trained", "window"), "centroid_against_same": ("trained", "same")}
@@ -138,6 +152,8 @@ class Ablations(Training):
     @staticmethod
     def shown(numbers: dict) -> dict:
         rows, length, protocol, ranges = numbers["rows"], numbers["length"], numbers["protocol"], []
+        # What is claimed of all cells rests on as many trainings as each of them has.
+        protocol = protocol | {"seeds": min(row.get("seeds", protocol["seeds"]) for row in rows)}
         trained = list({tuple(row[name] for name in VARIED): row for row in rows}.values())
         for phase, (_, name) in TITLES.items():
             values = [row[f"perplexity_{phase}"] for row in trained]
@@ -162,8 +178,10 @@ def cells(
     changes: dict[Cell, dict] = {}
     for factor, values in (FACTORS | ({"window": tuple(sorted(set(widths)))} if widths else {})).items():
         for value in values:
-            field = "d_s" if factor == "dimensions" else factor
+            field = {"dimensions": "d_s", "window_of_two": "window"}.get(factor, factor)
             changes[factor, value] = {field: lm.width if value == "full" else value}
+            if factor == "window_of_two":
+                changes[factor, value]["groups"] = 2
     # Two groups have the window of appendix B, whatever the others have.
     changes["groups", 2]["window"] = 16
     names = {f"{factor}={value}": (factor, value) for factor, value in changes}
@@ -192,12 +210,12 @@ def phase_row(phase: str, reads: Reads) -> Row:
 def paper_numbers(factor: str, value: float | str) -> dict[str, float | None]:
     """What the paper prints for a cell (GPT-2 124M, PG-19, window 128 unless varied); None where it prints nothing."""
     row: dict[str, float | None] = dict.fromkeys(PRINTED)
-    if (factor, value) == ("groups", 2):
+    if (factor, value) in (("groups", 2), ("window_of_two", 16)):
         row["paper_centroid"] = printed("appendix B", "w=16", "PPL")
     elif factor == "dimensions":
         width = "768 (full)" if value == "full" else value
         row["paper_centroid"] = printed("section 2", f"d_s={width}", "PPL")
-    elif factor != "similarity":
+    elif LABELS[factor][1]:
         for key, (name, by) in PRINTED.items():
             number = printed("table 9", f"{LABELS[factor][1]}={value}", name)
             row[key] = None if number is None else number / by

@@ -1,6 +1,6 @@
 """Does balance hold? Training with and without Sinkhorn, phase 1 then phase 2, and what Focus' table 8 tries."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,9 +26,11 @@ from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
 
 SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
-ROWS: dict[str, dict] = {  # name -> what differs; the third to the last but one are the rows of table 8
+TUNED = "balance loss tuned"
+ROWS: dict[str, dict] = {  # name -> what differs; the fourth to the last but one are the rows of table 8
     "softmax": {"balance": "softmax"},
     "balance loss": {"balance": "softmax", "balance_weight": 0.01},
+    TUNED: {"balance": "softmax"},
     "entropy and balance loss": SOFT_LOSSES,
     "stop-gradient on inputs": {"balance": "softmax", "detach": True},
     "EMA centroids": {"balance": "softmax", "detach": True, "ema": 0.99},
@@ -37,8 +39,11 @@ ROWS: dict[str, dict] = {  # name -> what differs; the third to the last but one
     "sinkhorn": {},
     "sinkhorn with 50 iterations": {"iterations": 50},
 }
+# Of the tuned row, one after the other, until phase 1 ends at the share that the paper's does, or below.
+WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+PAPER_SHARE = 0.15
 # Rows that the conclusion is about.
-CLAIMED = ("softmax", "sinkhorn", "sinkhorn with 50 iterations")
+CLAIMED = ("softmax", TUNED, "sinkhorn", "sinkhorn with 50 iterations")
 # A layer whose largest group holds this share of the tokens.
 COLLAPSED = 0.9
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
@@ -50,29 +55,34 @@ class Dominance(Training):
     rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not the
     best one. Shares are of literal assignment on held-out windows, `causal` with the balance frozen; `stability` of
     phase 1 counts tokens that kept their group in the last 20 steps, of phase 2 those that have the one phase 1 ended
-    with."""
+    with. The weight of the tuned balance loss is the one of `weights` that ended phase 1 nearest to the paper's 15% on
+    training texts, at the first seed."""
 
     name = "dominance"
-    tables = ("rows", "curves")
+    tables = ("rows", "curves", "weights")
     whole = TRAINED
 
     windows: int = option(8, "number of held-out windows measured at the end of a phase", low=2, high=4096)
 
     def measure(self, run: Setting) -> dict:
         lm, names = run.lm, chosen(self.rows, list(ROWS))
-        trainer = Trainer.of(run, expected=len(names) * self.seeds)
+        trainer = Trainer.of(run, expected=len(names) * self.seeds + len(WEIGHTS) * (TUNED in names))
+        weights, settings = self.weights(trainer) if TUNED in names else [], dict(ROWS)
+        if weights:
+            nearest = min(weights, key=lambda one: abs(one["share"] - PAPER_SHARE))
+            settings[TUNED] = ROWS[TUNED] | {"balance_weight": nearest["weight"]}
         rows, curves = [], []
         plans: dict[str, RouterTraining] = {}
         for name in names:
             parts = []
             for seed in self.every_seed:
-                both = [self.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
+                both = [self.plan(phase=phase, seed=seed, **settings[name]) for phase in (1, 2)]
                 plans.setdefault(name, both[0])
-                decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
+                decides = [lm.revision, str(lm.dtype), trainer.texts, [plan.plain() for plan in both]]
                 make = partial(_train_both, trainer, self.named(name, both[0]), both)
                 parts.append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
             row = together(parts)
-            rows.append({"row": name, "settings": ROWS[name], **row["ends"]})
+            rows.append({"row": name, "settings": settings[name], **row["ends"]})
             curves += [{"row": name, **point} for point in row["curve"]]
         about = {"text": trainer.texts, "tokens": len(trainer.ids), "kernel": "gate on the scores"}
         return {
@@ -80,9 +90,23 @@ class Dominance(Training):
             "chance": balanced_largest_share(PROBED * self.length, self.groups),
             "rows": rows,
             "curves": curves,
+            "weights": weights,
             "plans": plain(plans),
             "protocol": run.about(run.windows, **about),
         }
+
+    def weights(self, trainer: Trainer) -> list[dict[str, float]]:
+        """`weight share` of each tried weight of the balance loss: the largest group's, mean of layers, in the last
+        look at the training texts of phase 1."""
+        tried: list[dict[str, float]] = []
+        for weight in WEIGHTS:
+            plan = self.plan(**ROWS[TUNED], balance_weight=weight)
+            decides = [trainer.lm.revision, str(trainer.lm.dtype), trainer.texts, plan.plain()]
+            part = trainer.part("dominance-weight", decides, partial(_last_share, trainer, plan))
+            tried.append({"weight": weight} | part)
+            if part["share"] <= PAPER_SHARE:
+                break
+        return tried
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -121,6 +145,13 @@ def _train_both(trainer: Trainer, name: str, plans: list[RouterTraining], doing:
                 collapsed_at = row["step"] + 1 + past
         past += len(rows)
     return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(second_log, 2)]}
+
+
+def _last_share(trainer: Trainer, plan: RouterTraining, doing: Path) -> dict[str, float]:
+    """The `share` of the largest group in the last look of phase 1."""
+    report = trainer.within(f"balance weight {plan.balance_weight:g}").progress
+    log = train_router(trainer.lm, trainer.ids, plan, doing / "phase1.checkpoint", report)[-1]
+    return {"share": float(np.mean(log[-1]["shares"]))}
 
 
 def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict[str, float], np.ndarray]:

@@ -20,7 +20,7 @@ from ...metrics.intervals import BLOCKS, interval
 from ...statistics import attention_inputs
 from ...statistics.states import States, attention_states
 from ..context import Context, protocol, read
-from ..groups.routers import NAME, memberships, router_facts, router_for
+from ..groups.routers import NAME, heads_note, memberships, router_facts, shared_router
 
 # Of the text: pairs of tokens are held.
 TOKENS = 512
@@ -96,7 +96,7 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
         )
     reading = read(context, lm, request.text, "first")
     ids = reading.windows[0][:TOKENS]
-    focus_router = router_for(context, lm, request.router)[0]
+    focus_router = shared_router(context, lm, request.router)[0]
     if len(ids) < 2 * focus_router.window:
         raise BadSetting(f"The text has {len(ids)} tokens and {2 * focus_router.window} are needed: give more text.")
     states = attention_states(lm, ids)
@@ -126,7 +126,7 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
         rows=[_rule(name, heads[name]) for name, _, _ in RULES],
         by_chance=by_chance(),
         router=router_facts(request.router, focus_router),
-        notes=[f"The first {len(ids):,} tokens of the text."],
+        notes=[f"The first {len(ids):,} tokens of the text.", *heads_note(focus_router)],
         protocol=protocol("pitfalls", lm, request.text, len(ids), **settings),
     )
 

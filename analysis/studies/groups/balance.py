@@ -9,7 +9,7 @@ from ...groups.dominance import balanced_largest_share, rebalance
 from ...statistics import attention_inputs
 from ..context import Context, protocol, read
 from ..text.text import numbered
-from .routers import router_for
+from .routers import heads_note, shared_router
 
 CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
 # Tokens that are balanced, as in training.
@@ -55,7 +55,7 @@ class Balanced(Answer):
 def balance(request: Balance, *, context: Context) -> Balanced:
     """Balance the router's scores of a text's first 1,024 tokens anew (the literal rule), layer by layer."""
     lm = context.model(request.model)
-    router, _ = router_for(context, lm, request.router)
+    router, _ = shared_router(context, lm, request.router)
     belongs_to = (lm.revision, request.text, request.router, float(router.projection.detach().sum()))
 
     def routing_scores() -> torch.Tensor:
@@ -90,7 +90,8 @@ def balance(request: Balance, *, context: Context) -> Balanced:
         # Keeps a reader from taking the chance level of a short text for dominance.
         notes=[
             f"In {tokens:,} tokens even perfectly balanced chance puts {chance:.1%} into the largest of {router.K} "
-            f"groups, where 1/{router.K} is {even:.1%}."
+            f"groups, where 1/{router.K} is {even:.1%}.",
+            *heads_note(router),
         ],
         layers=numbered(lm, layers.reset_index(names="layer")),
         iterations=frame(CurvePoint, points),

@@ -7,9 +7,10 @@ from ...answer import Answer, doc, frame, record
 from ...commands.groups import Compare
 from ...errors import BadSetting
 from ...groups.dominance import largest_share, stability
+from ...groups.router import FocusRouter
 from ..context import Context, Reading, check_seed, protocol, read
 from .far import routing_vectors
-from .routers import memberships, router_for, stored_routers
+from .routers import heads_note, memberships, shared_router, stored_routers
 
 # Shuffles of one side's labels, matched like the real ones: what chance agrees on.
 DRAWS = 20
@@ -68,7 +69,7 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
     `other_model`, such as the one before fine-tuning, must cut the text into the same tokens. Errors: BadSetting."""
     check_seed(request.seed)
     second_model = request.other_model or request.model
-    reading, labels, K = _labels(context, request, request.model, request.router)
+    reading, labels, router = _labels(context, request, request.model, request.router)
     made_with = protocol(
         "compare",
         context.model(request.model),
@@ -79,9 +80,10 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
         other=request.other,
         other_model=second_model,
     )
-    other_reading, other_labels, K_other = reading, labels, K
+    other_reading, other_labels, other = reading, labels, router
     if (second_model, request.other) != (request.model, request.router):
-        other_reading, other_labels, K_other = _labels(context, request, second_model, request.other)
+        other_reading, other_labels, other = _labels(context, request, second_model, request.other)
+    K, K_other = router.K, other.K
     if not np.array_equal(reading.tokens.ids, other_reading.tokens.ids) or len(labels) != len(other_labels):
         raise BadSetting(
             f"{request.model} and {second_model[:80]} cut this text into different tokens or differ in layers "
@@ -115,24 +117,24 @@ def compare(request: Compare, *, context: Context) -> RouterComparison:
         layers=layers,
         sentence=f"{names} put {mean:.0%} of the tokens into matching groups (mean of {len(layers)} layers; chance "
         f"{by_chance:.0%}); the most in layer {np.argmax(agreements)}, the fewest in layer {np.argmin(agreements)}.",
-        notes=reading.notes,
+        notes=[*reading.notes, *dict.fromkeys(heads_note(router) + heads_note(other))],
         matching=frame(GroupMatch, matching).astype({"other": "Int64"}),
         confusion=frame(Confusion, confusion),
         protocol=made_with,
     )
 
 
-def _labels(context: Context, request: Compare, model: str, name: str) -> tuple[Reading, np.ndarray, int]:
-    """(the text, best causal group of every token int64 [L, T], K) of a stored router."""
+def _labels(context: Context, request: Compare, model: str, name: str) -> tuple[Reading, np.ndarray, FocusRouter]:
+    """(the text, best causal group of every token int64 [L, T], the router) of a stored router."""
     lm = context.model(model)
     names = [facts["name"] for facts in stored_routers(context, lm)]
     if name not in names:
         raise BadSetting(f"{model} has no router {name[:40]!r} here: choose one of {', '.join(names) or 'none'}.")
-    router, _ = router_for(context, lm, name)
+    router, _ = shared_router(context, lm, name)
     reading = read(context, lm, request.text, request.long_text)
     context.progress(0.3, f"routing the text by {name}")
     soft, _ = memberships(router, routing_vectors(context, lm, reading, router))
-    return reading, soft.argmax(-1).numpy(), router.K
+    return reading, soft.argmax(-1).numpy(), router
 
 
 def matched_table(first: np.ndarray, second: np.ndarray, K: int, K_other: int) -> tuple[float, np.ndarray, np.ndarray]:

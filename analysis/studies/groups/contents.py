@@ -19,7 +19,7 @@ from ..context import Context, check_seed, protocol, read
 from ..text.states import check_head
 from ..text.text import numbered, token_table
 from .far import CENTROIDS, ROUTER, routing_vectors
-from .routers import memberships, router_facts, router_for
+from .routers import heads_note, memberships, router_facts, shared_router
 
 KMEANS = "k-means"
 ARMS = (ROUTER, CENTROIDS, KMEANS)
@@ -116,7 +116,7 @@ class RoutedText:
     def __init__(self, context: Context, lm: Model, request: Groups | GroupControls) -> None:
         check_seed(request.seed)
         self.reading = read(context, lm, request.text, request.long_text)
-        self.router, control = router_for(context, lm, request.router)
+        self.router, control = shared_router(context, lm, request.router)
         context.progress(0.3, "routing the text")
         self.vectors = routing_vectors(context, lm, self.reading, self.router)
         of_control = routing_vectors(context, lm, self.reading, control)
@@ -191,7 +191,7 @@ def umap(request: Umap, *, context: Context) -> VectorMap:
     check_seed(request.seed)
     lm = context.model(request.model)
     place = check_head(lm, request.layer, 0)
-    router, _ = router_for(context, lm, request.router)
+    router, _ = shared_router(context, lm, request.router)
     reading = read(context, lm, request.text, request.long_text)
     vectors = routing_vectors(context, lm, reading, router)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
@@ -262,6 +262,7 @@ def router_notes(router: FocusRouter, text: str) -> list[str]:
             f"This router has groups in the layers {grouped} alone: the others read everything, and what stands here "
             "of their groups was never trained."
         )
+    notes += heads_note(router)
     if text in router.about.get("calibration", []):
         notes.append("This text is one of those the router was fitted on.")
     return notes

@@ -15,7 +15,7 @@ from ..text.states import check_head
 from ..text.text import named, numbered, quoted, token_table
 from .contents import router_notes
 from .far import ARMS, CENTROIDS, LISTED, ROUTER, TOKENS, chance_members, collect, far, far_shuffled, routing_vectors
-from .routers import memberships, router_facts, router_for
+from .routers import memberships, router_facts, shared_router
 
 COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same group"
 SAID = {COPY: ", the same token", INDUCTION: ", what came next after an earlier copy", WORD: ", the same word"}
@@ -58,7 +58,7 @@ def pairs(request: Pairs, *, context: Context) -> FarPairs:
     place = check_head(lm, first, request.head or 0)
     layer = None if request.layer is None else place
     reading = read(context, lm, request.text, request.long_text)
-    router, control = router_for(context, lm, request.router)
+    router, control = shared_router(context, lm, request.router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
     narrowed: dict[str, Any] = {"layer": layer, "group": request.group, "head": request.head}

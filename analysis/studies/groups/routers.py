@@ -16,7 +16,6 @@ from ...groups.controls import random_centroids
 from ...groups.fit import fit_without_training
 from ...groups.gates import top_groups
 from ...groups.router import FocusRouter, RouterSettings
-from ...groups.sinkhorn import assign
 from ...methods import METHODS
 from ...methods.base import Method
 from ...metrics.quality import Quality, perplexity
@@ -58,6 +57,21 @@ def router_facts(name: str, router: FocusRouter) -> dict:
     """What every page says of a router: its name and sizes, and how it was made."""
     sizes = {"groups": router.K, "top": router.top, "window": router.window, "n_sink": router.n_sink}
     return {"name": name, **sizes, **router.about}
+
+
+def shared_router(context: Context, model: Model, name: str) -> tuple[FocusRouter, FocusRouter]:
+    """As `router_for`, where groups are looked at that all heads share: of a router with groups of every key-value head
+    those of the first, which `heads_note` says."""
+    router, control = router_for(context, model, name)
+    return (router.of_head(0), control.of_head(0)) if router.heads > 1 else (router, control)
+
+
+def heads_note(router: FocusRouter) -> list[str]:
+    """The sentence beside the groups of one head, where `shared_router` gives them."""
+    heads = router.about.get("heads")
+    return (
+        [f"Each of {heads} key-value heads has groups of its own: those of the first are read here."] if heads else []
+    )
 
 
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
@@ -123,7 +137,7 @@ def memberships(router: FocusRouter, vectors: list[torch.Tensor]) -> tuple[torch
 @torch.no_grad()
 def assigned(router: FocusRouter, layer: int, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal assignment of one layer's tokens from their routing vectors [T, d_s]: soft and hard, both [T, K]."""
-    soft = assign(router.compared(layer, vectors), router.temperature, router.potential[layer])
+    soft = router.causal(layer, vectors)
     return soft, top_groups(soft, router.top)
 
 

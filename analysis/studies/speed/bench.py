@@ -24,7 +24,7 @@ from ...models import Model
 from ...statistics import attention_inputs
 from ...timing.inference import time_decode, time_inference
 from ..context import Context, made_on, protocol, read
-from ..groups.routers import memberships, router_for
+from ..groups.routers import heads_note, memberships, router_for, shared_router
 from ..text.states import check_head
 from .bench_model import bench_model
 from .benched import Benchmark, ends
@@ -155,10 +155,11 @@ def _memberships(request: Bench, context: Context) -> tuple[Members, dict]:
     layer = lm.layer_numbers[lm.num_layers // 2] if request.layer is None else request.layer
     place = check_head(lm, layer, 0)
     key = request.text or context.add_text(*sample_texts()["story"])
-    reading, router = read(context, lm, key), router_for(context, lm, request.router)[0]
+    reading, router = read(context, lm, key), shared_router(context, lm, request.router)[0]
     projected = attention_inputs(lm, reading.windows, make=router.project)
     real = memberships(router, projected)[1][place]  # [T, K]
     where = f"router {request.router}, layer {layer}, on {reading.name}"
+    where += "".join(f" ({note})" for note in heads_note(router))
     about = {"memberships": f"{where}: {len(real):,} tokens, repeated to the length", "router": request.router}
     about |= {"groups": router.K, "top": router.top, "layer": layer, "tokens": len(real)}
     about |= {"text": key, "model": lm.name, "revision": lm.revision}

@@ -10,7 +10,7 @@ from ..context import STREAMED, Context, Reading, protocol, read
 from ..groups.contents import router_notes
 from ..groups.far import ROUTER, far
 from ..groups.pairs import SAID, described
-from ..groups.routers import router_facts, router_for
+from ..groups.routers import router_facts, shared_router
 from ..text.text import numbered, quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 40, 4
@@ -45,7 +45,7 @@ def start(request: Start, *, context: Context) -> FirstLook:
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text, windows=request.windows)
     min_distance = far_from(reading, request.min_distance)
-    focus_router, control = router_for(context, lm, request.router)
+    focus_router, control = shared_router(context, lm, request.router)
     words = token_table(reading)
     content = torch.tensor(words["content"].to_numpy())
     far_reading = far(context, lm, reading, content, focus_router, control, min_distance)

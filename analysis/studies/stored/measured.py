@@ -16,6 +16,7 @@ from ...corpus import text_hash
 from ...files import write_whole
 from ...groups.controls import random_tokens, shuffled
 from ...groups.router import FocusRouter
+from ...kernels.members import texts_of
 from ...methods import METHODS
 from ...methods.base import read_all
 from ...methods.focus import Focus
@@ -153,14 +154,18 @@ class Noted(Focus):
             groups = super().token_features(layer, hidden, not_padding)  # [1, T, K]
             assert groups is not None, "the layer has groups"
             soft = router.soft(layer, hidden, not_padding, self.membership)
-            sizes = F.one_hot(soft[0].argmax(-1), router.K).sum(0)  # [K]
+            sizes = F.one_hot(soft[0].argmax(-1), router.K).sum(0)  # [K], or of each head [heads, K]
+            sizes = sizes if sizes.dim() == 1 else sizes[sizes.amax(-1).argmax()]
         else:
             groups = self.assigned[layer][None].to(hidden.device)
             sizes = groups[0].sum(0)
         if self.dealt is not None:
             groups = shuffled(groups[0], self.dealt[layer])[None]
         hard = self.reading == "hard"
-        self.pairs.append(read_pairs(groups[0], self.window, self.n_sink) if hard else causal_pairs(length))
+        # Heads with groups of their own count as their mean.
+        heads = texts_of(groups) if hard else []
+        read = [read_pairs(of_head, self.window, self.n_sink) for of_head in heads]
+        self.pairs.append(round(np.mean(read)) if hard else causal_pairs(length))
         self.counts.append(sizes.cpu().numpy())
         return groups
 
@@ -275,7 +280,8 @@ def router_hash(router: FocusRouter) -> str:
     """Twelve digits that name a router by its numbers and settings."""
     numbers = b"".join(value.detach().cpu().numpy().tobytes() for value in router.state_dict().values())
     settings = asdict(router.settings)
-    if settings["grouped_layers"] is None:
-        # As routers were named before layers could be chosen.
-        del settings["grouped_layers"]
+    for setting, usual in (("grouped_layers", None), ("heads", 1)):
+        # As routers were named before these could be chosen.
+        if settings[setting] == usual:
+            del settings[setting]
     return text_hash(hashlib.sha256(numbers).hexdigest() + json.dumps(settings))

@@ -158,7 +158,7 @@ class PhaseTrainer(Trainer):
 
     def router(self, name: str, plan: RouterTraining) -> FocusRouter:
         """The router that phase 1 of the plan gives."""
-        path = self.work / f"router-{self._key(asdict(plan))}.safetensors"
+        path = self.work / f"router-{self._key(plan.plain())}.safetensors"
         with self.context.alone(path, name):
             if not path.is_file():
                 checkpoint = path.with_suffix(".checkpoint")
@@ -189,7 +189,7 @@ class PhaseTrainer(Trainer):
         windows = {"held out": self.windows} | ({} if more is None else {"trained on": more})
         settings = [(arm.name, arm.settings, arm.drawn) for several in arms(start).values() for arm in several]
         texts = {where: ids_hash(ids) for where, ids in windows.items()}
-        checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
+        checkpoint = self.work / f"tuned-{self._key(plan.plain(), router_hash(start))}.checkpoint"
 
         def make(doing: Path) -> dict:
             report = self.within(name, TRAINED).progress
@@ -204,7 +204,7 @@ class PhaseTrainer(Trainer):
                 }
             return result
 
-        parts = self.part("tuned", self._decides(asdict(plan), router_hash(start), settings, texts), make)
+        parts = self.part("tuned", self._decides(plan.plain(), router_hash(start), settings, texts), make)
         clear(checkpoint)
         reads: dict[str, dict[str, Read]] = {}
         for where in windows:

@@ -68,7 +68,7 @@ class Baselines(PhaseTrainer):
 
     def untrained(self, kind: str, plan: RouterTraining) -> dict:
         """`means` and `tasks` of the model as it was pretrained, read by another method."""
-        decides = self._decides(asdict(plan), kind, self._measured())
+        decides = self._decides(plan.plain(), kind, self._measured())
         name = f"{READERS[kind]}, as pretrained, seed {plan.seed}"
         return self.part("baselines-read", decides, lambda _: self._read(self.lm, self._reader(kind, plan), 0.0, name))
 
@@ -87,7 +87,7 @@ class Baselines(PhaseTrainer):
         else:
             router = FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
             run_plan, start = phase_2(replace(plan, base_rate=way.rate), router, "alone", self.windows.shape[1])
-        decides = self._decides(asdict(run_plan), *decides, self._measured())
+        decides = self._decides(run_plan.plain(), *decides, self._measured())
         # One whose copy went has to be trained again.
         decides += ["its copy stays"] if self.keep and way.kind != "focus" else []
         made = self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))

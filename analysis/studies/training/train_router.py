@@ -104,7 +104,8 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     # The usual length is cut to what a model reads; one that was chosen is not.
     if request.length != TrainRouter.length:
         check_range("The length of a sequence", request.length, 2, lm.max_positions)
-    plan = RouterTraining(**chosen | {"grouped_layers": _places(lm, request.grouped_layers)})
+    heads = lm.num_kv_heads if request.per_head else 1
+    plan = RouterTraining(**chosen | {"grouped_layers": _places(lm, request.grouped_layers), "heads": heads})
     name = f"k{request.groups}-top{request.top}{f'-{request.label}' if request.label else ''}"
     # Refuses a name that cannot be.
     path = router_path(context, lm, name)
@@ -240,7 +241,7 @@ def measure(
         **{f"perplexity_{arm}": measured.perplexity for arm, measured in quality.items()},
         gain_over_random=Gain(**gain._asdict(), unit="documents", state=gain.state, points=few),
         dominance=[
-            largest_share(of_layer.argmax(-1).numpy(), router.K) if layer in router.grouped else None
-            for layer, of_layer in enumerate(soft)
+            max(largest_share(of_head, router.K) for of_head in labels) if layer in router.grouped else None
+            for layer, labels in enumerate(soft.argmax(-1).reshape(*soft.shape[:2], -1).mT.numpy())
         ],
     )

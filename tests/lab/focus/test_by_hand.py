@@ -22,16 +22,18 @@ from lab.harness.routed import window_pairs
 def test_the_grid_varies_one_factor_at_a_time(home):
     plan, lm = RouterTraining(), load_model(str(home / "tiny"))
     grid = cells(None, plan, lm)
-    assert len(grid) == sum(map(len, FACTORS.values())) == 24 and len(set(grid.values())) == 18, "full is 32 here"
+    assert len(grid) == sum(map(len, FACTORS.values())) == 27 and len(set(grid.values())) == 20, "full is 32 here"
     default = {key for key, one in grid.items() if one == plan}
     assert default == {
         *(("groups", 8), ("window", 16), ("temperature", 0.1), ("iterations", 10), ("dimensions", 16)),
         ("similarity", "dot"),
     }
     for (factor, value), one in grid.items():
-        field = {"dimensions": "d_s"}.get(factor, factor)
-        assert [name for name in VARIED if getattr(one, name) != getattr(plan, name)] in ([], [field])
+        field = {"dimensions": "d_s", "window_of_two": "window"}.get(factor, factor)
+        changed = {name for name in VARIED if getattr(one, name) != getattr(plan, name)} - {field}
+        assert changed == ({"groups"} if factor == "window_of_two" else set())
         assert value in (getattr(one, field), "full")
+    assert grid["window_of_two", 16] == grid["groups", 2]
     assert grid["dimensions", "full"].d_s == lm.width
     assert cells("groups=2", RouterTraining(window=128), lm)["groups", 2].window == 16
     assert list(cells("temperature, groups=4", plan, lm)) == [

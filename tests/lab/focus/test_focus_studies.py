@@ -8,7 +8,7 @@ import pytest
 
 from analysis.groups.dominance import balanced_largest_share
 from analysis.studies.stored.measured import READINGS
-from lab.focus.dominance import ROWS
+from lab.focus.dominance import PAPER_SHARE, ROWS, TUNED, WEIGHTS
 from lab.focus.table5 import AGAINST, ARMS
 
 
@@ -86,6 +86,10 @@ def test_from_half_the_groups_on_all_is_read(stored):
 def test_every_row_is_trained_in_both_phases(stored):
     made = stored("dominance")
     assert [row["row"] for row in made["rows"]] == list(ROWS)
+    tried = {one["weight"]: one["share"] for one in made["weights"]}
+    nearest = min(tried, key=lambda weight: abs(tried[weight] - PAPER_SHARE))
+    (tuned,) = (row for row in made["rows"] if row["row"] == TUNED)
+    assert tuned["settings"]["balance_weight"] == nearest and list(tried) == list(WEIGHTS[: len(tried)])
     assert made["even"] == 0.25 and made["chance"] == balanced_largest_share(128, 4) > 0.25
     for row in made["rows"]:
         for phase in "12":

@@ -71,9 +71,12 @@ def test_other_settings_do_not_find_these_numbers_and_shared_arms_are_found(ask,
 
 def test_three_trainings_of_a_cell_are_told_together(ask):
     stages: list[str] = []
-    made = ask("ablations", lambda _, stage: stages.append(stage), rows="temperature=0.5", seeds=3).numbers
-    (row,) = made["rows"]
+    asked = {"rows": "groups=8,temperature=0.5", "seeds": 3, "others": 2}
+    made = ask("ablations", lambda _, stage: stages.append(stage), **asked).numbers
+    row, other = made["rows"]
+    assert (row["seeds"], other["seeds"]) == (3, 2) and "these routers, 2 trainings" in made["sentence"]
     for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random"):
         assert row[f"{key}_lowest"] < row[key] < row[f"{key}_highest"] and row[f"{key}_low"] < row[f"{key}_high"]
     assert made["protocol"]["seeds"] == 3
-    assert {stage.split(", router")[0] for stage in stages} >= {f"temperature=0.5, phase 1, seed {n}" for n in range(3)}
+    assert {stage.split(", router")[0] for stage in stages} >= {f"default, phase 1, seed {n}" for n in range(3)}
+    assert "temperature=0.5, phase 2, seed 2" not in " ".join(stages)
