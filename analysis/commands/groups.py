@@ -121,6 +121,22 @@ AS_PRINTED: dict[str, Any] = {
 }
 
 
+# What may keep one group from taking all tokens (section 4; from the third on the rows of table 8, Sinkhorn beside it).
+# The paper gives none of the numbers.
+_SOFT_LOSSES: dict[str, Any] = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
+AGAINST_COLLAPSE: dict[str, dict[str, Any]] = {
+    "softmax": {"balance": "softmax"},
+    "balance loss": {"balance": "softmax", "balance_weight": 0.01},
+    "entropy and balance loss": _SOFT_LOSSES,
+    "stop-gradient on inputs": {"balance": "softmax", "detach": True},
+    "EMA centroids": {"balance": "softmax", "detach": True, "ema": 0.99},
+    "recluster every 100 steps": {"balance": "softmax", "recluster_every": 100},
+    "balance weight x5": _SOFT_LOSSES | {"balance_weight": 0.05},
+    "sinkhorn": {},
+    "sinkhorn with 50 iterations": {"iterations": 50},
+}
+
+
 class TrainRouter(OfModel):
     """Training of a Focus router, the model frozen; resumes when stopped."""
 

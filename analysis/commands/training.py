@@ -6,6 +6,9 @@ from ..declaration import field, fields_of
 from ..declaration.canonical import canonical
 from ..declaration.command import Command, OfModel, seed
 
+# How copies are trained, and what reads them.
+WAYS = ("lora", "focus", "full", "longformer", "performer", "routing_transformer")
+
 
 class Finetune(OfModel):
     """Baselines trained on a domain: LoRA, full fine-tuning, Longformer, Performer, Routing Transformer, Focus' router;
@@ -25,16 +28,23 @@ class Finetune(OfModel):
         3, "how often each arm is trained: with seed and those after it; three let a difference be said of the method"
     )
     method: str | None = field(
-        None, "lora, focus, full, longformer, performer or routing_transformer, one or several (default: all)"
+        None, f"{', '.join(WAYS[:-1])} or {WAYS[-1]}, one or several (default: all)", control="tuned_method"
     )
     rates: list[float] | None = field(None, "learning rates (default: 1e-5,5e-5,1e-4,1e-3)")
     groups: int = field(8, "number of groups K")
     window: int = field(16, "number of recent tokens that are always read")
     n_sink: int = field(4, "number of first tokens that are always read")
-    steps: int = field(600, "number of training steps")
+    steps: int = field(600, "number of training steps", control="tuned_steps", low=1, high=1_000_000)
     tokens_per_step: int = field(512, "tokens in one training step")
     rows: str | None = field(None, "domains, the new one first")
-    keep: bool = field(False, "keep the trained copies as models: finetuned/NAME, of LoRA the adapter alone")
+    keep: bool = field(
+        False, "keep the trained copies as models: finetuned/NAME, of LoRA the adapter alone", control="tuned_keep"
+    )
+    benchmarks: bool = field(
+        False,
+        "ask every copy the benchmarks of Focus' tables too, from models_cache/benchmarks",
+        control="tuned_asked",
+    )
     output: str | None = field(None, "file or folder to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
     quick: bool = field(False, "compute a stated part of what is stored again, in under two minutes, and store nothing")

@@ -11,7 +11,7 @@ from analysis.studies.registry import ABLATIONS, STORED, of_file
 from app import cached
 from app.selection import state
 from app.selection.evidence import COLLAPSE_MEASURES, COLLAPSE_ROWS, ROUTER_TEMPERATURES
-from app.training import training_charts
+from app.training import training_charts, tuning
 from app.ui import asking, fields, plots, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
@@ -210,6 +210,12 @@ def causality() -> None:
 
 
 def ablations() -> None:
+    """The stored studies, and the form that tunes copies."""
+    _stored()
+    tuning.form()
+
+
+def _stored() -> None:
     """Every stored study that says what is drawn of it, one at a time: its sentence, its panels, its rows."""
     model = st.session_state["model"]
     stored = {name: asking.study(model, name)[0] for name in asking.study_names(model) if shown_here(name)}

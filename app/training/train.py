@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.claims import Claim, Comparison, signed
-from analysis.commands.groups import AS_PRINTED, TrainRouter
+from analysis.commands.groups import AGAINST_COLLAPSE, AS_PRINTED, TrainRouter
 from analysis.runs import Run
 from app import cached
 from app.selection import state
@@ -115,6 +115,8 @@ def _form() -> None:
         if first:
             fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
         fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
+    if first:
+        _against_collapse()
     # What a link brings is seen, and what of it had to go.
     if st.session_state[state.LINKED] & FOLDED:
         st.session_state["train_folded"] = True
@@ -162,7 +164,7 @@ def _more(first: bool) -> None:
         _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations")
         _whole("Size of routing vectors", "train_size", 1, 1024, "router")
         _one_of("Similarity", "train_similarity", "router")
-        _against_collapse()
+        _losses_and_centroids()
     else:
         _real("Learning rate, model", "train_base_rate", "learning rate")
     readings = list(_options("train_reading"))
@@ -176,7 +178,26 @@ def _more(first: bool) -> None:
 
 
 def _against_collapse() -> None:
-    """What the paper's table 8 tries in place of balanced groups."""
+    """The ways of section 4 and table 8 as one step each; what they set stands among the settings."""
+    fields_of_ways = {name for way in AGAINST_COLLAPSE.values() for name in way}
+    controls = {training_requests.FIELDS[name]: getattr(TrainRouter, name) for name in sorted(fields_of_ways)}
+    ways = {}
+    for title, way in AGAINST_COLLAPSE.items():
+        ways[title] = controls | {training_requests.FIELDS[name]: value for name, value in way.items()}
+    now = {name: st.session_state[name] for name in controls}
+    shown = next((title for title, way in ways.items() if way == now), None)
+    st.session_state["train_against"] = shown
+
+    def chosen() -> None:
+        state.choose(st.session_state, **ways.get(st.session_state["train_against"], {}))
+
+    help = cached.glossary("routing collapse")
+    look: dict[str, Any] = {"placeholder": "as the settings say", "help": help, "on_change": chosen}
+    st.selectbox("Against collapse", list(ways), key="train_against", **look)
+
+
+def _losses_and_centroids() -> None:
+    """What the paper's table 8 tries in place of balanced groups, number by number."""
     _real("Balance loss, weight", "train_balance_weight", "routing collapse")
     _real("Entropy loss, weight", "train_entropy_weight", "routing collapse")
     fields.number("EMA of centroids, decay", "train_ema", 0.0, 1.0, "routing collapse", width="stretch")

@@ -10,7 +10,7 @@ from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.stored.comparisons import Row, interval_caveat, scope_of_claim
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, window_arm
-from analysis.studies.stored.panels import chart, paper_lines, presented, printed
+from analysis.studies.stored.panels import chart, of_row, paper_lines, presented, printed
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
 from analysis.studies.text.held_out import check_range
@@ -167,7 +167,7 @@ class Ablations(Training):
             note = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
             notes.append(f"{note}: nothing is left to the groups.")
         summary = presented("ablations", f"{sentence}{scope_of_claim(protocol['seeds'])}", _panels(rows), *notes)
-        return summary | {"columns": [column for column in summary["columns"] if column["name"] in rows[0]]}
+        return of_row(summary, rows[0])
 
 
 def cells(

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from analysis.commands.groups import AGAINST_COLLAPSE
 from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -25,20 +26,9 @@ from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
 
-SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
 TUNED = "balance loss tuned"
-ROWS: dict[str, dict] = {  # name -> what differs; the fourth to the last but one are the rows of table 8
-    "softmax": {"balance": "softmax"},
-    "balance loss": {"balance": "softmax", "balance_weight": 0.01},
-    TUNED: {"balance": "softmax"},
-    "entropy and balance loss": SOFT_LOSSES,
-    "stop-gradient on inputs": {"balance": "softmax", "detach": True},
-    "EMA centroids": {"balance": "softmax", "detach": True, "ema": 0.99},
-    "recluster every 100 steps": {"balance": "softmax", "recluster_every": 100},
-    "balance weight x5": SOFT_LOSSES | {"balance_weight": 0.05},
-    "sinkhorn": {},
-    "sinkhorn with 50 iterations": {"iterations": 50},
-}
+# Name -> what differs.
+ROWS: dict[str, dict] = AGAINST_COLLAPSE | {TUNED: {"balance": "softmax"}}
 # Of the tuned row, one after the other, until phase 1 ends at the share that the paper's does, or below.
 WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 PAPER_SHARE = 0.15

@@ -13,7 +13,7 @@ from analysis.corpus import text_hash
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.stored.comparisons import interval_caveat
-from analysis.studies.stored.panels import panel, presented, printed, series
+from analysis.studies.stored.panels import of_row, panel, presented, printed, series
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.text.held_out import ids_hash
 from analysis.studies.training.finetune import Baseline
@@ -93,7 +93,7 @@ class Alignment(Baseline):
         drawn = panels(rows, protocol["rates"])[:-1]
         drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
         notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
-        return presented("alignment", conclusion, drawn, *notes)
+        return of_row(presented("alignment", conclusion, drawn, *notes), rows[0])
 
 
 alignment = Runnable(Alignment)

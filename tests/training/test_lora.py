@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
 
 from analysis import places
 from analysis.__main__ import main
+from analysis.benchmarks import TASKS as BENCHMARKS
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, Cancelled
 from analysis.groups.router import FocusRouter
@@ -19,9 +20,11 @@ from analysis.models import load_model
 from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.training.finetune_rows import row_of, sentence
+from analysis.studies.training.finetune_tasks import PRINTED
 from analysis.studies.training.finetune_ways import READ, READERS
 from analysis.training import run
 from analysis.training.focus import finetune, inject, lora_copy, trainable
+from tests.made.benchmarks import every as benchmark_files
 from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.made.tuning import IDS, SECOND, equal_numbers, same, start, state, stop_at
@@ -142,7 +145,13 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
     monkeypatch.setattr(places, "CACHE", tmp_path / "cache")
     options = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-2], "seeds": 1}
-    asker(NAMED["baselines"], home, **options, **SIZES)(method="lora,full,longformer", keep=True)
+    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is an optional extra (requirements-benchmarks.txt)")
+    monkeypatch.setattr("analysis.studies.training.finetune_tasks.FOLDER", tmp_path / "none")
+    tune = asker(NAMED["baselines"], home, **options, **SIZES)
+    with pytest.raises(BadSetting, match="put a folder for each of hellaswag, arc_easy"):
+        tune(method="lora", benchmarks=True)
+    benchmark_files(tmp_path / "none")
+    tune(method="lora,full,longformer", keep=True, benchmarks=True)
     stored = {row["line"]: row for row in json.loads((tmp_path / "b.json").read_text())["rows"]}
     about = {}
     for folder in (tmp_path / "cache" / "finetuned").iterdir():
@@ -153,6 +162,16 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     assert [reads for reads, _ in about.values()].count("longformer") == 1
     for way, (_, model) in about.items():
         assert stored[way]["new"] != 0 and model.num_layers == LAYERS
+    asked = stored["base"]["benchmarks"]
+    assert set(asked) == set(PRINTED) and stored["base"]["hellaswag"] == 0
+    for one in stored.values():
+        assert all(one[task] == pytest.approx(share - asked[task]) for task, share in one["benchmarks"].items())
+    # The copy that stayed answers the command for benchmarks in the same way.
+    whole = about["full fine-tuning"][1].name
+    told = {"model": whole, "tasks": list(asked), "methods": [], "data": str(tmp_path / "none")}
+    rows = asker(STUDIES["benchmark"], home)(**told).numbers["rows"]
+    found = {row["task"]: row["value"] for row in rows if row["metric"] == BENCHMARKS[row["task"]].metric}
+    assert found == stored["full fine-tuning"]["benchmarks"]
 
 
 def row(base: dict, units: dict, *means: list[float], line: str = "LoRA r=4", rate: float = 1e-3, **tasks) -> dict:

@@ -35,6 +35,11 @@ def presented(study: str, sentence: str, panels: list[dict] | None, *notes: str)
     return {name: value for name, value in shown.items() if value is not None}
 
 
+def of_row(shown: dict[str, Any], row: Row) -> dict[str, Any]:
+    """What is shown, with the columns that this row has."""
+    return shown | {"columns": [column for column in shown["columns"] if column["name"] in row]}
+
+
 @cache
 def _of(file: str, study: str) -> list[dict[str, str]]:
     """The rows of a study in a table beside this file."""

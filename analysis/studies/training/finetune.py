@@ -6,21 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ...commands.training import Finetune
+from ...commands.training import WAYS, Finetune
 from ...errors import BadSetting
 from ...models import Model
 from ...training.settings import RouterTraining
 from ..stored.comparisons import interval_caveat
 from ..stored.measured import KERNELS, dense_of
-from ..stored.panels import presented
+from ..stored.panels import of_row, presented
 from ..stored.runner import Runnable, Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from .finetune_rows import panels, reporting, row_of, sentence
-from .finetune_tasks import questions
+from .finetune_tasks import benchmarks, questions
 from .finetune_ways import RANKS, READ, READERS, Baselines, Way
 
-METHOD = ("lora", "focus", "full", *READERS)
 # The papers' three, and what a small model needs.
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)
 # The domain that is learned, if there is one of this name.
@@ -45,6 +44,7 @@ class Baseline(Seeds, Windows):
 
     LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Longformer,
     Performer or Routing Transformer is also measured as it was pretrained. With `keep` every copy stays as a model.
+    With `benchmarks` every copy is asked those of the paper's tables whose files are in models_cache/benchmarks.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base."""
@@ -62,6 +62,7 @@ class Baseline(Seeds, Windows):
     tokens_per_step: int = as_declared("tokens_per_step")
     rows: str | None = as_declared("rows")
     keep: bool = as_declared("keep")
+    benchmarks: bool = as_declared("benchmarks")
 
     def check(self, lm: Model) -> None:
         super().check(lm)
@@ -78,7 +79,7 @@ class Baseline(Seeds, Windows):
     def measured(self, run: Setting, questions_by_task: dict[str, list]) -> dict:
         """As `measure`, with these questions in the place of the long-context tasks."""
         lm = run.lm
-        kinds, rates = chosen(self.method, list(METHOD), "method"), sorted(self.rates or RATES)
+        kinds, rates = chosen(self.method, list(WAYS), "method"), sorted(self.rates or RATES)
         texts = domains(self.corpus, self.rows, run.context)
         new = next(iter(texts)) if self.rows or NEW not in texts else NEW
         # Every training reads the same windows; nothing is measured on the way.
@@ -99,9 +100,12 @@ class Baseline(Seeds, Windows):
             held=windows_of,
             asked=questions_by_task,
             keep=self.keep,
+            benchmarks=benchmarks(lm) if self.benchmarks else {},
         )
         base = trainer.base(plan)
-        itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
+        itself = {
+            f"{key}_{end}": None for key in ("new", "old", "tasks", *trainer.benchmarks) for end in ("low", "high")
+        }
         rows = [row_of(about("base", "dense", None, 0), [base], base, new, units) | itself]
         plans_of_seeds = [replace(plan, seed=seed) for seed in self.every_seed]
         for kind in readers:
@@ -133,6 +137,7 @@ class Baseline(Seeds, Windows):
                 "units": len(np.unique(units[new][reporting(units[new])])),
                 "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
                 "items": ITEMS,
+                "benchmarks": {name: len(coded) for name, (_, coded) in trainer.benchmarks.items()},
                 "tasks": list(questions_by_task),
             },
         }
@@ -156,7 +161,7 @@ class Baseline(Seeds, Windows):
         notes += [SEEN] if made_with["model"] == "demo" else []
         notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
         conclusion = sentence(rows, made_with.get("seeds", 1))
-        return presented("baselines", conclusion, panels(rows, made_with["rates"]), *notes)
+        return of_row(presented("baselines", conclusion, panels(rows, made_with["rates"]), *notes), rows[0])
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:

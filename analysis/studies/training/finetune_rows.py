@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...benchmarks.tasks import TASKS as BENCHMARKS
 from ...claims import Comparison, Verdict, detectable, signed
 from ...metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds
 from ...metrics.proportions import share_difference
@@ -29,7 +30,8 @@ def row_of(about: dict, parts: list[dict], base: dict, new: str, units: dict[str
     """A row: `about` it, the perplexity of every domain, and the differences to the base. `found`, a part for every
     seed, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain
     -> the document of each window. The new domain's documents that do not report are kept for `choosing` among rates
-    (nats per token): nothing else is told of them."""
+    (nats per token): nothing else is told of them. Where `benchmarks` were asked, their shares, and under the name of
+    each its share minus the base's."""
     means = {name: np.array([part["means"][name] for part in parts]) for name in base["means"]}  # [seeds, n] each
     before = {name: np.array(part) for name, part in base["means"].items()}
     reported = reporting(units[new])
@@ -46,6 +48,10 @@ def row_of(about: dict, parts: list[dict], base: dict, new: str, units: dict[str
         row |= {"old_domain": float(np.exp(after.mean()))} | difference("old", after, before_old, documents)
     right, control = np.array([_items(part) for part in parts]), np.array(_items(base))  # [seeds, items], [items]
     row["scores"] = {name: float(np.mean([part["tasks"][name] for part in parts])) for name in base["tasks"]}
+    for task, scores in base.get("benchmarks", {}).items():
+        of_seeds = np.array([part["benchmarks"][task] for part in parts])
+        row.setdefault("benchmarks", {})[task] = float(of_seeds.mean())
+        row |= compared(task, apart(of_seeds, np.array(scores)))
     return row | {"task_score": float(right.mean()) if right.size else None} | compared("tasks", apart(right, control))
 
 
@@ -71,8 +77,9 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
     names = list(dict.fromkeys(row["line"] for row in trained))
     table = {(row["line"], row["rate"]): row for row in trained}
     drawn = []
-    for key, title in {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}.items():
-        unit = "share of items" if key == "tasks" else "nats per token"
+    asked = {task: BENCHMARKS[task].title for task in rows[0].get("benchmarks", {})}
+    for key, title in ({"new": "New domain", "old": "Old domain", "tasks": "Tasks"} | asked).items():
+        unit = "nats per token" if key in DOMAINS else "share of items"
         lines = [of_rows(name, [table.get((name, rate), {}) for rate in rates], key) for name in names]
         drawn.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
     ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]

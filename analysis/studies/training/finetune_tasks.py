@@ -1,10 +1,13 @@
-"""The generated long-context tasks, asked of a model that was just trained: which items it answers rightly."""
+"""The generated long-context tasks, and the benchmarks of Focus' tables 1, 3 and 4, asked of a model that was just
+trained: which items it answers rightly."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...benchmarks import FOLDER, here
+from ...benchmarks.tasks import TASKS as BENCHMARKS
 from ...corpus import sample_texts
 from ...errors import BadSetting
 from ...methods.base import Method
@@ -12,8 +15,13 @@ from ...models import Model
 from ...probes.pieces import Pieces, cut
 from ...probes.scoring import answer_logs, chosen, control
 from ...probes.tasks import TASKS, Ask
+from ..benchmarks.benchmark import fitting
+from ..benchmarks.scores import Coded, answers as logs_of
+from ..benchmarks.tasks import Asked, asked
 
 CHOICES, DEPTH, EXAMPLES = 4, 0.5, 16
+# The tables' benchmarks, and how many questions of each are asked.
+PRINTED, BENCHMARKED = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa"), 100
 PLACES: dict[str | None, dict[str, Any]] = {"depth": {"depth": DEPTH}, "examples": {"examples": EXAMPLES}, None: {}}
 
 
@@ -49,4 +57,29 @@ def answers(
             report(TASKS[name].title if name in TASKS else name)
             gain = answer_logs(lm, method, item) - answer_logs(lm, method, bare)
             scores[name].append(float(chosen(gain, item.right)))
+    return scores
+
+
+def benchmarks(lm: Model) -> dict[str, tuple[Asked, list[Coded]]]:
+    """task -> it and the tokens of its first questions that fit, of the tables' tasks whose files are here. Errors:
+    BadSetting where none are."""
+    names = here(FOLDER, PRINTED)
+    if not names:
+        raise BadSetting(
+            f"The benchmarks' files are not here: put a folder for each of {', '.join(PRINTED)} in {FOLDER}."
+        )
+    return {name: fitting(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2] for name in names}
+
+
+def scored(
+    lm: Model, method: Method, asked_by_task: dict[str, tuple[Asked, list[Coded]]], report: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """task -> per question the metric that the tables print."""
+    scores = {}
+    for name, (task, coded) in asked_by_task.items():
+        logs = []
+        for number, text in enumerate(coded, 1):
+            report(f"{task.title}, question {number} of {len(coded)}")
+            logs.append(logs_of(lm, method, text))
+        scores[name] = task.values(logs)[BENCHMARKS[name].metric]
     return scores

@@ -1,7 +1,8 @@
 """The trainings of the baselines, one way each, and what is read of a model afterwards."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from ...training.copies import keep_copy
 from ...training.extend import Extension, extend
 from ...training.focus import finetune, lora_copy, trainable
 from ...training.settings import RouterTraining
+from ..benchmarks.scores import Coded
+from ..benchmarks.tasks import Asked
 from ..stored.measured import READINGS
 from ..stored.trained import TRAINED, PhaseTrainer, phase_2
 from ..text.held_out import ids_hash, storing
-from .finetune_tasks import answers
+from .finetune_tasks import answers, scored
 
 RANKS = (4, 16)
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
@@ -60,6 +63,8 @@ class Baselines(PhaseTrainer):
     asked: dict[str, list]
     # Whether the copies stay, as models.
     keep: bool = False
+    # Benchmarks that are asked besides.
+    benchmarks: dict[str, tuple[Asked, list[Coded]]] = field(default_factory=dict)
 
     def base(self, plan: RouterTraining) -> dict:
         """What the base is: `means` and `tasks`."""
@@ -156,11 +161,12 @@ class Baselines(PhaseTrainer):
 
     def _measured(self) -> list:
         items = {name: len(questions) for name, questions in self.asked.items()}
+        items |= {name: len(coded) for name, (_, coded) in self.benchmarks.items()}
         return [{name: ids_hash(ids) for name, ids in self.held.items()}, items]
 
     def _read(self, lm: Model, method: Method, began: float, name: str, kernels: bool = False) -> dict:
-        """What a model reads by a method: `means` domain -> nats per token of each window, `tasks` task -> scores of
-        its items. `began`: the share of the unit of work that is done."""
+        """What a model reads by a method: `means` domain -> nats per token of each window, `tasks` and, where they
+        are asked, `benchmarks` task -> scores of its items. `began`: the share of the unit of work that is done."""
         share = (1 - began) / (len(self.held) + 1)
         means_of: dict[str, list[float]] = {}
         for number, (domain, ids) in enumerate(self.held.items()):
@@ -172,5 +178,6 @@ class Baselines(PhaseTrainer):
                 with apply(lm, method, kernels=kernels):
                     losses = token_losses(lm, torch.as_tensor(window)[None])[0]
                 means_of[domain].append(round(float(losses.astype(np.float64).mean()), 6))
-        report = self.within(name, 0.0, 0.99).progress
-        return {"means": means_of, "tasks": answers(lm, method, self.asked, lambda stage: report(0.0, stage))}
+        report = partial(self.within(name, 0.0, 0.99).progress, 0.0)
+        read = {"means": means_of, "tasks": answers(lm, method, self.asked, report)}
+        return read | ({"benchmarks": scored(lm, method, self.benchmarks, report)} if self.benchmarks else {})

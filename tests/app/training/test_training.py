@@ -5,7 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.commands.groups import AS_PRINTED, TrainRouter
+from analysis.commands.groups import AGAINST_COLLAPSE, AS_PRINTED, TrainRouter
 from analysis.runs import brought
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
@@ -75,6 +75,38 @@ def test_the_settings_of_the_paper_and_those_of_table_8_are_asked_for(client):
     app.button(key="train_run").click().run()
     usual = {name: getattr(TrainRouter, name) for name in AS_PRINTED}
     assert usual != AS_PRINTED and (table_8 | usual).items() <= client.job.args.items()
+
+
+def test_what_table_8_tries_is_one_step_beside_the_picture(client):
+    app = page(train_groups=4, train_iterations=20)
+    way = app.selectbox(key="train_against")
+    assert way.value is None and way.options == list(AGAINST_COLLAPSE), "as the settings say"
+    way.set_value("EMA centroids").run()
+    assert (app.query_params["train_ema"], app.query_params["train_balance"]) == ("0.99", "softmax")
+    app.button(key="train_run").click().run()
+    assert AGAINST_COLLAPSE["EMA centroids"].items() <= client.job.args.items() and client.job.args["iterations"] == 10
+    app.selectbox(key="train_against").set_value("sinkhorn").run()
+    assert not {"train_ema", "train_balance", "train_detach"} & set(app.query_params)
+    assert app.selectbox(key="train_against").value == "sinkhorn"
+
+
+def test_a_router_for_every_key_value_head_is_asked_for(client):
+    app = page(train_groups=4)
+    app.checkbox(key="train_per_head").check().run()
+    app.button(key="train_run").click().run()
+    assert client.job.args["per_head"] is True and "--per-head" in app.code[1].value
+
+
+def test_copies_are_tuned_and_stay(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(brought, "CORPORA", tmp_path / "corpora")
+    assert "Put a folder of texts" in captions(page(evidence="ablations"))
+    (tmp_path / "corpora" / "books").mkdir(parents=True)
+    app = page(evidence="ablations", tuned_steps=50, tuned_method="lora")
+    app.checkbox(key="tuned_keep").check().run()
+    assert app.query_params["tuned_keep"] == "yes"
+    app.button(key="tuned_run").click().run()
+    wanted = {"name": "baselines", "corpus": "books", "method": "lora", "steps": 50, "keep": True}
+    assert client.job.verb == "study" and wanted.items() <= client.job.args.items()
 
 
 def test_some_layers_alone_get_groups(client):
