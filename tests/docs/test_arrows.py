@@ -83,6 +83,8 @@ ARROWS = {
     **{f"studies.{name}": STORED for name in PARTED.split()},
     "studies.ready": READY,
     **{f"studies.{name}": f"{READY} studies.speed" for name in UPPER.split()},
+    # what was trained is asked benchmarks
+    "studies.training": f"{READY} studies.speed studies.benchmarks",
     "studies.speed": f"{READY} studies.speed shapes",
     "studies.start": ROOMS,
     "training": TOOLS,

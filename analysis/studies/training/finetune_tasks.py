@@ -2,6 +2,7 @@
 trained: which items it answers rightly."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ...benchmarks import FOLDER, here
 from ...benchmarks.tasks import TASKS as BENCHMARKS
 from ...corpus import sample_texts
-from ...errors import BadSetting
+from ...errors import BadSetting, TooLarge
 from ...methods.base import Method
 from ...models import Model
 from ...probes.pieces import Pieces, cut
@@ -61,14 +62,18 @@ def answers(
 
 
 def benchmarks(lm: Model) -> dict[str, tuple[Asked, list[Coded]]]:
-    """task -> it and the tokens of its first questions that fit, of the tables' tasks whose files are here. Errors:
-    BadSetting where none are."""
-    names = here(FOLDER, PRINTED)
-    if not names:
+    """task -> it and the tokens of its first questions, of the tables' tasks whose files are here and whose questions
+    fit the model. Errors: BadSetting where none are."""
+    found = {}
+    for name in here(FOLDER, PRINTED):
+        with suppress(TooLarge):
+            found[name] = fitting(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2]
+    if not found:
         raise BadSetting(
-            f"The benchmarks' files are not here: put a folder for each of {', '.join(PRINTED)} in {FOLDER}."
+            f"No benchmark can be asked: put files that {lm.name} can read into a folder for each of "
+            f"{', '.join(PRINTED)} in {FOLDER}."
         )
-    return {name: fitting(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2] for name in names}
+    return found
 
 
 def scored(
