@@ -118,8 +118,9 @@ def _best_layer(rows: list[dict]) -> list[str]:
     alone = [row for row in rows if row["difference_low"] is not None]
     if not alone:
         return []
+    one_sided = [row["p"] / 2 if row["difference"] < 0 else 1 - row["p"] / 2 for row in alone]
     at = min(range(len(alone)), key=lambda place: alone[place]["difference"])
-    best, adjusted = alone[at], float(holm([_p(row) for row in alone])[at])
+    best, adjusted = alone[at], float(holm(one_sided)[at])
     significant = adjusted < SIGNIFICANCE and best["difference"] < 0
     text = f"{best['domain']}, one layer at a time, {len(alone)} comparisons: "
     text += f"layer {best['layer']} at {best['t']:g} is lowest ({best['difference']:+.2%}), "
@@ -130,11 +131,6 @@ def _best_layer(rows: list[dict]) -> list[str]:
         f"{text}and after Holm's correction not significantly different from dense attention (p = {adjusted:.2g}); "
         f"judged alone, {limit}."
     ]
-
-
-def _p(row: dict) -> float:
-    """The one-sided p-value of a gain."""
-    return row["p"] / 2 if row["difference"] < 0 else 1 - row["p"] / 2
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], alone: list[dict]) -> list[dict]:

@@ -1,7 +1,6 @@
 """Which settings of Focus matter? Table 9's grid, one factor at a time, through both phases and beside controls."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, window_
 from analysis.studies.stored.panels import chart, of_row, paper_lines, presented, printed
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
-from analysis.studies.text.held_out import check_range
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, dense_part, equal_pairs_window, named_arms, pairs_share, pooled_reads
 from lab.harness.telling import counted, distinct
@@ -64,16 +62,10 @@ class Ablations(Training):
     windows: int = option(16, "held-out windows of text", low=2, high=4096)
     window: int = option(128, "number of recent tokens that are always read, as in the paper")
     others: int = option(1, "trainings of every cell but the default one, at most `seeds`", low=1, high=99)
-    widths: list[int] | None = option(None, "windows of that factor's cells (default: 16,64,128,256,512)")
-
-    def check(self, lm: Model) -> None:
-        super().check(lm)
-        for width in self.widths or ():
-            check_range("A window of the grid", width, 1, self.length)
 
     def measure(self, run: Setting) -> dict:
         lm, default, measured = run.lm, self.plan(), {}
-        grid = cells(self.rows, default, lm, self.widths)
+        grid = cells(self.rows, default, lm)
         plans = list(dict.fromkeys(grid.values()))
         trainings = {(plan, seed) for plan in plans for seed in self.seeds_of(plan)}
         controls = {(plan.groups, plan.window, seed) for plan, seed in trainings}
@@ -141,7 +133,10 @@ class Ablations(Training):
                 same_size = self.plan(groups=plan.groups, window=plan.window, seed=seed)
                 untrained = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same_size.router_settings(), seed=seed)
                 name = self.named(f"{plan.groups} random groups, window {plan.window}", one)
-                drawn = partial(_drawn, plan=one)
+
+                def drawn(own: FocusRouter, plan: RouterTraining = one) -> dict[str, list[Arm]]:
+                    return {"random": chance_arms(own, plan)}
+
                 random_groups[key] = trainer.tuned(name, *phase_2(same_size, untrained, "drawn"), drawn)["held out"]
             second.add(tuned["held out"] | random_groups[key])
         return row | phase_row("tuned", second)
@@ -170,13 +165,10 @@ class Ablations(Training):
         return of_row(summary, rows[0])
 
 
-def cells(
-    rows: str | None, plan: RouterTraining, lm: Model, widths: list[int] | None = None
-) -> dict[Cell, RouterTraining]:
-    """(factor, value) -> the plan of that cell, of the factors and cells named in `rows`; `widths` are the windows of
-    that factor. Errors: BadSetting."""
+def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[Cell, RouterTraining]:
+    """(factor, value) -> the plan of that cell, of the factors and cells named in `rows`. Errors: BadSetting."""
     changes: dict[Cell, dict] = {}
-    for factor, values in (FACTORS | ({"window": tuple(sorted(set(widths)))} if widths else {})).items():
+    for factor, values in FACTORS.items():
         for value in values:
             field = {"dimensions": "d_s", "window_of_two": "window"}.get(factor, factor)
             changes[factor, value] = {field: lm.width if value == "full" else value}
@@ -192,10 +184,6 @@ def cells(
             f"{', '.join(list(names)[1:3])}."
         )
     return {key: replace(plan, **changes[key]) for name, key in names.items() if {name, key[0]} & set(wanted)}
-
-
-def _drawn(router: FocusRouter, plan: RouterTraining) -> dict[str, list[Arm]]:
-    return {"random": chance_arms(router, plan)}
 
 
 def phase_row(phase: str, reads: Reads) -> Row:

@@ -92,9 +92,14 @@ class Dominance(Training):
         for weight in WEIGHTS:
             plan = self.plan(**ROWS[TUNED], balance_weight=weight)
             decides = [trainer.lm.revision, str(trainer.lm.dtype), trainer.texts, plan.plain()]
-            part = trainer.part("dominance-weight", decides, partial(_last_share, trainer, plan))
-            tried.append({"weight": weight} | part)
-            if part["share"] <= PAPER_SHARE:
+
+            def make(doing: Path, plan: RouterTraining = plan) -> dict[str, float]:
+                report = trainer.within(f"balance weight {plan.balance_weight:g}").progress
+                log = train_router(trainer.lm, trainer.ids, plan, doing / "phase1.checkpoint", report)[-1]
+                return {"share": float(np.mean(log[-1]["shares"]))}
+
+            tried.append({"weight": weight} | trainer.part("dominance-weight", decides, make))
+            if tried[-1]["share"] <= PAPER_SHARE:
                 break
         return tried
 
@@ -135,13 +140,6 @@ def _train_both(trainer: Trainer, name: str, plans: list[RouterTraining], doing:
                 collapsed_at = row["step"] + 1 + past
         past += len(rows)
     return {"ends": ends | {"collapsed_at": collapsed_at}, "curve": [*curve(log, 1), *curve(second_log, 2)]}
-
-
-def _last_share(trainer: Trainer, plan: RouterTraining, doing: Path) -> dict[str, float]:
-    """The `share` of the largest group in the last look of phase 1."""
-    report = trainer.within(f"balance weight {plan.balance_weight:g}").progress
-    log = train_router(trainer.lm, trainer.ids, plan, doing / "phase1.checkpoint", report)[-1]
-    return {"share": float(np.mean(log[-1]["shares"]))}
 
 
 def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict[str, float], np.ndarray]:

@@ -98,10 +98,6 @@ def scored(lm: Model, ids: np.ndarray) -> tuple[np.ndarray, ...]:
     return against_dense(lm, StreamingLLM(window=WINDOW), torch.as_tensor(ids).long())
 
 
-def _statistics(lm: Model, ids: np.ndarray) -> None:
-    HeadReading(lm.num_layers, lm.num_heads, MASS, WINDOW).read(lm, ids)
-
-
 def _lengths(lm: Model, ids: np.ndarray) -> None:
     router = FocusRouter(lm.num_layers, lm.width, groups=GROUPS).to(lm.device)
     quiet: Any = type("Quiet", (), {"progress": staticmethod(lambda fraction, stage="": None)})()
@@ -115,7 +111,12 @@ def _step(lm: Model, ids: np.ndarray) -> None:
     run.step(0)
 
 
-WORK: dict[str, Work] = {"evaluate": scored, "statistics": _statistics, "lengths": _lengths, "router step": _step}
+WORK: dict[str, Work] = {
+    "evaluate": scored,
+    "statistics": lambda lm, ids: HeadReading(lm.num_layers, lm.num_heads, MASS, WINDOW).read(lm, ids),
+    "lengths": _lengths,
+    "router step": _step,
+}
 
 
 def grown(lm: Model, ids: np.ndarray, lengths: list[int], report: Callable[[float, str], None]) -> list[dict]:

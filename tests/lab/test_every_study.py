@@ -16,7 +16,6 @@ REFUSED = [
     ("ablations", {"rows": "depth"}, "no row 'depth'"),
     ("ablations", {"steps": 0}, "steps of a training is 0"),
     ("ablations", {"windows": 1}, "windows of ablations is 1"),
-    ("ablations", {"widths": [33]}, "A window of the grid is 33 and must lie between 1 and 32"),
     ("ablations", {"length": 16, "rows": None}, "32 groups are balanced over the tokens of a step, and it has 16"),
     ("figure-one", {"new_tokens": 17}, "What is written is 17 and must lie between 2 and 16"),
     ("groups", {"router": "k2-top1"}, "'k2-top1' .* is not trained .* name one of k4-top1"),

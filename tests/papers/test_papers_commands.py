@@ -67,8 +67,8 @@ def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
     for where, number in LACKING:
         found = planned(measuring(ROWS[where], protocol).command)["arguments"]
         other = {name for name, value in told["sizes"].items() if found[name] != value}
-        assert other and other <= {"rows", "widths"}, where
-        grid = cells(found["rows"], RouterTraining(), Wide(), found["widths"])
+        assert other and other == {"rows"}, where
+        grid = cells(found["rows"], RouterTraining(), Wide())
         assert (number.path[1]["factor"], number.path[1]["value"]) in grid, where
         assert set(told["sizes"]["rows"].split(",")) < set(found["rows"].split(",")), "the stored cells stay"
 
@@ -92,4 +92,4 @@ def test_a_model_without_the_study_is_asked_with_its_defaults():
         job = measuring(one, lambda name: None)
         assert job == one.job
         if job.verb == "study":
-            assert set(job.args) <= {"name", "corpus", "router", "groups", "rows", "widths"}
+            assert set(job.args) <= {"name", "corpus", "router", "groups", "rows"}

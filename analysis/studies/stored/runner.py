@@ -42,7 +42,7 @@ OPEN = ("corpus", "model", "seed")
 # How a study was trained, which its protocol names beside the options.
 TRAINED_WITH = ("steps", "seeds", "rate", "base_rate")
 # Options that choose among pieces which other calls share.
-PORTIONS = ("rows", "rates", "widths", "seeds", "others", "method")
+PORTIONS = ("rows", "rates", "seeds", "others", "method")
 # Why a study has no part.
 TIMES = "they are times, other ones on every machine and in every hour"
 TRAINED = "they are of trainings to their end, which are not stored"
