@@ -47,7 +47,8 @@ def value(number: float, unit: str) -> str:
     """A number of ours as it is read, in one of `ours.UNITS`."""
     match unit:
         case "share":
-            return f"{number:.1%}"
+            # what is less than a tenth of a per cent keeps two digits
+            return f"{100 * number:.2g}%" if 0 < number < 1e-3 else f"{number:.1%}"
         case "change":
             return signed(number, ".1%")
         case "nats":

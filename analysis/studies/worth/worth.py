@@ -38,6 +38,8 @@ CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
 # A gain from which on it can be worth it.
 GOAL = 1.5
+# Of the router whose size is told.
+GROUPS, ROUTING = 4, 16
 # Gains are bounds, hence "up to".
 VERDICTS = {
     "yes": "Yes. At {context}, reading {keep}: prefill up to {prefill}x, each token up to {token}x.",
@@ -71,6 +73,7 @@ class Gains(Answer):
     table: pd.DataFrame = doc("the rows", name="rows")
     said: pd.DataFrame = doc("sentence and further of each row")
     accounts: pd.DataFrame = doc("the accounting of every context", name="accounting")
+    router: dict = doc("a Focus router of 4 groups and 16 dimensions: its parameters, and their share of the model's")
     gpu: dict | None = doc("data sheet of the GPU", default=None)
     largest_batch: dict | None = doc("sequences that fit it at each context", default=None)
     longest_context: dict | None = doc("tokens that fit it at each batch", default=None)
@@ -116,6 +119,8 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
     # the answer is that of the longest context which the model reads
     readable = [length for length in contexts if length <= (shape.max_positions or length)]
     shown = contexts.index(max(readable) if readable else min(contexts))
+    # In each layer a projection and centroids (Focus, section 2).
+    router = shape.layers * ROUTING * (shape.width + GROUPS)
     about: dict[str, Any] = {
         "verb": "worth",
         "model": name,
@@ -144,6 +149,7 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
             "verdicts": VERDICTS,
         },
         notes=list(shape.notes),
+        router={"parameters": router, "share": router / shape.parameters},
         table=pd.DataFrame(rows),
         said=pd.DataFrame({"sentence": sentences, "further": further}),
         accounts=pd.DataFrame(accounts),

@@ -14,6 +14,7 @@ from analysis.costs import KNOWN
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.studies.worth.worth import short, worth
+from app.papers import paper_words
 from tests.cli.test_cli import strict
 from tests.models.test_costs import LLAMA, PYTHIA
 
@@ -36,6 +37,12 @@ def test_the_study_says_yes_no_and_where_the_limits_lie():
     short_lived = worth(Worth(model="openai-community/gpt2", contexts=[1024])).numbers["sentence"]
     assert windows["sentence"].startswith("No. ") and short_lived.startswith("No. "), "its gain begins beyond its reach"
     assert all(len(said.split()) <= 15 for said in (built["sentence"], small["sentence"], short_lived))
+
+
+def test_the_size_of_a_router_is_the_papers():
+    """Focus, section 3.2: 0.015% of a model of 70 billion parameters."""
+    router = worth(Worth(model="meta-llama/Llama-2-70b-hf", contexts=[4096], batches=[1])).numbers["router"]
+    assert router["parameters"] == 80 * (8192 * 16 + 4 * 16) and paper_words.value(router["share"], "share") == "0.015%"
 
 
 @pytest.mark.parametrize(
