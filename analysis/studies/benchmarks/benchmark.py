@@ -99,7 +99,7 @@ def benchmark(request: Benchmark, *, context: Context) -> Benchmarked:
         asked(name, folder, request.shots, request.items, request.seed)
         for name in dict.fromkeys(request.tasks or USUAL)
     ]
-    fitting = [fitting(lm, task) for task in all_tasks]
+    fitting = [with_room(lm, task) for task in all_tasks]
     rows: list[BenchmarkRow] = []
     table: list[dict[str, Any]] = []
     done, total = 0, sum(len(coded) for _, coded, _ in fitting) * len(listed)
@@ -138,7 +138,7 @@ def benchmark(request: Benchmark, *, context: Context) -> Benchmarked:
     )
 
 
-def fitting(lm: Model, task: Asked) -> tuple[Asked, list[Coded], int]:
+def with_room(lm: Model, task: Asked) -> tuple[Asked, list[Coded], int]:
     """The task with the items that fit the model, their tokens, and how many do not. Errors: TooLarge."""
     coded = [code(lm.tokenizer, item) for item in task.items]
     fits = [text.longest <= lm.max_positions for text in coded]

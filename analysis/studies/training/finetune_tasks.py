@@ -16,7 +16,7 @@ from ...models import Model
 from ...probes.pieces import Pieces, cut
 from ...probes.scoring import answer_logs, chosen, control
 from ...probes.tasks import TASKS, Ask
-from ..benchmarks.benchmark import fitting
+from ..benchmarks.benchmark import with_room
 from ..benchmarks.scores import Coded, answers as logs_of
 from ..benchmarks.tasks import Asked, asked
 
@@ -67,7 +67,7 @@ def benchmarks(lm: Model) -> dict[str, tuple[Asked, list[Coded]]]:
     found = {}
     for name in here(FOLDER, PRINTED):
         with suppress(TooLarge):
-            found[name] = fitting(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2]
+            found[name] = with_room(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2]
     if not found:
         raise BadSetting(
             f"No benchmark can be asked: put files that {lm.name} can read into a folder for each of "
