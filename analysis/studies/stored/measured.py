@@ -163,8 +163,7 @@ class Noted(Focus):
             groups = shuffled(groups[0], self.dealt[layer])[None]
         hard = self.reading == "hard"
         # Heads with groups of their own count as their mean.
-        heads = texts_of(groups) if hard else []
-        read = [read_pairs(of_head, self.window, self.n_sink) for of_head in heads]
+        read = [read_pairs(of_head, self.window, self.n_sink) for of_head in texts_of(groups)] if hard else []
         self.pairs.append(round(np.mean(read)) if hard else causal_pairs(length))
         self.counts.append(sizes.cpu().numpy())
         return groups

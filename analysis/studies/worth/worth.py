@@ -73,10 +73,12 @@ class Gains(Answer):
     table: pd.DataFrame = doc("the rows", name="rows")
     said: pd.DataFrame = doc("sentence and further of each row")
     accounts: pd.DataFrame = doc("the accounting of every context", name="accounting")
-    router: dict = doc("a Focus router of 4 groups and 16 dimensions: its parameters, and their share of the model's")
     gpu: dict | None = doc("data sheet of the GPU", default=None)
     largest_batch: dict | None = doc("sequences that fit it at each context", default=None)
     longest_context: dict | None = doc("tokens that fit it at each batch", default=None)
+    router: dict | None = doc(
+        "a Focus router of 4 groups and 16 dimensions: its parameters, and their share of the model's", default=None
+    )
 
 
 def worth(request: Worth, *, context: Any = None) -> Gains:
