@@ -200,6 +200,8 @@ def _attention(
             if isinstance(state.stored, GroupedLayer) and state.stored.is_sorted:
                 key, value = state.stored.restore()
             out = by_blocks(state, query, key, value, visible, dropout if module.training else 0.0, scoring)
+    # who gives a text's cache up gets its memory back, not the next text
+    state.cache_layer = state.visible = None
     out = out.transpose(1, 2).contiguous()
     if state.gated:
         state.out = out

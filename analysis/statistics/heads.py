@@ -9,6 +9,7 @@ import torch
 
 from ..errors import BadSetting
 from ..kernels import measured
+from ..kernels.host import on_host
 from ..kernels.pool import accelerated
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
@@ -142,16 +143,21 @@ class HeadReading:
         """Rows [n, m] of the only head of a reading of one head, and zeros where they are visible; both are used up."""
         if accelerated(scores):
             _, *parts = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
-            self.add_many(0, start, *(part.cpu().numpy() for part in parts))
+            self.add_many(0, start, *parts)
         else:
             for head, rows in enumerate((scores, even)):
                 self.add(0, 0, head, rows.contiguous().numpy(), start)
 
-    def add_many(self, layer: int, start: int, numbers: np.ndarray, distance: np.ndarray) -> None:
-        """The numbers of all heads of a block as `by_torch` gives them."""
-        self.distance[layer] += distance.sum(0)
-        for text, head in np.ndindex(numbers.shape[:2]):
-            self._sum(layer, text, head, numbers[text, head], start)
+    def add_many(self, layer: int, start: int, numbers: torch.Tensor, distance: torch.Tensor) -> None:
+        """The numbers of all heads of a block as `by_torch` gives them: summed where they lie, and asked for once."""
+        defined, of_distance = (~numbers.isnan()).sum((0, 2)), distance.sum(0)
+        sums = on_host(torch.cat([numbers.nansum((0, 2)), defined, of_distance], -1), "sums of statistics")
+        totals = self.sums, self.counts, self.distance
+        for total, more in zip(totals, np.split(np.array(sums), np.cumsum([len(ALL)] * 2), 1), strict=True):
+            total[layer] += more
+        if self.head is not None and self.head[0] == layer:
+            of_head = on_host(numbers[:, self.head[1]], "statistics of a head")
+            self.columns[-1][:, start : start + numbers.shape[2]] = of_head
 
     def _sum(self, layer: int, text: int, head: int, numbers: np.ndarray, start: int) -> None:
         self.sums[layer, head] += np.nansum(numbers, 0)

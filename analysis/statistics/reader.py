@@ -62,7 +62,7 @@ class Reader(Hooks):
     def scores(self, block: Block) -> Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible
-        logits, start = block.scores.float().masked_fill(hidden, float("-inf")), int(block.rows[0])  # [B, H, n, m]
+        logits, start = block.scores.float().masked_fill(hidden, float("-inf")), block.first_row  # [B, H, n, m]
         if block.sinks is not None or block.chosen or block.entries is not None:
             self._add_own(block, torch.logsumexp(logits, -1), start)
         even = torch.zeros_like(logits[:, :1]).masked_fill(hidden[:, :1], float("-inf"))
@@ -200,7 +200,7 @@ class Reader(Hooks):
     def _by_torch(self, layer: int, scores: Tensor, start: int) -> Tensor:
         """Scores [B, H + 1, n, m], -inf where a key is not visible -> weights that sum to 1 or, for no key, to 0."""
         weights, numbers, distance = by_torch(scores, start, self.reading.about(scores.device))
-        self.reading.add_many(layer, start, numbers.cpu().numpy(), distance.cpu().numpy())
+        self.reading.add_many(layer, start, numbers, distance)
         return weights
 
     def _attend_torch(self, call: Call) -> Tensor:

@@ -57,7 +57,7 @@ class QueryReading(HeadReading):
 
     def watch(self, block: Block, probabilities: torch.Tensor) -> None:
         """The key that each query of the sample reads most, in a block of probabilities [1, H, n, m]."""
-        sampled, rows = self._inside(int(block.rows[0]), len(block.rows))
+        sampled, rows = self._inside(block.first_row, len(block.rows))
         if not len(rows):
             return
         keys = probabilities[0][:, rows].masked_fill(block.columns == 0, -1.0)  # [H, r, m]

@@ -112,7 +112,7 @@ class _Keeper(Hooks):
         states = self.kept.get(block.layer)
         if states is None:
             return block.scores
-        start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
+        start, stop = block.first_row, block.first_row + len(block.rows)
         self.visible.append(block.visible[0].expand(-1, stop - start, -1)[..., :stop])
         if stop == states.length:
             _see(states, self.visible)

@@ -5,6 +5,7 @@ and merging are part of the call that is timed; nothing is prepared outside it.
 """
 
 import ctypes
+import gc
 import importlib
 import importlib.util
 import statistics
@@ -23,7 +24,7 @@ from ..errors import BadSetting, TooLarge
 from ..groups.controls import random_tokens
 from ..kernels import grouped_attention, parts, plan
 from ..kernels.parts import now
-from ..kernels.pool import accelerated
+from ..kernels.pool import AT_ONCE, accelerated
 from ..models import Model
 from ..models.weights import free_bytes
 
@@ -254,11 +255,14 @@ def time_parts(run: Callable[[], object]) -> dict[str, float]:
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
     """Most memory one call holds beyond what was held before it, in bytes; None where the system does not say."""
     if accelerated(device):
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        memory = torch.get_device_module(device)
+        # what waits to be collected would be given back while it runs, and hide as much of what it takes
+        gc.collect()
+        memory.synchronize()
+        memory.reset_peak_memory_stats()
+        before = memory.memory_allocated()
         run()
-        return torch.cuda.max_memory_allocated() - before
+        return memory.max_memory_allocated() - before
     try:
         # what is free but kept would hide what the call takes
         ctypes.CDLL(None).malloc_trim(0)
@@ -292,16 +296,22 @@ def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> 
     _check_room(length, of_token, SPARE + new_tokens * of_token, f"of {model.name}", model.device)
 
 
-def model_bytes(model: Model, length: int, new_tokens: int, top: int) -> float:
-    """Predicted bytes beside the weights of a prompt of `length` tokens and the new ones after it."""
-    return SPARE + (length + new_tokens) * _token_bytes(model, top)
+def model_bytes(model: Model, tokens: int, masked: bool) -> int:
+    """Predicted bytes beside the weights of so many tokens in one pass on an accelerator: their KV cache, what a layer
+    holds at once, and `masked` the scores of a block, what is left of them and its softmax."""
+    cache = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+    of_layer = 4 * model.width + max(3 * model.inner, 6 * _states(model))
+    return tokens * (cache + of_layer) * model.dtype.itemsize + masked * 3 * AT_ONCE
+
+
+def _states(model: Model) -> int:
+    return (model.num_heads + model.num_kv_heads) * model.head_dim
 
 
 def _token_bytes(model: Model, top: int) -> float:
-    states = (model.num_heads + model.num_kv_heads) * model.head_dim
     # keys and values of both caches, with room to grow
     held = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5
-    return (held + 4 * model.width + 3 * model.inner + 6 * states) * model.dtype.itemsize
+    return (held + 4 * model.width + 3 * model.inner + 6 * _states(model)) * model.dtype.itemsize
 
 
 def _check_room(length: int, of_token: float, beside: float, what: str, device: str | torch.device) -> None:
@@ -332,7 +342,7 @@ def crossover(points: list[tuple[int, float]]) -> int | None:
 def processor(device: str) -> str:
     """The name of the chip that computed, and its widest instructions."""
     if accelerated(torch.device(device)):
-        return torch.cuda.get_device_name(device)
+        return torch.get_device_module(device).get_device_name(device)
     try:
         with open("/proc/cpuinfo") as file:
             facts = file.read()

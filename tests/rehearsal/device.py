@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,18 +25,43 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from analysis.kernels import blocks, gpu, grouped
 from analysis.kernels.host import on_host
+from tests.rehearsal.held import Held
 
 NAME = "fakegpu"
 
 
 class _Backend(backend_registration._DummyBackendModule):
+    """What `torch.cuda` is of a GPU, as far as it is asked."""
+
+    held: Held
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
+
+    def synchronize(self) -> None:
+        """Nothing runs."""
+
+    empty_cache = synchronize
+
+    def reset_peak_memory_stats(self) -> None:
+        self.held.peak = self.held.now
+
+    def memory_allocated(self) -> int:
+        return self.held.now
+
+    def max_memory_allocated(self) -> int:
+        return self.held.peak
+
+    def get_device_name(self, device: object = None) -> str:
+        return NAME
+
+
+BACKEND = _Backend()
 
 
 @cache
 def _registered() -> None:
-    backend_registration._setup_privateuseone_for_python_backend(NAME, _Backend())
+    backend_registration._setup_privateuseone_for_python_backend(NAME, BACKEND)
 
 
 def _begin(layer: DynamicLayer, keys: Tensor, values: Tensor) -> None:
@@ -67,6 +93,7 @@ ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
     "kept blocks": lambda shape, tokens: 64.0,
     "numbers in the mask": lambda shape, tokens: False,
     "same scores": lambda shape, tokens: True,
+    "sums of statistics": lambda shape, tokens: np.ones(shape).tolist(),
     "sizes of groups": lambda shape, tokens: [*even((shape[0] - 1,), tokens), 1],
     "sizes of groups, fewest and most of a token": lambda shape, tokens: [*even((shape[0] - 2,), tokens), 1, 1],
 }
@@ -75,6 +102,27 @@ ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
 def _strangers(q: Tensor, *about: Any) -> tuple[Tensor, Tensor]:
     """The kernel of the window is compiled where Triton is."""
     return torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
+
+
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Torch's attention is one kernel on a GPU; on a device that it does not know it would hold all scores."""
+    places = {x.device for x in (q, k, v, attn_mask) if x is not None}
+    if len(places) > 1 or {k.dtype, v.dtype} != {q.dtype}:
+        raise RuntimeError(f"attention over tensors on {places} of {q.dtype}, {k.dtype}, {v.dtype}")
+    if k.shape[:3] != v.shape[:3] or q.shape[1] % k.shape[1] or (q.shape[1] != k.shape[1] and not enable_gqa):
+        raise RuntimeError(f"attention of {tuple(q.shape)} over {tuple(k.shape)} and {tuple(v.shape)}")
+    if attn_mask is not None:
+        torch.broadcast_shapes(attn_mask.shape, (*q.shape[:3], k.shape[2]))
+    return q.new_empty(*q.shape[:3], v.shape[-1])
 
 
 class Crossings(TorchDispatchMode):
@@ -91,10 +139,10 @@ class Crossings(TorchDispatchMode):
 
 
 class Device:
-    """Counts what is asked; `tokens` of the text."""
+    """Counts what is asked and `held`; `tokens` of the text."""
 
     def __init__(self) -> None:
-        self.tokens, self.asked = 0, collections.Counter[str]()
+        self.tokens, self.asked, self.held = 0, collections.Counter[str](), Held(NAME)
 
     def read(self, numbers: Tensor, name: str) -> Any:
         """In the place of `on_host`."""
@@ -122,5 +170,7 @@ def fake_device(monkeypatch: Any, at_once: int | None = None) -> Iterator[Device
     monkeypatch.setattr(gpu, "strangers", _strangers)
     monkeypatch.setattr(blocks, "_flex", lambda: _flex)
     monkeypatch.setattr(grouped, "DEVICES", (*grouped.DEVICES, NAME))
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", _fused)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), device.held:
+        BACKEND.held = device.held
         yield device

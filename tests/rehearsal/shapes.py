@@ -37,7 +37,7 @@ def llama() -> PreTrainedConfig:
     )
 
 
-def qwen() -> PreTrainedConfig:
+def qwen(layers: int = LAYERS) -> PreTrainedConfig:
     """The shape of Qwen 2.5 0.5B."""
     return Qwen2Config(
         hidden_size=896,
@@ -45,7 +45,7 @@ def qwen() -> PreTrainedConfig:
         num_attention_heads=14,
         num_key_value_heads=2,
         vocab_size=151936,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         max_position_embeddings=LONGEST,
         tie_word_embeddings=True,
     )
@@ -75,20 +75,20 @@ class _NoExperts(nn.Module):
         return hidden, None
 
 
-def on_devices(config: PreTrainedConfig, *devices: str) -> PreTrainedModel:
-    """The model in bfloat16 without numbers, its layers laid over these devices: inside `fake_device` only."""
-    kind = causal_class(config)
-    assert kind is not None
+def on_devices(config: PreTrainedConfig, *devices: str, kind: torch.dtype = torch.bfloat16) -> PreTrainedModel:
+    """The model without numbers, its layers laid over these devices: inside `fake_device` only."""
+    made = causal_class(config)
+    assert made is not None
     # random numbers need a generator, which a fake device lacks
     with unset_fake_temporarily(), torch.device("meta"):
-        lm = kind._from_config(config, dtype=torch.bfloat16).eval()
+        lm = made._from_config(config, dtype=kind).eval()
     for layer in lm.model.layers:
         if isinstance(config, GptOssConfig):
             layer.mlp = _NoExperts()
     for first in (lm.model.embed_tokens, lm.model.rotary_emb):
         _lay(first, devices[0])
     for number, layer in enumerate(lm.model.layers):
-        _lay(layer, devices[number * len(devices) // LAYERS])
+        _lay(layer, devices[number * len(devices) // len(lm.model.layers)])
     for last in (lm.model.norm, lm.lm_head):
         _lay(last, devices[-1])
     return lm

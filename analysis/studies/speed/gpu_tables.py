@@ -13,11 +13,13 @@ from ...groups.controls import random_tokens
 from ...groups.router import FocusRouter
 from ...kernels import grouped_attention, plan
 from ...kernels.parts import now
+from ...kernels.pool import accelerated
 from ...methods import METHODS
 from ...models import Model
 from ...papers import find
 from ...seam.attention import apply, ran
 from ...seam.cache import Cache, DynamicCache
+from ...seam.calls import MASKED
 from ...timing import clock, fastest_dense, model_bytes, peak_bytes
 from ...timing.inference import next_token, time_decode
 from ...training.settings import RouterTraining
@@ -176,12 +178,12 @@ def _method(model: Model, method: Any, ids: Tensor) -> dict:
         phases: dict[str, str] = {}
         for entry in ran(lm):
             phases.setdefault(entry.phase, entry.kernel)
-    said = model_bytes(model, ids.shape[1], 1 + WARM_TOKENS + NEW_TOKENS, 1)
+    said = model_bytes(model, ids.shape[1], masked=phases.get("prefill") == MASKED)
     times = {"prefill_ms": prefill * 1e3, "token_ms": of_token * 1e3}
-    return times | {"kernel": phases.get("prefill"), "peak_bytes": peak, "said_bytes": round(said)}
+    return times | {"kernel": phases.get("prefill"), "peak_bytes": peak, "said_bytes": said}
 
 
 def _release(device: torch.device) -> None:
     """Give back what torch keeps of a GPU's memory: the next row begins with all of it."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if accelerated(device):
+        torch.get_device_module(device).empty_cache()

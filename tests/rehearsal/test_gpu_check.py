@@ -1,0 +1,57 @@
+"""The tables of `gpu-check` on the fake device, by the code that a GPU runs: attention alone, decoding, every method
+inside two models."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.studies.speed import gpu_check, gpu_tables
+from analysis.studies.speed.gpu_check import GpuCheck
+from tests.made.evaluating import watched_context
+from tests.rehearsal.device import NAME, fake_device
+from tests.rehearsal.shapes import SHAPES, methods, on_devices
+
+FEW = {"dense", "focus", "snapkv", "xattention"}
+
+
+def model_of(shape: str) -> Model:
+    config = SHAPES[shape]()
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
+    return Model(on_devices(config, f"{NAME}:0"), None, shape, "none", *about)
+
+
+def ready(model: Model, names: set[str]) -> list[SimpleNamespace]:
+    made = methods(model.lm.config)
+    return [SimpleNamespace(name=name, method=made[name]()) for name in made if not names or name in names]
+
+
+@pytest.mark.parametrize(("names", "longest"), [(FEW, 1024), pytest.param(set(), 8192, marks=pytest.mark.slow)])
+def test_it_runs_through(monkeypatch, tmp_path, names, longest):
+    generator = torch.Generator
+    with fake_device(monkeypatch) as device:
+        # a fake device draws nothing, and how many pairs are read is counted on numbers
+        monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+        monkeypatch.setattr(gpu_tables, "plan", lambda *about: SimpleNamespace(kernel="groups", retained=0.25))
+        # what is fitted on a model is for its sizes
+        monkeypatch.setattr(gpu_check, "candidates", lambda context, lm, text, families: ready(lm, names))
+        monkeypatch.setattr(gpu_check, "untrained", lambda lm: [(one.name, one.method) for one in ready(lm, names)])
+        monkeypatch.setattr(gpu_check, "shaped", lambda name, device, layers: name)
+        monkeypatch.setattr(gpu_check, "load_model", lambda name: model_of("qwen"))
+        monkeypatch.setattr(gpu_check, "CACHES", (1024,))
+        for count in ("NEW_TOKENS", "WARM_TOKENS"):
+            monkeypatch.setattr(gpu_tables, count, 1)
+        lm, study = model_of("llama"), GpuCheck(longest=longest, repeats=1, tests=False)
+        study.check(lm)
+        device.tokens = longest
+        numbers = study.measure(SimpleNamespace(lm=lm, context=watched_context(tmp_path)))
+    rows = {what: [row for row in numbers["rows"] if row["what"] == what] for what in ("attention", "decode", "model")}
+    lengths = [length for length in gpu_tables.COLUMNS if length <= longest]
+    assert [row["length"] for row in rows["attention"]] == [length for length in lengths for _ in gpu_check.GROUPS]
+    assert len(rows["decode"]) == 1 and len(rows["model"]) == 2 * len(names or METHODS)
+    assert not [row for row in numbers["rows"] if "refused" in row]
+    assert all(row["peak_bytes"] > 0 and row["said_bytes"] > 0 for row in rows["model"])
+    assert numbers["protocol"]["processor"] == NAME

@@ -1,0 +1,78 @@
+"""What the fake device says of memory is what machines took, and what the program says before a run."""
+
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import DynamicCache
+
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.places import CACHE
+from analysis.seam import reference
+from analysis.seam.attention import apply
+from analysis.timing import model_bytes
+from analysis.timing.inference import next_token
+from tests.rehearsal.device import NAME, fake_device
+from tests.rehearsal.held import Held
+from tests.rehearsal.shapes import SHAPES, on_devices, qwen
+
+# Of what was taken.
+TOLERANCE = 0.25
+SMALL = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 2}
+SMALL |= {"vocab_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 2048}
+DENSE, MASKS = METHODS["dense"], METHODS["streaming_llm"]
+
+
+@torch.no_grad()
+def peak(lm, method, tokens: int, held: Held, kernels: bool = True) -> int:
+    """Most bytes that a prompt and its KV cache take beside what was there before."""
+    ids = torch.zeros(1, tokens, dtype=torch.long, device=lm.device)
+    with apply(lm, method, kernels=kernels):
+        before = held.peak = held.now
+        cache = DynamicCache(config=lm.config)
+        next_token(lm, ids, cache)
+        taken = held.peak - before
+        del cache
+        assert held.now - before < taken / 20, "nobody keeps the cache of a text that is done"
+    return taken
+
+
+@pytest.mark.parametrize("method", [DENSE, MASKS])
+def test_a_small_model_on_the_processor_takes_as_much(monkeypatch, method):
+    config = LlamaConfig(**SMALL)
+    real = LlamaForCausalLM(config).eval()
+    with Held("cpu") as held:
+        taken = peak(real, method(), 700, held, kernels=False)
+    at_once = min(reference.BLOCK_BYTES, reference.CPU_BLOCK_BYTES)
+    with fake_device(monkeypatch, at_once) as device:
+        lm = on_devices(config, f"{NAME}:0", kind=torch.float32)
+        assert peak(lm, method(), 700, device.held, kernels=False) == pytest.approx(taken, rel=TOLERANCE)
+
+
+def test_a_gpu_took_as_much(monkeypatch):
+    """The stored run gave the KV cache of the prompt before back while it was measured: so much it does not count."""
+    stored = json.loads((CACHE / "demo" / "studies" / "gpu-check.json").read_text("utf-8"))
+    rows = stored.get("numbers", stored)["rows"]
+    row = next(row for row in rows if row["what"] == "model" and row["method"] == "dense" and "Qwen" in row["model"])
+    config = qwen(layers=24)
+    size = config.hidden_size // config.num_attention_heads
+    cache = 2 * 24 * config.num_key_value_heads * size * row["length"] * torch.bfloat16.itemsize
+    with fake_device(monkeypatch) as device:
+        taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
+    assert taken - cache == pytest.approx(row["peak_bytes"], rel=0.02)
+
+
+@pytest.mark.parametrize("tokens", [4096, 32768])
+@pytest.mark.parametrize("shape", ["llama", "qwen"])
+def test_what_is_said_before_is_about_what_is_taken(monkeypatch, shape, tokens):
+    config = SHAPES[shape]()
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    with fake_device(monkeypatch) as device:
+        lm = on_devices(config, f"{NAME}:0")
+        about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
+        model = Model(lm, None, shape, "none", *about)
+        for method in (DENSE, MASKS) if tokens == 4096 else (DENSE,):
+            said = model_bytes(model, tokens, masked=method is MASKS)
+            assert said == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method
