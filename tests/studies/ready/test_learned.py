@@ -55,11 +55,11 @@ def test_limits_offset_mean_and_rate_are_those_that_were_asked_for(home, context
     def temperatures(**settings):
         return fit_method(FitMethod(**asked, **settings), context=context).temperature
 
-    assert temperatures(**FOCAL_AS_PRINTED) == pytest.approx([5 / DENSE] * 3)
     assert temperatures(offset=8.0) == pytest.approx([8 / DENSE] * 3)
     assert temperatures(tau_max=7.0) == pytest.approx([7 / DENSE] * 3)
     told = fit_method(FitMethod(**asked, **FOCAL_AS_PRINTED), context=context)
     weights = FocalWeights.load(told.path)
+    assert told.temperature == pytest.approx([5 / DENSE] * 3)
     assert (weights.offset, weights.about["mean"], weights.about["tau_max"]) == (0.0, "literal", 10.0)
     with pytest.raises(BadSetting, match="lies above tau_max"):
         temperatures(tau_min=9.0, tau_max=8.0)
