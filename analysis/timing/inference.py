@@ -24,12 +24,12 @@ from ..answer import doc, record
 from ..errors import BadSetting
 from ..groups.controls import random_tokens
 from ..kernels import parts
-from ..kernels.decode import GroupMajor, Growing
+from ..kernels.decode import Growing
 from ..kernels.parts import now
 from ..models import Model
 from ..seam.arguments import as_past
 from ..seam.attention import apply, ran
-from ..seam.cache import Cache, DynamicCache, GrowingCache, cache_bytes
+from ..seam.cache import ByGroup, Cache, DynamicCache, GrowingCache, cache_bytes
 from ..seam.calls import Ran
 from ..seam.layers import attention_as
 from . import CANDIDATES, Compared, Progress, Timing, clock, device_of, fastest_dense, peak_bytes, quickest
@@ -266,7 +266,9 @@ def time_decode(
     ]
     keys, values, q, new = (torch.randn(*shape, generator=draw).to(at, kind) for shape in shapes)
     members = (random_tokens(length, groups, k, seed) if members is None else members).to(at)
-    text, coming = GroupMajor(keys, values, members, window, n_sink), cycle(members)
+    # as a model holds it on this device
+    (text,) = ByGroup(keys, values, members[None], window, n_sink).texts
+    coming = cycle(members)
     plain = [Growing(x, spare=repeats + 99) for x in (keys, values)]
     read = []
 
