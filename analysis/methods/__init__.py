@@ -3,12 +3,14 @@
 from .base import Dense, Method
 from .block_sparse import FlexPrefill, SkipSoftmax, VerticalSlash, XAttention
 from .bucket_routing import BucketRouting
+from .budgets import AdaKV, PyramidKV
 from .csa import CSA
 from .duo_attention import DuoAttention
-from .eviction import H2O, TOVA, AdaKV, KeyDiff, PyramidKV, SnapKV
+from .eviction import H2O, TOVA, KeyDiff, SnapKV
 from .expected_attention import ExpectedAttention
 from .focal import Focal, FocalLearned
 from .focus import Focus
+from .kvzip import KVzap, KVzipPlus
 from .magicpig import MagicPIG
 from .oracle import OracleTopK, OracleTopP
 from .performer import Performer
@@ -43,6 +45,8 @@ METHODS: dict[str, type[Method]] = {  # the first four are those a page compares
     "expected_attention": ExpectedAttention,
     "duo_attention": DuoAttention,
     "triattention": TriAttention,
+    "kvzip_plus": KVzipPlus,
+    "kvzap": KVzap,
     "skip_softmax": SkipSoftmax,
     "vertical_slash": VerticalSlash,
     "flex_prefill": FlexPrefill,

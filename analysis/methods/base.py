@@ -64,7 +64,7 @@ class Method(Hooks):
     @classmethod
     def build(cls, state: Any = None, /, **settings: Any) -> Self:
         """The method with the fitted state that it `needs`; settings that are not given are those it was fitted for."""
-        return cls(**{"fitted": state} if cls.needs == "calibration" else {}, **settings)
+        return cls(**{"fitted": state} if cls.needs in ("calibration", "rule") else {}, **settings)
 
     def fit(self, model: Any, windows: Tensor) -> Self:
         """Calibrate on token windows [n, T] of this model and return self; a method that needs a `calibration` leaves

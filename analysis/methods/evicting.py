@@ -154,11 +154,14 @@ def evict(scores: Tensor, ratio: float, scope: str = "head", safe: float = 0.2) 
         return largest(scores, count)
     if scope == "mixed":
         best = _largest_of_layer(scores, count).sum(-1)  # [B, G]
-        order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
-        # how many scores of the head are larger, or as large and later
-        ranks = order.argsort(dim=-1).flip(-1)
-        return ranks < (safe * count + (1 - safe) * best).round()[..., None]
+        return ranks(scores) < (safe * count + (1 - safe) * best).round()[..., None]
     return _largest_of_layer(scores.masked_fill(largest(scores, int(safe * count)), torch.inf), count)
+
+
+def ranks(scores: Tensor) -> Tensor:
+    """How many scores of its head [..., L] are larger, or as large and later."""
+    order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
+    return order.argsort(dim=-1).flip(-1)
 
 
 def _largest_of_layer(scores: Tensor, count: int) -> Tensor:

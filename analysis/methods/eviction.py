@@ -1,4 +1,4 @@
-"""Eviction after a prompt by a score of every key: SnapKV, PyramidKV, TOVA, H2O, KeyDiff, and Ada-KV over them."""
+"""Eviction after a prompt by a score of every key: SnapKV, TOVA, H2O and KeyDiff."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,7 @@ from ..errors import BadSetting
 from ..kernels.pool import AT_ONCE, accelerated
 from ..kernels.scoring import Scoring
 from ..seam.calls import Prompt, states_alone
-from .evicting import Evicting, evict, largest, model_weights
-from .expected_attention import ExpectedAttention
+from .evicting import Evicting, largest, model_weights
 
 # Neighbouring keys that share their score.
 POOL = 5
@@ -46,56 +45,6 @@ class SnapKV(Evicting):
             pooled = F.avg_pool1d(weights.mean(2)[..., :start], POOL, stride=1, padding=POOL // 2)
             scores[..., :start] = pooled.unflatten(1, (scores.shape[1], -1)).mean(2)
         return scores
-
-
-# The last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069).
-LAST_LAYER = 20
-
-
-@dataclass
-class PyramidKV(SnapKV):
-    """SnapKV's scores with a budget that falls on a line from the first layer to the last.
-
-    Early layers spread their attention and late ones gather it on few tokens, so late layers are given less: the last
-    keeps its window and a twentieth of the average, the first nearly twice the average. All layers together keep what
-    SnapKV keeps, as long as no layer's share is more than the prompt has. In a prompt shorter than twice what stays,
-    the window apart, the first layer would get more than there is: the line is then *turned* flatter about its middle.
-    The authors' code gives *even* budgets there, and is SnapKV: of 768 tokens without 25%, 0.019 nats per token of
-    loss in the stored table, where the turned line has 0.039.
-    """
-
-    title = "PyramidKV"
-    paper = "Cai et al., 2024 (PyramidKV), arXiv 2406.02069"
-
-    short: str = field(
-        "turned",
-        "budgets in a prompt too short for the line: a flatter line, or even ones",
-        options=("turned", "even"),
-    )
-
-    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
-        length, removed = scores.shape[-1], self.removed(layer)
-        mean = int(length * (1 - removed))
-        if self.short == "even" and length < 2 * (mean - self.window):
-            return evict(scores, removed)
-        return largest(scores, falling_budget(layer, self.layers_, mean, self.window, length))
-
-
-def falling_budget(layer: int, layers: int, count: int, window: int, length: int) -> int:
-    """Keys that a head of `layer` keeps where `count` of `length` is the mean over `layers`.
-
-    Beside the `window`, which always stays, the budget falls on a line from the first layer to the last: the last has a
-    twentieth of the mean, the first twice the mean less that, and none more than there are keys.
-    """
-    spare = max(0, count - window)
-    low = spare / LAST_LAYER
-    high = 2 * spare - low
-    room = max(0, length - window)
-    # Where the first layer would get more than there is, the line turns about its middle, which keeps the sum.
-    if high > room:
-        low, high = low + high - room, room
-    depth = layer / (layers - 1) if layers > 1 else 0.5
-    return min(count, window) + round(high - depth * (high - low))
 
 
 @dataclass
@@ -170,54 +119,7 @@ class KeyDiff(Evicting):
         return -F.cosine_similarity(prompt.key, anchor, dim=-1)
 
 
-KINDS = ("snapkv", "tova", "h2o", "keydiff")  # of `eviction_scores`
-RULES: dict[str, type[Evicting]] = {
-    "snapkv": SnapKV,
-    "tova": TOVA,
-    "h2o": H2O,
-    "keydiff": KeyDiff,
-    "expected_attention": ExpectedAttention,
-}
-
-
-def rule_of(kind: str, window: int) -> Evicting:
-    """A rule that scores keys; only SnapKV has a window."""
-    rule = RULES[kind]()
-    if isinstance(rule, SnapKV):
-        rule.window = window
-    return rule
-
-
-# Shares -> the scope of `evict`.
-SCOPES = {"safe": "layer", "mixed": "mixed"}
-
-
-@dataclass
-class AdaKV(Evicting):
-    """The layer, not the head, has a budget: of all keys of a layer those with the lowest scores leave the KV cache, so
-    a head with much to remember keeps more than one that looks at few keys.
-
-    It takes the scores of another rule; those of SnapKV unless chosen otherwise. Keys that a rule never drops, such as
-    the first four of expected attention, stay in every head. With *safe* shares the best `safe` part of every head's
-    even budget always stays, as kvpress computes it. With *mixed* ones, those of the authors' code, that part of each
-    budget is even and the rest as many keys as the head has among the best of the layer. The two keep nearly the same
-    keys: 93.5 to 100% in common. Heads then hold different numbers of keys, and the cache is stored so: what is not
-    kept takes no memory.
-    """
-
-    title = "Ada-KV"
-    paper = "Feng et al., 2024 (Ada-KV), arXiv 2407.11550"
-
-    score: str = field("snapkv", "the rule that scores the keys", options=tuple(RULES))
-    safe: float = field(0.2, "share of an even budget that no head can lose", low=0.0, high=1.0, step=0.05)
-    shares: str = field("safe", "how that share is given: its best keys, or its size", options=tuple(SCOPES))
-    window: int = field(64, "last tokens of the prompt that SnapKV looks at", low=1, high=1024)
-
-    def key_scores(self, prompt: Prompt) -> Tensor:
-        return rule_of(self.score, self.window).key_scores(prompt)
-
-    def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
-        return evict(scores, self.removed(layer), SCOPES[self.shares], self.safe)
+KINDS: dict[str, type[Evicting]] = {"snapkv": SnapKV, "tova": TOVA, "h2o": H2O, "keydiff": KeyDiff}
 
 
 @torch.no_grad()
@@ -244,4 +146,7 @@ def eviction_scores(
         raise BadSetting(f"There is no eviction score {kind!r}; there are: {', '.join(KINDS)}.")
     if window < 1:
         raise BadSetting(f"window is {window} and must be at least 1.")
-    return rule_of(kind, window).key_scores(states_alone(queries, keys, values, scoring))
+    rule = KINDS[kind]()
+    if isinstance(rule, SnapKV):
+        rule.window = window
+    return rule.key_scores(states_alone(queries, keys, values, scoring))

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
@@ -109,6 +109,8 @@ def apply(
             if projection := gate_projection(module):
                 module._focuscope.gated = True
                 handles.append(projection.register_forward_pre_hook(partial(_after_gate, module._focuscope)))
+        if type(method).before_prompt is not Hooks.before_prompt:
+            handles.append(lm.base_model.register_forward_pre_hook(partial(_before_prompt, lm), with_kwargs=True))
         lm.set_attn_implementation(IN_NUMBERS if any(map(compresses, modules)) else NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
         yield model
@@ -128,6 +130,31 @@ def ran(model: Any) -> list[Ran]:
     """Which kernels ran so far inside `apply`, by layer; empty outside."""
     modules = attention_modules(getattr(model, "lm", model))
     return [entry for module in modules if hasattr(module, "_focuscope") for entry in module._focuscope.ran.values()]
+
+
+@contextmanager
+def instead(lm: Any, method: Hooks) -> Iterator[None]:
+    """Inside, `method` reads in the place of the one that is applied to a transformers model: for a pass of its own."""
+    states = [module._focuscope for module in attention_modules(lm)]
+    applied = [(state.method, state.watch) for state in states]
+    try:
+        for state in states:
+            state.method, state.watch = method, None
+        yield
+    finally:
+        for state, (before, watch) in zip(states, applied, strict=True):
+            state.method, state.watch = before, watch
+
+
+def _before_prompt(lm: Any, model: Any, args: tuple, kwargs: dict) -> None:
+    """Before a model reads: show the method the tokens of a prompt, where nothing was read before them."""
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    past = next((value for value in kwargs.values() if isinstance(value, Cache)), None)
+    if past is not None and past.get_seq_length() > 0:
+        return
+    mask = kwargs.get("attention_mask")
+    padded = isinstance(mask, Tensor) and mask.dim() == 2
+    attention_modules(lm)[0]._focuscope.method.before_prompt(lm, ids, mask if padded else None)
 
 
 def _before_layer(module: Any, args: tuple, kwargs: dict) -> None:

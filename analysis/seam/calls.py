@@ -34,6 +34,7 @@ class Prompt:
     scoring: Scoring
     visible: Visible | None = None  # None: causal
     now: int = 0  # position of the token that comes next; 0: as many as there are keys
+    of_tokens: Tensor | None = None  # [B, T, ...] what `token_features` returned
 
     def begins(self) -> list[int]:
         """`first` as the host knows it. Without a mask texts begin at their first token; else the device is asked."""
@@ -54,7 +55,8 @@ def part_of(prompt: Prompt, text: int, start: int, stop: int) -> Prompt:
     mask, bias = (x if x is None else x[:, :, start:stop, start:stop] for x in of_text)
     visible = Visible(mask, bias, visible.sinks, visible.chosen)
     about = prompt.first.new_zeros(1), prompt.module, tables, prompt.scoring, visible
-    return Prompt(prompt.layer, query, key, value, *about)
+    of_tokens = None if prompt.of_tokens is None else prompt.of_tokens[text : text + 1, start:stop]
+    return Prompt(prompt.layer, query, key, value, *about, of_tokens=of_tokens)
 
 
 def states_alone(queries: Tensor, keys: Tensor, values: Tensor, scoring: Scoring | None) -> Prompt:

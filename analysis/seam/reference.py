@@ -64,7 +64,8 @@ class Reading:
             assert self.first is not None, "the layer was entered before"
             queries, keys, values = (x[:, :, :length] for x in (query, key, value))
             about = module, self.tables, scoring, self.visible
-            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about))
+            remembered = self.of_tokens(length)
+            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about, of_tokens=remembered))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
         new = key[:, :, start : start + length]

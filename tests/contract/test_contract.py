@@ -59,6 +59,12 @@ def mean_queries(heads=4, pairs=4) -> Fitted:
     return Fitted("triattention", made)
 
 
+def lines() -> Fitted:
+    """Random lines for the tiny models, the same for all heads of a layer."""
+    draw = torch.Generator().manual_seed(6)
+    return Fitted("kvzap", {"weight": torch.randn(LAYERS, 1, WIDTH, generator=draw), "bias": torch.zeros(LAYERS, 1)})
+
+
 AT = {"cut": 20, "ratio": 0.6}  # the prompt ends after 20 tokens of the text, and few of them are kept
 BLOCKS = {"cut": 20, "block": 8}
 
@@ -98,6 +104,8 @@ CASES = {
     "expected_attention": lambda: METHODS["expected_attention"](**AT),
     "duo_attention": lambda: METHODS["duo_attention"].build(heads(), **AT, n_sink=2, window=3),
     "triattention": lambda: METHODS["triattention"].build(mean_queries(), **AT),
+    "kvzip_plus": lambda: METHODS["kvzip_plus"](**AT),
+    "kvzap": lambda: METHODS["kvzap"].build(lines(), **AT, window=3),
     "skip_softmax": lambda: METHODS["skip_softmax"](**BLOCKS, scale=8.0),
     "vertical_slash": lambda: METHODS["vertical_slash"](**BLOCKS),
     "flex_prefill": lambda: METHODS["flex_prefill"](**BLOCKS, gamma=0.5),
@@ -112,15 +120,8 @@ REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2"), ("tr
 
 # differ from another case in the rule that chooses, not in how they sit in a model: on Llama, in `--all` everywhere
 RULES = {
-    "pyramid_kv",
-    "tova",
-    "h2o",
-    "keydiff",
-    "duo_attention",
-    "triattention",
-    "skip_softmax",
-    "vertical_slash",
-    "flex_prefill",
+    *("pyramid_kv", "tova", "h2o", "keydiff", "duo_attention", "triattention", "kvzap"),
+    *("skip_softmax", "vertical_slash", "flex_prefill"),
 }
 
 

@@ -3,33 +3,41 @@
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from analysis.errors import BadSetting
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
+from analysis.methods.budgets import RULES, in_proportion
 from analysis.methods.duo_attention import heads_of_file
 from analysis.methods.evicting import evict, model_weights
-from analysis.methods.eviction import RULES, eviction_scores
+from analysis.methods.eviction import eviction_scores
 from analysis.methods.expected_attention import mean_rotation
 from analysis.models import load_model
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran
 from analysis.seam.cache import DynamicCache, cache_bytes
 from analysis.seam.cache_checks import sees_all
-from tests.contract.test_contract import mean_queries
+from tests.contract.test_contract import lines, mean_queries
 from tests.made.passes import logits, seen
 from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
 
 MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
 
 
+STATES = {  # Ada-KV and PyramidKV find by its name what a score needs
+    "duo_attention": lambda: Fitted("duo_attention", {"far": torch.arange(LAYERS * 2.0).view(LAYERS, 2)}),
+    "triattention": mean_queries,
+    "kvzap": lines,
+    "csa": lambda: [*range(2, 2 + LAYERS * 4), 9],
+}
+
+
 def made(name, **settings):
-    """A method of this name; DuoAttention with scores of its heads, TriAttention with mean queries, windows that fit
-    short texts."""
-    fitted = Fitted("duo_attention", {"far": torch.arange(LAYERS * 2.0).view(LAYERS, 2)})
-    fitted = mean_queries() if name == "triattention" else fitted
+    """A method of this name with what it needs made up; windows that fit short texts."""
+    fitted = STATES.get(name, lambda: lambda score: STATES[score]())()
     window = {"window": 3} if "window" in vars(METHODS[name]) else {}
     return METHODS[name].build(fitted if METHODS[name].needs else None, **window | settings)
 
@@ -71,7 +79,8 @@ def test_a_layer_shares_out_its_keys_by_any_score(score):
             scores_of[layer] = scores
             return super().kept_keys(layer, scores)
 
-    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6), ids).items():
+    found = made("ada_kv").fitted
+    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6, fitted=found), ids).items():
         assert int(stays.sum()) == 2 * int(40 * 0.3)
         assert scores_of[layer][stays].min() >= scores_of[layer][~stays].max()
     even = kept(lm, made(score, ratio=0.7), ids)
@@ -100,6 +109,19 @@ def test_allocations_by_hand():
     duo = kept(lm, made("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
     assert [stays.sum(-1).tolist() for stays in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
     assert duo[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 35, 36, 37, 38, 39]
+
+
+def test_calibrated_shares_by_hand():
+    """Budgets 2 ... 13 of CSA for 3 layers of 4 heads, the larger of each two that share a key-value head: 3, 5 ... 13.
+    Their mean is 8; at 10 keys on average the last gets 13 * 10 / 8."""
+    assert in_proportion(np.array([[1, 1], [2, 4]]), 4, 6).tolist() == [[3, 2], [5, 6]], "8 and 6 stand for 6 and 8"
+    lm, ids = tiny("llama"), token_ids(1, 40)
+    stays = kept(lm, made("ada_kv", ratio=0.75, shares="calibrated", score="h2o"), ids)
+    counts = torch.stack([stays[layer][0].sum(-1) for layer in range(LAYERS)])
+    assert counts.sum() == 10 * 6 and (counts - torch.tensor([[3, 5], [7, 9], [11, 13]]) * 10 / 8).abs().max() < 1
+    scores = seen(lm, ids).prompts[2]
+    scores = eviction_scores("h2o", scores.query, scores.key, scores.value)
+    assert scores[0, 1][stays[2][0, 1]].min() >= scores[0, 1][~stays[2][0, 1]].max()
 
 
 @pytest.mark.parametrize("name", MEMORY)

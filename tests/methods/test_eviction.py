@@ -8,8 +8,9 @@ import torch
 import analysis
 from analysis.errors import BadSetting
 from analysis.kernels.scoring import Scoring
+from analysis.methods.budgets import falling_budget
 from analysis.methods.evicting import evict
-from analysis.methods.eviction import H2O, eviction_scores, falling_budget
+from analysis.methods.eviction import H2O, eviction_scores
 from analysis.methods.expected_attention import expected_scores
 
 KINDS = ("snapkv", "tova", "h2o", "keydiff")

@@ -120,6 +120,7 @@ def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
         "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
         "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),
         "duo_attention": lambda: METHODS["duo_attention"].build(Fitted("duo_attention", {"far": _far(kv_heads)})),
+        "kvzap": lambda: METHODS["kvzap"].build(_lines(kv_heads, width)),
         "triattention": lambda: METHODS["triattention"].build(_mean_queries(heads, dim // 2)),
     }
 
@@ -160,3 +161,7 @@ def _mean_queries(heads: int, pairs: int) -> Fitted:
     of_heads = {name: torch.empty(LAYERS, heads, pairs) for name in ("mean_real", "mean_imaginary", "size")}
     of_layers = {name: torch.empty(LAYERS, pairs) for name in ("real", "imaginary", "rates")}
     return Fitted("triattention", of_heads | of_layers | {"factor": torch.empty(LAYERS)})
+
+
+def _lines(kv_heads: int, width: int) -> Fitted:
+    return Fitted("kvzap", {"weight": torch.empty(LAYERS, kv_heads, width), "bias": torch.empty(LAYERS, kv_heads)})

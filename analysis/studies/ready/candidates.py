@@ -90,6 +90,8 @@ FIND: dict[str, Callable[[Context, Model, str, Any], State]] = {
     "buckets": _buckets,
     "temperatures": lambda context, model, method, _: _calibrated(learned_temperatures(context, model)),
     "calibration": lambda context, model, method, _: _calibrated(fitted_for(context, model, method)),
+    # of a method that takes the scores of another: what that one needs
+    "rule": lambda context, model, *_: State(lambda name: FIND[METHODS[name].needs](context, model, name, None).value),
 }
 # There are several of these for a model, so a study names the one it means.
 CHOSEN = ("router", "policy")

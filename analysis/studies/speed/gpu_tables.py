@@ -126,8 +126,8 @@ def untrained(model: Model, groups: int = 8) -> list[tuple[str, Any]]:
     router = FocusRouter(model.num_layers, model.width, RouterTraining(groups=groups, window=WINDOW).router_settings())
     ready: list[tuple[str, Any]] = []
     for name, method in METHODS.items():
-        if method.needs in (None, "", "router"):
-            ready.append((name, method.build(router) if method.needs else method()))
+        if method.needs in ("", "rule", "router"):
+            ready.append((name, method.build(router) if method.needs == "router" else method()))
     return ready
 
 

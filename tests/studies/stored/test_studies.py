@@ -72,7 +72,9 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
     methods = "dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing"
     methods += " longformer quest sparq magicpig routing_transformer performer oracle_topp"
-    methods += " snapkv ada_kv pyramid_kv tova h2o keydiff expected_attention duo_attention triattention"
+    methods += (
+        " snapkv ada_kv pyramid_kv tova h2o keydiff expected_attention duo_attention triattention kvzip_plus kvzap"
+    )
     methods += " skip_softmax vertical_slash flex_prefill xattention"
     assert list(describe()) == methods.split()
 
