@@ -94,6 +94,22 @@ class HeadTokens(OfText):
     long_text: str = long_text()
 
 
+class HeadPreference(OfText):
+    """Which distances one head prefers by its mean query alone, and how nearly one way its queries point."""
+
+    place = "heads.preference:head_preference"
+    page = "/attention-heads?head_tab=numbers"
+    readings = 0.4
+    passes = 1.0
+    served = {"part": 0}
+    looks = True
+
+    layer: int = layer()
+    head: int = head()
+    part: int = part()
+    long_text: str = long_text()
+
+
 class Alike(OfText):
     """Heads that read like one head: the Jensen-Shannon likeness of their attention on a text."""
 

@@ -143,13 +143,36 @@ class SparseConfig(OfTexts):
     block: int = field(128, "queries and keys of a block of the serving kernel", low=8, high=512)
 
 
+class ExportEviction(OfTexts):
+    """Eviction calibrated on texts as serving stacks read it, with a certificate: TriAttention's statistics (FILE.pt)
+    with TensorRT-LLM's options, KVzap's lines (FILE.safetensors), or the share of keys of each head (FILE.npy)."""
+
+    place = "take.eviction_files:export_eviction"
+
+    output: str = field("", "FILE.pt, FILE.safetensors or FILE.npy; its certificate is FILE.json", word="FILE")
+    method: str = field(
+        "triattention", "whose calibration leaves: .pt, .safetensors, .npy", options=("triattention", "kvzap", "ada_kv")
+    )
+    ratio: float = field(0.5, "share of a prompt's keys that is removed where it is measured", low=0.01, high=0.99)
+    share: str = field(
+        "per_layer_perhead",
+        "what keeps one set of keys under TriAttention: a head, a head in all layers, the model",
+        options=("per_layer_perhead", "per_head", "union"),
+    )
+    budget: int = field(2048, "keys that TensorRT-LLM keeps at each eviction", low=1, high=1 << 24)
+    prefix: int = field(512, "tokens that are read before keys are dropped", low=8, high=1 << 20)
+    continuation: int = field(128, "tokens after them that are scored", low=2, high=1 << 16)
+    cuts: int = field(16, "held-out stretches of text", low=2, high=1024)
+    seed: int = seed()
+
+
 class FitMethod(OfModel):
-    """Fitting of a method to texts: magicpig, routing_transformer or focal_learned."""
+    """Fitting of a method to texts: triattention, kvzap, magicpig, routing_transformer or focal_learned."""
 
     place = "ready.calibration:fit_method"
     changes = True
 
-    method: str = field("", "magicpig, routing_transformer or focal_learned", word="METHOD")
+    method: str = field("", "a method that is fitted to texts, such as triattention or magicpig", word="METHOD")
     texts: list[str] | None = field(
         None, "text files (default: the bundled samples except the story)", word="[TEXT...]"
     )

@@ -198,7 +198,10 @@ class KVzap(Evicting):
 
     def fit(self, model: Any, windows: Tensor) -> "KVzap":
         """The lines of every layer, `weight` [L, G, d] and `bias` [L, G], from moments that are streamed."""
-        windows = windows if 2 * windows.shape[1] <= model.max_positions else windows.reshape(2 * len(windows), -1)
+        if 2 * windows.shape[1] > model.max_positions:
+            # the model has room for a prompt and its repetition
+            half = windows.shape[1] // 2
+            windows = torch.cat([windows[:, :half], windows[:, -half:]])
         method = _Moments()
         for ids in windows:
             with apply(model, method):

@@ -30,6 +30,9 @@ TAKEN: dict[str, dict[str, Any]] = {
 ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
     "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
     "duo_attention": "export-heads -o full_attention_heads.tsv",
+    "triattention": "export-eviction TEXT TEXT -o triattention.pt",
+    "kvzap": "export-eviction TEXT TEXT --method kvzap -o kvzap.safetensors",
+    "ada_kv": "export-eviction TEXT TEXT --method ada_kv -o shares.npy",
 }
 # By what a method needs.
 MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}

@@ -165,6 +165,21 @@ def spread(values: dict, about: Statistic) -> dict:
     return figure(data, "queries, lowest first", about.title, xaxis={"ticksuffix": "%"}, yaxis=about.axis)
 
 
+def preference(table: dict, name: str) -> dict:
+    """The logit of a head's mean query on its mean key by distance."""
+    look = "%{x:,} tokens back: %{y:.2f}<extra></extra>"
+    # a logarithm has no place for the token itself
+    shown = {"logit": table["logit"], "back": [distance + 1 for distance in table["distance"]]}
+    return figure(
+        [curve(name, shown, "back", "logit", hover=look)],
+        "tokens back, the token itself is 1",
+        "logit",
+        height=240,
+        xaxis={"type": "log"},
+        showlegend=False,
+    )
+
+
 def distances(table: dict, name: str) -> dict:
     """Attention by distance of one head beside reading all alike."""
     drawn = distance(table)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analysis.commands.heads import Alike
+from analysis.commands.heads import Alike, HeadPreference
 from analysis.runs import Run
 from app import cached
-from app.heads import scope
+from app.heads import head_charts, scope
 from app.heads.head_statistics import STATISTICS, Names, cells_of, spelled
 from app.heads.overview import choose
 from app.selection import state
@@ -25,6 +25,8 @@ def show(
     _numerics(statistics)
     widgets.source(statistics)
     widgets.notes(statistics)
+    with widgets.guarded():
+        _preference(tokens, cell, sides[next(iter(sides))])
     _alike(table, tokens, cell, names)
 
 
@@ -50,6 +52,23 @@ def _numbers(named: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[in
         values[shown] = [about.show(summary[key]) for key, about in STATISTICS.items()]
     identity = ".".join(run.id for run in named.values())
     plots.listed(columns, values, "heads_numbers", "Statistics of the head", identity)
+
+
+def _preference(tokens: dict, cell: tuple[int, int], first: Run) -> None:
+    """Which distances the head prefers before it has seen a text, and how much its queries leave to the distance."""
+    layer, head = cell
+    part = first.request["part"]
+    request = HeadPreference(**state.study_args(st.session_state, layer=layer, head=head)).but(part=part)
+    run = asking.ask(request, f"Looking which way the queries of {spelled(layer, head)} point", len(tokens["piece"]))
+    numbers, table = run.numbers, cached.columns(run, "preference")
+    drawn = head_charts.preference(table, spelled(layer, head))
+    plots.draw(
+        drawn,
+        table,
+        f"Preferred distance, R = {numbers['concentration']:.2f}",
+        "heads_preference",
+        "preferred distance",
+    )
 
 
 def _numerics(run: Run) -> None:

@@ -1,0 +1,211 @@
+"""What was calibrated for eviction, as serving stacks read it: TriAttention's statistics, KVzap's lines, heads' shares.
+
+Each file has a certificate: how far it holds between halves, from other domains, and on text not calibrated on.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ...answer import Worded, doc, record
+from ...claims import Comparison
+from ...commands.quality import ExportEviction
+from ...corpus import sample_texts
+from ...errors import BadModel, BadSetting
+from ...files import write_bytes, write_text
+from ...fitted import Fitted
+from ...methods import METHODS
+from ...models import Model
+from ..context import Context, protocol
+from ..quality.trial import KINDS, Newest, Trial, agreement, calibration_windows
+from ..stored.comparisons import difference
+from ..text.calibration import document_windows, split_texts, text_keys
+
+# TensorRT-LLM's period of eviction.
+BETA = 128
+
+
+def statistics_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
+    """TriAttention's `.pt`: a dictionary with `metadata` (sampled_heads head_dim num_attention_heads num_kv_heads
+    rope_style) and `stats`, `layer00_head00` -> q_mean_real q_mean_imag q_abs_mean, float32 [D/2], by the model's own
+    numbers of layers. Errors: BadModel for pairs that are neither halves nor neighbours."""
+    numbers = lm.layer_numbers
+    metadata = {
+        "sampled_heads": [[numbers[layer], head] for layer in range(lm.num_layers) for head in range(lm.num_heads)],
+        "head_dim": 2 * fitted["size"].shape[2],
+        "num_attention_heads": lm.num_heads,
+        "num_kv_heads": lm.num_kv_heads,
+        "rope_style": _style(fitted),
+        "rotary_dim": 2 * int((fitted["rates"][0] != 0).sum()),
+    }
+    parts = {"q_mean_real": "mean_real", "q_mean_imag": "mean_imaginary", "q_abs_mean": "size"}
+    stats = {
+        f"layer{numbers[layer]:02d}_head{head:02d}": {
+            name: fitted[part][layer, head].cpu().clone() for name, part in parts.items()
+        }
+        for layer in range(lm.num_layers)
+        for head in range(lm.num_heads)
+    }
+    file = io.BytesIO()
+    torch.save({"metadata": metadata, "stats": stats}, file)
+    return file.getvalue()
+
+
+def _style(fitted: Fitted) -> str:
+    """How the sizes that are turned are paired."""
+    styles = set()
+    for real, imaginary, rates in zip(fitted["real"], fitted["imaginary"], fitted["rates"], strict=True):
+        turned = int((rates != 0).sum())
+        places = torch.arange(turned, device=real.device, dtype=real.dtype)
+        for style, first, second in (("half", places, places + turned), ("interleaved", 2 * places, 2 * places + 1)):
+            if torch.equal(real[:turned], first) and torch.equal(imaginary[:turned], second):
+                styles.add(style)
+    if len(styles) != 1:
+        raise BadModel("This model pairs the sizes of its heads in a way that TriAttention's file has no word for.")
+    return styles.pop()
+
+
+def lines_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
+    """KVzap's linear maps with the names of its published models, and their config.json beside them."""
+    tensors: dict[str, Tensor] = {}
+    for layer in range(lm.num_layers):
+        tensors |= {f"layers.{layer}.{name}": fitted[name][layer].cpu().contiguous() for name in ("weight", "bias")}
+    heads, width = fitted["weight"].shape[1:]
+    config = {"model_type": "kvzap", "input_dim": width, "output_dim": heads, "hidden_dim": None}
+    write_text(path.with_name("config.json"), json.dumps(config | {"n_modules": lm.num_layers}) + "\n")
+    return save(tensors, metadata={"format": "pt"})
+
+
+def shares_file(path: Path, lm: Model, shares: np.ndarray) -> bytes:
+    """float64 [L, G]: the share of a prompt's keys that every key-value head keeps."""
+    file = io.BytesIO()
+    np.save(file, shares)
+    return file.getvalue()
+
+
+# Method -> how its file ends, and what writes it.
+WRITERS: dict[str, tuple[str, Callable[[Path, Model, Any], bytes]]] = {
+    "triattention": (".pt", statistics_file),
+    "kvzap": (".safetensors", lines_file),
+    "ada_kv": (".npy", shares_file),
+}
+
+
+@record
+class Transferred:
+    """What a calibration on another domain gives on the same held-out text."""
+
+    domain: str = doc("the bundled sample that was calibrated on")
+    tokens: int = doc("tokens of it")
+    agreement: float = doc("share of the kept keys that both calibrations keep")
+    change: float = doc("nats per token above the file's own loss")
+
+
+@record
+class ExportedEviction(Worded):
+    """A file for a serving stack, and what it is worth."""
+
+    path: str = doc("the file")
+    certificate: dict = doc("what is written beside it, as JSON")
+    yaml: str | None = doc("TensorRT-LLM's options, of TriAttention's statistics; written beside the file too")
+    rows: list[Transferred] = doc("transfer from other domains")
+
+
+def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEviction:
+    """Calibrate eviction on texts (hashes) and write what a serving stack reads of it, with a certificate beside it.
+
+    The first half of the documents calibrates, the others measure. The certificate says how many tokens were used, how
+    far two halves of them keep the same keys, what calibrations on the bundled samples would keep and lose, the loss on
+    held-out text with its interval, and that of the first four keys and the newest at equal bytes. Errors: BadSetting,
+    BadText, BadModel.
+    """
+    if context.browser:
+        raise BadSetting("Files for serving stacks are written on the command line only.")
+    kind, path = KINDS[request.method], Path(request.output)
+    suffix, write = WRITERS[request.method]
+    if path.suffix != suffix:
+        raise BadSetting(f"{path.name} ends in {path.suffix or 'nothing'}: {request.method} leaves as FILE{suffix}.")
+    beside = [path, path.with_suffix(".json")]
+    beside += [path.with_suffix(".yaml")] if suffix == ".pt" else []
+    beside += [path.with_name("config.json")] if suffix == ".safetensors" else []
+    for target in beside:
+        if target.exists():
+            raise BadSetting(f"{target} is there already: give -o another name or folder.")
+    lm = context.model(request.model)
+    split = split_texts(context, request.texts or [], None)
+    windows = calibration_windows(lm, split.calibrate)
+    size = request.prefix + request.continuation
+    stretches, documents = document_windows(lm, split.measure, size, request.cuts * size, "held-out text")
+    trial = Trial(lm, kind, request.ratio, request.share, stretches, request.prefix)
+    context.progress(0.1, "calibrating")
+    fitted = kind.fit(lm, windows, request.ratio)
+    context.progress(0.3, "loss on held-out text")
+    losses, kept = trial.losses(trial.method(fitted)), trial.kept(fitted)
+    dense, null = trial.losses(METHODS["dense"]()), trial.losses(Newest(ratio=request.ratio))
+    context.progress(0.6, "halves")
+    halves = [trial.kept(kind.fit(lm, windows[half::2], request.ratio)) for half in (0, 1)]
+    rows = []
+    for domain, (_, text) in sample_texts().items():
+        context.progress(0.8, f"transfer from {domain}")
+        sample = calibration_windows(lm, [(domain, text)])
+        other = kind.fit(lm, sample, request.ratio)
+        change = float((trial.losses(trial.method(other)) - losses).mean())
+        rows.append(Transferred(domain, sample.numel(), agreement(kept, trial.kept(other)), change))
+    data = write(path, lm, fitted)
+    write_bytes(path, data)
+    told = difference("change", losses, dense, documents) | difference("null", null, dense, documents)
+    told |= difference("against_null", losses, null, documents)
+    certificate: dict[str, Any] = {
+        "file": path.name,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "method": request.method,
+        "share": request.share if request.method == "triattention" else None,
+        "ratio": request.ratio,
+        "calibration_tokens": windows.numel(),
+        "calibration_texts": text_keys(split.calibrate),
+        "agreement_between_halves": agreement(*halves),
+        "agreement_by_chance": 1 - request.ratio,
+        "transfer": [vars(row) for row in rows],
+        "held_out": told | {"texts": text_keys(split.measure), "windows": len(stretches), "unit": "nats per token"},
+        "null": "the first four keys and the newest, as many of every head: equal bytes",
+    }
+    about: dict[str, Any] = {
+        "texts": text_keys(split.calibrate),
+        "measured_on": text_keys(split.measure),
+        "split": split.words,
+    }
+    about |= {"window": size, "prefix": request.prefix, "continuation": request.continuation, "seed": request.seed}
+    about |= {"kernel": "compacted KV cache"}
+    recorded = protocol("export-eviction", lm, next(iter(request.texts or []), None), **about)
+    write_text(path.with_suffix(".json"), json.dumps(certificate | {"protocol": recorded}, indent=1) + "\n")
+    yaml = None
+    if suffix == ".pt":
+        yaml = options(path, request.budget, request.share)
+        write_text(path.with_suffix(".yaml"), yaml)
+    units = len(np.unique(documents))
+    loss, of_null = (Comparison.of(told, key, units=units) for key in ("change", "null"))
+    return ExportedEviction(
+        path=str(path),
+        certificate=certificate,
+        yaml=yaml,
+        rows=rows,
+        sentence=f"Without {request.ratio:.0%} of the keys, held-out text loses {loss.size} ({loss.interval}); "
+        f"sinks and the newest at equal bytes lose {of_null.size} ({of_null.interval}).",
+        notes=["Keys are dropped once, after the prompt; a stack that drops them while it writes may lose otherwise."],
+        protocol=recorded,
+    )
+
+
+def options(path: Path, budget: int, share: str) -> str:
+    """TensorRT-LLM's options for a file of TriAttention's statistics."""
+    lines = ["algorithm: triattention", f"eviction_mode: {share}", f"budget: {budget}", f"beta: {BETA}"]
+    lines.append(f"calibration_path: {json.dumps(str(path.resolve()))}")
+    return "".join(["kv_cache_compression_config:\n", *(f"  {line}\n" for line in lines)])
