@@ -147,7 +147,7 @@ class ExportEviction(OfTexts):
     """Eviction calibrated on texts as serving stacks read it, with a certificate: TriAttention's statistics (FILE.pt)
     with TensorRT-LLM's options, KVzap's lines (FILE.safetensors), or the share of keys of each head (FILE.npy)."""
 
-    place = "take.eviction_files:export_eviction"
+    place = "quality.eviction_files:export_eviction"
 
     output: str = field("", "FILE.pt, FILE.safetensors or FILE.npy; its certificate is FILE.json", word="FILE")
     method: str = field(

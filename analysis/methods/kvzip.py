@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.pytorch_utils import Conv1D
 
 from ..declaration import field
 from ..errors import BadModel, BadSetting, NotFitted
@@ -166,7 +165,9 @@ def value_norms(module: Any, values: Tensor, heads: int) -> Tensor:
     weight = getattr(projection, "weight", None)
     if weight is None or weight.dim() != 2:
         raise BadModel(f"{type(module).__name__} has no output projection that is known here: choose another model.")
-    weight = (weight if isinstance(projection, Conv1D) else weight.T).detach().float()  # [H Dv, d]
+    # GPT-2's own kind of layer keeps its matrix the other way round
+    turned = type(projection).__name__ == "Conv1D"
+    weight = (weight if turned else weight.T).detach().float()  # [H Dv, d]
     of_heads = weight.unflatten(0, (heads, -1))  # [H, Dv, d]
     repeated = values.float().repeat_interleave(heads // len(values), 0)  # [H, n, Dv]
     products = of_heads @ of_heads.mT  # [H, Dv, Dv]

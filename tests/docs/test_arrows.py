@@ -232,7 +232,8 @@ def test_libraries_stay_in_their_rooms(library):
 
 
 SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting")}  # what methods are made of
-COMPOSED = {"eviction": "expected_attention"}  # Ada-KV takes the scores of other methods
+# Ada-KV and PyramidKV take the scores of other methods
+COMPOSED = {"budgets": "eviction expected_attention kvzip triattention"}
 
 
 def test_a_method_never_imports_another_method_but_those_that_are_made_of_others():

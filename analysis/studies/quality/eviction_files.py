@@ -25,9 +25,10 @@ from ...fitted import Fitted
 from ...methods import METHODS
 from ...models import Model
 from ..context import Context, protocol
-from ..quality.trial import KINDS, Newest, Trial, agreement, calibration_windows
 from ..stored.comparisons import difference
 from ..text.calibration import document_windows, split_texts, text_keys
+from ..text.held_out import make_folder
+from .trial import KINDS, Newest, Trial, agreement, calibration_windows
 
 # TensorRT-LLM's period of eviction.
 BETA = 128
@@ -139,6 +140,7 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
     for target in beside:
         if target.exists():
             raise BadSetting(f"{target} is there already: give -o another name or folder.")
+    make_folder(path.parent)
     lm = context.model(request.model)
     split = split_texts(context, request.texts or [], None)
     windows = calibration_windows(lm, split.calibrate)

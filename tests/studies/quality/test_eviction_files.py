@@ -15,8 +15,8 @@ import analysis
 from analysis.commands.quality import ExportEviction
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
+from analysis.studies.quality.eviction_files import export_eviction
 from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration_windows, kept_of
-from analysis.studies.take.eviction_files import export_eviction
 from analysis.studies.text.calibration import split_texts
 from tests.made.evaluating import TEXT
 
