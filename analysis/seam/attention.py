@@ -134,16 +134,17 @@ def ran(model: Any) -> list[Ran]:
 
 @contextmanager
 def instead(lm: Any, method: Hooks) -> Iterator[None]:
-    """Inside, `method` reads in the place of the one that is applied to a transformers model: for a pass of its own."""
+    """Inside, `method` reads in the place of the one that is applied to a transformers model: for a pass of its own,
+    which nobody watches and `ran` does not count."""
     states = [module._focuscope for module in attention_modules(lm)]
-    applied = [(state.method, state.watch) for state in states]
+    applied = [(state.method, state.watch, state.ran) for state in states]
     try:
         for state in states:
-            state.method, state.watch = method, None
+            state.method, state.watch, state.ran = method, None, {}
         yield
     finally:
-        for state, (before, watch) in zip(states, applied, strict=True):
-            state.method, state.watch = before, watch
+        for state, before in zip(states, applied, strict=True):
+            state.method, state.watch, state.ran = before
 
 
 def _before_prompt(lm: Any, model: Any, args: tuple, kwargs: dict) -> None:
