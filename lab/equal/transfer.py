@@ -23,7 +23,7 @@ from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Windows, option
 from analysis.studies.text.calibration import halves
 from analysis.studies.text.held_out import check_range, domains, held_out_windows, sample_windows
-from lab.harness.telling import concluded, lines_of
+from lab.harness.telling import counted, lines_of
 
 FITTED = ("triattention", "kvzap")
 NOTHING = "nothing"
@@ -71,8 +71,11 @@ class Transfer(Windows):
     @staticmethod
     def shown(numbers: dict) -> dict:
         rows = [row for row in numbers["rows"] if row["calibrated"] not in (row["read"], NOTHING)]
-        lead = "Calibrated on another domain than the one that is read, the loss against the domain's own calibration: "
-        sentence = concluded(lead, rows, {"against_own": "its own"}, "{title} from {calibrated} on {read}")
+        kept = [row["agreement"] for row in rows]
+        sentence = (
+            f"A calibration on another domain keeps {min(kept):.0%} to {max(kept):.0%} of the keys that the domain's "
+        )
+        sentence += "own would keep. " + counted(rows, "such losses", {"against_own": "with the domain's own"})
         own = [row for row in numbers["rows"] if row["calibrated"] in (row["read"], NOTHING)]
         title, x = "Loss above dense, calibrated on the domain itself", ("read", "domain", "nats per token")
         return presented(
