@@ -92,7 +92,7 @@ class BucketRouting(Method):
         if self.visited > buckets:
             raise BadSetting(f"{self.visited} buckets were to be visited, and there are {buckets}: choose fewer.")
         state.to(lm.device)
-        self._routers = [state.router(self.router, layer, heads) for layer in range(state.layers)]
+        self._routers = [state.router(self.router, layer, heads) for layer in range(layers)]
 
     @torch.no_grad()
     def encode_tokens(

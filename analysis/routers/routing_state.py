@@ -51,11 +51,6 @@ class RoutingState:
         """The routers that can be used with it."""
         return [kind for kind, cls in ROUTERS.items() if all(f"{kind}.{name}" in self.tensors for name in cls.NAMES)]
 
-    @property
-    def layers(self) -> int:
-        """L."""
-        return len(self.tensors["centroids"])
-
     def centroids(self, layer: int) -> Tensor:
         """[P, C, D] of a layer."""
         return self.tensors["centroids"][layer]

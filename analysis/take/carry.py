@@ -40,7 +40,7 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Hooks.before_prompt", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "RouterSettings.__post_init__", "Router.tensors"),
-    *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name", "RoutingState.layers"),
+    *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
 INSTEAD = {
