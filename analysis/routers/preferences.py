@@ -107,7 +107,7 @@ class QueryStatistics:
         sum over f of |E q_f| |E k_f| cos(distance w_f + arg(E q_f conj E k_f)), times the square of the factor."""
         about, mean = self.frequencies[layer], self.mean[layer][head]
         key = self.key[layer][head * len(self.key[layer]) // len(self.mean[layer])]
-        angles = torch.as_tensor(distances).double()[:, None] * about.rates
+        angles = torch.tensor(distances.tolist(), dtype=torch.float64)[:, None] * about.rates
         turning = torch.polar(torch.ones_like(angles), angles) * (mean * key.conj())
         return (turning.real.sum(-1) * about.factor**2).numpy()
 

@@ -213,6 +213,14 @@ def alike(args: dict, text: str) -> Result:
     return Result(numbers, {"heads": pd.DataFrame(rows)})
 
 
+def head_preference(args: dict, text: str) -> Result:
+    """A head that prefers the token before it."""
+    table = pd.DataFrame({"distance": [0, 1, 5], "logit": [0.5, 2.0, -1.0]})
+    numbers = {"layer": args["layer"], "head": args["head"], "concentration": 0.75, "notes": []}
+    numbers |= {"sentence": "It prefers 1 token back.", "protocol": protocol("head-preference", args, 6)}
+    return Result(numbers, {"preference": table})
+
+
 def head_tokens(args: dict, text: str) -> Result:
     """Every token reads the one before most, and is read by the one after."""
     table = tokens(text)
@@ -231,6 +239,7 @@ def head_tokens(args: dict, text: str) -> Result:
 ANSWERS = {
     "head-tokens": head_tokens,
     "alike": alike,
+    "head-preference": head_preference,
     "head-texts": head_texts,
     "ablate": ablate,
     "names": names,
