@@ -167,7 +167,7 @@ class ExportEviction(OfTexts):
 
 
 class FitMethod(OfModel):
-    """Fitting of a method to texts: triattention, kvzap, magicpig, routing_transformer or focal_learned."""
+    """Fitting of a method to texts: triattention, kvzap, magicpig, routing_transformer, indexer or focal_learned."""
 
     place = "ready.calibration:fit_method"
     changes = True

@@ -5,6 +5,9 @@ from typing import Any
 from ..declaration import field
 from ..declaration.command import OfModel, OfText, OfTexts, head, layer, seed
 
+# Indexers that can be fitted beside the routers; the last one is a null, which learns the targets of other documents.
+INDEXERS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank", "dsa_shuffled")
+
 
 def whole(control: str) -> Any:
     """The field of what recall is a share of."""
@@ -50,6 +53,10 @@ class Route(OfTexts):
         control="route_optimiser",
         options=("adam", "sgd"),
     )
+    kinds: list[str] | None = field(
+        None, f"also fit these indexers and keep them for the method indexer: {', '.join(INDEXERS)}", options=INDEXERS
+    )
+    index_bytes: int = field(32, "bytes that an indexer caches of a token in a layer", low=4, high=1024)
     store: bool = field(False, "keep buckets, routers and curves in the fitted state")
     visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")

@@ -1,6 +1,7 @@
 """Fitting an indexer to the attention of a frozen model: streamed targets of some queries of each document, the
 divergence to them, an early stop on documents that trained nothing; low rank in closed form."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -166,8 +167,7 @@ class Fitting:
             raise NotFitted("An indexer learns from one document and selects on another: give at least two.")
         documents = self.documents
         if self.shuffled:
-            others = documents[1:] + documents[:1]
-            documents = [a._replace(target=b.target) for a, b in zip(documents, others, strict=True)]
+            documents = shuffled(documents)
         fitted.curve = self._train(documents, progress)
         return fitted
 
@@ -219,6 +219,18 @@ class Fitting:
         share = scores.masked_fill(~allowed, -1e9).log_softmax(-1)
         some = target.sum(-1, keepdim=True) > 0.5
         return ((torch.xlogy(target, target) - target * share) * some).sum() / some.sum().clamp(min=1)
+
+
+def shuffled(documents: list[Document]) -> list[Document]:
+    """Documents with the targets of the next one of as many tokens; those that have no such other are left out.
+    Errors: NotFitted where too few have."""
+    by_length = defaultdict[int, list[Document]](list)
+    for document in documents:
+        by_length[len(document.inputs.hidden)].append(document)
+    alike = [same for same in by_length.values() if len(same) > 1]
+    if not alike:
+        raise NotFitted("Shuffled targets need two documents of as many tokens: give longer ones.")
+    return [a._replace(target=b.target) for same in alike for a, b in zip(same, same[1:] + same[:1], strict=True)]
 
 
 class LowRankMoments:

@@ -10,6 +10,7 @@ from .eviction import H2O, TOVA, KeyDiff, SnapKV
 from .expected_attention import ExpectedAttention
 from .focal import Focal, FocalLearned
 from .focus import Focus
+from .indexer import LearnedIndexer
 from .kvzip import KVzap, KVzipPlus
 from .magicpig import MagicPIG
 from .oracle import OracleTopK, OracleTopP
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {  # the first four are those a page compares
     "focal": Focal,
     "focal_learned": FocalLearned,
     "bucket_routing": BucketRouting,
+    "indexer": LearnedIndexer,
     "longformer": Longformer,
     "quest": Quest,
     "sparq": SparQ,

@@ -37,7 +37,25 @@ ROUTERS = {
     "gwr_geometric": Router("GWR geometric", "nearest after matching moments", Look("#C2506B", "dot", "pentagon")),
     "whitening": Router("whitening only", "nearest after whitening both", Look("#7A6FD0", "dot", "hexagon")),
     "random": Router("random", "drawn anew for each query", Look("#C94F4F", "dot", "cross")),
+    "dsa": Router("DSA", "an indexer for a layer (DeepSeek-V3.2)", Look("#4477AA", "solid", "circle")),
+    "glm": Router("GLM-MoE-DSA", "the same, other pairs rotated", Look("#4477AA", "dash", "circle-open")),
+    "qsa": Router("QSA", "an indexer of groups of tokens (Qwen4-Exp)", Look("#E0592A", "solid", "square")),
+    "m3": Router("MiniMax-M3", "an indexer for a key-value group, by blocks", Look("#228833", "solid", "diamond")),
+    "seer": Router("SeerAttention-R", "a gate for a key-value group, by blocks", Look("#AA3377", "solid", "pentagon")),
+    "moba": Router("MoBA", "means of blocks, nothing fitted", Look("#239ABD", "dash", "hexagon")),
+    "low_rank": Router("low rank", "a bilinear form in closed form", Look("#AB880A", "dash", "triangle-up")),
+    "dsa_shuffled": Router("DSA, shuffled targets", "a null: it learns other documents", Look("#7F8A93", "dot", "x")),
+    "recent_keys": Router("newest keys", "as many of the newest far keys", Look("#5E9A6B", "dot", "triangle-down")),
+    "oracle_layer": Router(
+        "best selection of a layer", "a bound of what shares one", Look("#7F8A93", "dash", "star-open")
+    ),
+    "oracle_group": Router(
+        "best selection of a group", "a bound for a group", Look("#7F8A93", "dashdot", "star-square")
+    ),
+    "oracle_head": Router("best selection of a head", "a bound of all", Look("#5F6A73", "solid", "star-diamond")),
 }
+# They look at the answer.
+ORACLES = ("oracle", "oracle_layer", "oracle_group", "oracle_head")
 # Measured beside the others and not stored for use.
 ABLATIONS = ("mlp_squared", "linear_cross_entropy")
 # First keys, where sinks are left out.

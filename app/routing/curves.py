@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.routing import routing_charts
-from app.routing.bucket_routers import ROUTERS, printed
+from app.routing.bucket_routers import ORACLES, ROUTERS, printed
 from app.ui import plots, tables, widgets
 
 PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1%), keys over 2,047 back: another model and other text."
@@ -60,7 +60,7 @@ def closure(numbers: dict) -> None:
     if not rows:
         widgets.prose("There is no gap to close here: symmetric k-means finds as much as the learned router.", "note")
         return
-    learned = [row for row in rows if row["router"] not in ("random", "oracle")]
+    learned = [row for row in rows if row["router"] not in ("random", *ORACLES)]
     values = [row[way] for row in learned for way in WAYS if row[way] is not None]
     span = max(SPAN[0], min([0.0, *values]) - 0.1), min(SPAN[1], max([1.0, *values]) + 0.15)
     at_budget = next(row for row in numbers["closure"] if row["router"] == "gwr_linear")

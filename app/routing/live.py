@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from analysis.runs import Run
-from app.routing.bucket_routers import ROUTERS
+from app.routing.bucket_routers import ORACLES, ROUTERS
 from app.ui import export
 from app.ui.painted import part
 
@@ -66,6 +66,6 @@ def _about(kind: str, numbers: dict) -> dict:
 
 
 def best_of(numbers: dict) -> str:
-    """The router that finds most; the oracle, which looks at the answer, is none."""
-    rows = [row for row in numbers["means"] if row["router"] != "oracle"]
+    """The router that finds most; an oracle, which looks at the answer, is none."""
+    rows = [row for row in numbers["means"] if row["router"] not in ORACLES]
     return max(rows, key=lambda row: row["recall"] or 0.0)["router"]

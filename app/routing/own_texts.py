@@ -11,7 +11,7 @@ from analysis.commands.routing import Route
 from analysis.runs import Run
 from analysis.runs.brought import TEXTS
 from app import cached, topbar
-from app.routing import curves, live
+from app.routing import curves, indexers, live
 from app.routing.bucket_routers import HEAD_COLUMNS, named
 from app.selection import state
 from app.selection.sparsify import OPTIMISERS, PARTITIONS, RECALL_OF, ROUTE_HEADS
@@ -48,6 +48,7 @@ def show(card: dict) -> None:
             smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * request.mlp,
             type="secondary" if stored else "primary",
         )
+        indexers.growing()
         if stored is not None:
             _result(stored)
     command = Route(corpus="DIR", **settings).command_line()
@@ -72,6 +73,8 @@ def _settings(usual: int) -> dict:
     beside = {"distances": further or None, "recall_of": chosen["route_fit_recall_of"]}
     beside |= {"optimiser": chosen["route_optimiser"]}
     args |= {name: value for name, value in beside.items() if value != Route.defaults[name]}
+    if chosen["route_indexers"] and args["heads"] == "all" and "recall_of" not in args:
+        args |= {"kinds": indexers.FITTED}
     return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
 
 
@@ -98,6 +101,7 @@ def _form(longest: int, usual: int) -> None:
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
+        st.toggle("Fit indexers", key="route_indexers", help=cached.glossary("indexer"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
         if st.session_state["route_mlp"]:
             look = {"format_func": OPTIMISERS.__getitem__, "width": 220, "help": cached.glossary("bucket routers")}
@@ -118,6 +122,7 @@ def _heads() -> None:
 
 def _result(run: Run) -> None:
     widgets.source(run)
+    indexers.show(run, "route_own")
     widgets.prose(run.numbers["sentence"], "more")
     widgets.prose(run.numbers["notes"], "quiet")
     live.show(run, "route_own_live", lambda visited: None)

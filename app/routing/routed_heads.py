@@ -8,6 +8,7 @@ from app.heads.head_charts import statistic_map
 from app.heads.head_statistics import Statistic, cells_of
 from app.routing.bucket_routers import HEAD_COLUMNS, ROUTERS, named
 from app.selection import state
+from app.selection.sparsify import ROUTED
 from app.ui import painted, plots, widgets
 from app.ui.reading import rows_of
 
@@ -17,7 +18,7 @@ MEASURES = {
     "over_prior": "GWR linear over the static prior",
     "over_kmeans": "GWR linear over k-means",
     "gap_closure": "Gap closure, GWR linear",
-    **{kind: f"Recall, {router.title}" for kind, router in ROUTERS.items() if kind != "gwr_linear"},
+    **{kind: f"Recall, {ROUTERS[kind].title}" for kind in ROUTED if kind != "gwr_linear"},
 }
 
 

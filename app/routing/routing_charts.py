@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.routing.bucket_routers import ROUTERS
+from app.routing.bucket_routers import ORACLES, ROUTERS
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, bars, figure, line, upright
 from app.ui.plots import AT_ONCE, columns, curve, interval
 
@@ -25,7 +25,7 @@ def closure(rows: Sequence[dict], way: str, buckets: int, visited: float, span: 
     data = []
     for kind, router in ROUTERS.items():
         points = [row | {"share": row["l"] / buckets} for row in rows if row["router"] == kind and row[way] is not None]
-        if kind in ("oracle", "random") or not points:
+        if kind in ("random", *ORACLES) or not points:
             continue
         hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
         visits = columns(points, "l")["l"]

@@ -68,6 +68,7 @@ ROUTE_TABS = {  # what is folded under the curves
     "heads": "Head by head",
     "token": "One token in the text",
     "cost": "Cost and balance",
+    "indexers": "Learned indexers: DSA, QSA, M3, SeerAttention, MoBA",
     "fit": "Your own texts",
 }
 ROUTE_ON = {"stored": "unseen texts", "text": "this text"}
@@ -153,6 +154,7 @@ class RoutingPage:
     route_corpus: str | None = field(None, pattern=CORPUS, label="choice of texts")
     route_buckets: int | None = field(None, high=99_999, label="number of buckets")
     route_heads: str = field(Route.heads, pattern=ROUTE_HEADS, label="choice of heads")
+    route_indexers: bool = field(False, label="choice to fit indexers")
     route_seed: int = field(Route.seed, high=9_999)
     route_length: int | None = field(Route.length, low=8, high=9_999_999, label="length of a prompt")
     route_prompts: int = field(Route.prompts, low=1, high=4096, label="number of prompts")

@@ -13,6 +13,7 @@ from analysis.methods.focal import FocalWeights
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply
 from tests.conftest import all_of_them
+from tests.made.indexed import made_indexers
 from tests.made.routed import made_state
 from tests.made.tiny import BY_KIND, FAMILIES, LAYERS, WIDTH, left_padded, tiny, token_ids
 
@@ -84,6 +85,12 @@ CASES = {
     "csa": lambda: METHODS["csa"].build([*range(2, 14), 9]),
     "bucket_routing": lambda: METHODS["bucket_routing"].build(made_state(), visited=2, window=4, n_sink=1),
     "bucket_routing by centroid": lambda: METHODS["bucket_routing"].build(made_state(), router="kmeans", window=3),
+    **{
+        f"indexer {kind}".removesuffix(" dsa"): lambda kind=kind: METHODS["indexer"].build(
+            made_indexers(kind), keys=6, window=4, n_sink=1
+        )
+        for kind in ("dsa", "qsa", "m3", "moba", "low_rank")
+    },
     "longformer": lambda: METHODS["longformer"](window=6, n_global=1),
     "longformer growing and dilated": lambda: METHODS["longformer"](window=5, widths="growing", dilation=3),
     "quest": lambda: METHODS["quest"](budget=12, page=4, dense_layers=1),
@@ -122,6 +129,7 @@ REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2"), ("tr
 RULES = {
     *("pyramid_kv", "tova", "h2o", "keydiff", "duo_attention", "triattention", "kvzap"),
     *("skip_softmax", "vertical_slash", "flex_prefill"),
+    *("indexer qsa", "indexer m3", "indexer low_rank"),
 }
 
 

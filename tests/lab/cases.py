@@ -82,6 +82,9 @@ CASES = {
         model="long",
     ),
     "length-extension": Case({"windows": 2, "steps": 2, "tokens_per_step": 128, "seeds": 1}),
+    "indexers": Case(
+        {"length": 64, "windows": 6, "calibrate": 3, "min_distance": 8, "steps": 1, "seeds": 1}, corpus="five"
+    ),
     "query-router": Case({"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}, corpus="five"),
     "calibration": Case({"length": 32, "windows": 2}, corpus="two"),
     "allocation": Case(

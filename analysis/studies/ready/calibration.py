@@ -1,6 +1,7 @@
 """What methods need of a calibration: stored means and centroids, or some fitted on the bundled samples, and learned
 temperatures."""
 
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -41,15 +42,23 @@ class FittedMethod(Answer):
 
 def fitted_for(context: Context, model: Model, method: str) -> Fitted:
     """The stored numbers of a method for these weights; the first time for a model they are fitted on the bundled
-    samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
+    samples except the story, and stored. Errors: BadSetting."""
+    with suppress(NotFitted):
+        return stored_for(context, model, method)
+    samples = list(fitting_samples().values())
+    # without clusters: a method that is not asked for says itself how many it makes
+    return _calibrate(context, model, method, samples, _about_texts(samples, FITTED_ON), seed=0)[0]
+
+
+def stored_for(context: Context, model: Model, method: str) -> Fitted:
+    """The stored numbers of a method for these weights, which take too long to fit unasked. Each file is read once
+    while it stays the same. Errors: NotFitted, BadSetting."""
     for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
         stamp = (str(path), path.stat().st_mtime_ns)
         loaded = context.once(f"fitted {method}", stamp, partial(Fitted.load, path))
         if loaded.about.get("revision") == model.revision:
             return loaded
-    samples = list(fitting_samples().values())
-    # without clusters: a method that is not asked for says itself how many it makes
-    return _calibrate(context, model, method, samples, _about_texts(samples, FITTED_ON), seed=0)[0]
+    raise NotFitted(f"Nothing was fitted for {method} on {model.name}: run `fit-method {method}` on some texts first.")
 
 
 def learned_temperatures(context: Context, model: Model) -> FocalWeights:
@@ -70,7 +79,7 @@ def fit_method(request: FitMethod, *, context: Context) -> FittedMethod:
     method that needs none, BadText for texts of less than one window.
     """
     name = request.method
-    fittable = [name for name, kind in METHODS.items() if kind.needs in ("calibration", "temperatures")]
+    fittable = [name for name, kind in METHODS.items() if kind.needs in ("calibration", "indexers", "temperatures")]
     if name not in fittable:
         raise BadSetting(f"{name[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(fittable)}.")
     lm = context.model(request.model)

@@ -21,7 +21,7 @@ from ..budgets.recipes import resolve
 from ..context import Context
 from ..groups.routers import router_facts, router_for
 from ..routing.states import calibrated_on, state_for
-from .calibration import fitted_for, learned_temperatures
+from .calibration import fitted_for, learned_temperatures, stored_for
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]
@@ -89,6 +89,7 @@ FIND: dict[str, Callable[[Context, Model, str, Any], State]] = {
     "policy": _policy,
     "buckets": _buckets,
     "temperatures": lambda context, model, method, _: _calibrated(learned_temperatures(context, model)),
+    "indexers": lambda context, model, method, _: _calibrated(stored_for(context, model, method)),
     "calibration": lambda context, model, method, _: _calibrated(fitted_for(context, model, method)),
     # of a method that takes the scores of another: what that one needs
     "rule": lambda context, model, *_: State(lambda name: FIND[METHODS[name].needs](context, model, name, None).value),

@@ -6,6 +6,7 @@ from pandas import DataFrame
 
 from ...answer import Answer, doc, record
 from .cells import Cell
+from .indexers import IndexerRow, StarvedRow
 from .rows import CellRows, ClosureRow, HeadRow, Line, MeanRow, PaperRow
 from .score import BucketBalance, RouterTiming
 
@@ -75,6 +76,10 @@ class Routed(Beside, Tables, Answer):
     meaning: dict[str, str | None] = doc("router -> what it does")
     budgets: list[int] = doc("the paper's budgets that C allows")
     buckets: int = doc("C")
+    indexers: list[IndexerRow] | None = doc("one row per fitted indexer, the one that finds most first", default=None)
+    starved: list[StarvedRow] | None = doc(
+        "every head under the selection that it shares, the hungriest first", default=None
+    )
 
 
 @record

@@ -8,6 +8,7 @@ from ...commands import commandline
 from ...commands.routing import Route
 from ...corpus import text_hash
 from ...errors import BadSetting
+from ...indexers.sizes import Sizes
 from ...metrics.intervals import DOCUMENTS, state
 from ...metrics.routing import budgets
 from ...models import Model
@@ -19,6 +20,16 @@ from ..context import STREAMED, Context, check_seed, protocol
 from ..text.held_out import check_range, make_folder, storing
 from .cells import FAR, RAW, SINKS, Cell
 from .fit import ABLATIONS, OWN, Fitted, calibrate, clear_work, queries_of
+from .indexers import (
+    TRAINING,
+    IndexerRow,
+    StarvedRow,
+    fit_indexers,
+    indexer_rows,
+    keep_indexers,
+    score_indexers,
+    starved_rows,
+)
 from .passes import rotated_layers
 from .results import Beside, Routed, RoutedCell, Tables, tables_of
 from .rows import CellRows, paper_rows, sentence
@@ -39,12 +50,17 @@ def route(request: Route, *, context: Context) -> Routed:
     up to 1; with `recall_of` all it is a share of all attention, near keys too, for routers to learn as well. `grid`:
     also every distance of 16, 64, 256, 1024 that fits, and those of `distances`, with sinks and without the first 4
     keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train
-    the learned router, and in the first setting its ablations. `store`: keep buckets, routers and curves in the fitted
+    the learned router, and in the first setting its ablations. `kinds`: fit these indexers too, hold them against the
+    first setting and keep them for the method indexer. `store`: keep buckets, routers and curves in the fitted
     state. Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(request.seed)
     if request.store and request.heads != "all":
         raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
+    if request.kinds and (request.heads != "all" or request.recall_of != FAR):
+        raise BadSetting(
+            "Indexers choose for all heads and are told in shares of the far attention: leave heads and recall_of out."
+        )
     if request.store and request.recall_of != FAR:
         raise BadSetting("Shares of all attention are measured and not stored: leave store or recall_of out.")
     if context.browser and (request.store or request.work):
@@ -82,6 +98,13 @@ def route(request: Route, *, context: Context) -> Routed:
         request.optimiser,
     )
     curves, microseconds, balance = score_routers(context, lm, test, fitted)
+    indexed = None
+    if request.kinds:
+        wanted = Sizes(
+            index_bytes=request.index_bytes, min_distance=request.min_distance, sinks=request.sinks, **TRAINING
+        )
+        indexed = fit_indexers(context, lm, calibration, request.kinds, wanted, request.seed, (0.98, 0.99))
+        score_indexers(context, lm, test, indexed, cell, curves, (0.99, 1.0))
     documents = len(curves.queries[cell])
     source: dict[str, Any] = {"texts": ["TEXT"] * len(request.texts or [])}
     if request.corpus:
@@ -109,7 +132,14 @@ def route(request: Route, *, context: Context) -> Routed:
     if request.store:
         notes = [*notes, *_store(context, lm, fitted, stored, length, request.seed)]
     clear_work(work)
-    main, *others = (of_cell(curves, one, request.visited or max(1, buckets // 32)) for one in cells)
+    visited = request.visited or max(1, buckets // 32)
+    of_indexers: list[IndexerRow] | None = None
+    starved: list[StarvedRow] | None = None
+    if indexed is not None:
+        notes = [*notes, *keep_indexers(context, lm, indexed, about)]
+        of_indexers = indexer_rows(lm, indexed, curves, cell, visited)
+        starved = starved_rows(curves, cell, request.kinds or (), visited)
+    main, *others = (of_cell(curves, one, visited) for one in cells)
     return Routed(
         **{table.name: getattr(main, table.name) for table in fields(Tables)},
         sentence=sentence(main.means, buckets, documents, recall_of=request.recall_of),
@@ -117,6 +147,8 @@ def route(request: Route, *, context: Context) -> Routed:
         lines=CellRows(curves, cell).lines(),
         cells=[main, *others],
         **vars(stored.beside) | {"notes": notes},
+        indexers=of_indexers,
+        starved=starved,
         paper=paper_rows(),
         meaning=MEANING,
         budgets=budgets(buckets),

@@ -1,0 +1,211 @@
+"""Learned indexers as a method: DSA, QSA, M3, SeerAttention, MoBA and a low-rank form, fitted to a frozen model."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..declaration import field
+from ..errors import NotFitted
+from ..fitted import Fitted
+from ..indexers import INDEXERS
+from ..indexers.base import Features, Inputs
+from ..indexers.fit import Fitting
+from ..indexers.reading import inputs_of, read_layers
+from ..indexers.sizes import Sizes
+from ..indexers.state import packed, unpacked
+from ..kernels.gathered import gathered_attention
+from ..kernels.parts import part
+from ..seam.cache import GrowingCache
+from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.layers import shape_of
+from .base import Method
+
+STEP = "gathered keys"
+KINDS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank")
+# How `fit` trains, and the kinds that it makes; glm is dsa but for the order of its sizes.
+TRAINING: dict[str, Any] = {"queries": 128, "steps": 300, "rate": 3e-3}
+FITTED = ("dsa", "qsa", "m3", "seer", "moba", "low_rank")
+
+
+@dataclass
+class LearnedIndexer(Method):
+    """A query reads the last `window` tokens, the first `n_sink`, and of the rest the `keys` that an indexer scores
+    highest: small queries and keys of its own, which are cached beside the model's. The softmax over them is exact.
+
+    The indexers of DeepSeek-V3.2 (dsa, and glm with other pairs in its rotation), Qwen4-Exp (qsa) and MiniMax-M3 (m3),
+    SeerAttention-R's gate (seer), MoBA's means (moba) and a low-rank form as a control, fitted after the fact to the
+    attention of the frozen model. Kinds with blocks read whole ones, and their own block. One selection serves a layer
+    (dsa, qsa, low_rank), a key-value group (m3, seer) or a head (moba). Every query of a prompt chooses for itself, so
+    a prompt runs as a masked pass, which saves nothing; each token after it gathers what it chose.
+    """
+
+    title = "Indexer"
+    paper = "DeepSeek-V3.2 (DSA), SeerAttention-R, MoBA; Qwen4-Exp and MiniMax-M3 as transformers has them"
+    needs = "indexers"
+    budgeted = "keys"
+    kernels = ("token",)
+    takes_sinks = True
+
+    fitted: Fitted | None = None
+    kind: str = field("dsa", "the indexer", options=KINDS)
+    keys: int = field(64, "keys that an indexer chooses, in whole blocks", low=1, high=1 << 20)
+    window: int = field(64, "tokens that are always read, the token itself included", low=1, high=1 << 20)
+    n_sink: int = field(4, "first tokens of the text that are always read", low=0, high=64)
+
+    @classmethod
+    def build(cls, state: Fitted | None = None, /, **settings: Any) -> Self:
+        """With these fitted indexers; the first kind that was fitted unless said otherwise."""
+        kinds = list((state.about.get("indexers") or {}) if state else {})
+        usual = {"kind": kinds[0]} if kinds and cls.kind not in kinds else {}
+        return cls(fitted=state, **{**usual, **settings})
+
+    @property
+    def kv_cache(self) -> type[GrowingCache]:
+        """One whose steps copy no key."""
+        return GrowingCache
+
+    @property
+    def reads_of_visible(self) -> float:
+        """The indexer's own key of each token, by the size of the layer's key and value."""
+        return self.share_ if hasattr(self, "share_") else 0.0
+
+    def fit(self, model: Any, windows: Tensor) -> Self:
+        """Fit every kind to the attention of the model on windows [n, T], at keys that the window does not reach."""
+        layers, heads, kv_heads, dim = shape_of(model.lm)
+        sizes = Sizes(min_distance=min(self.window, windows.shape[1] // 4), **TRAINING)
+        fittings: dict[tuple[int, str], Fitting] = {}
+
+        def take(layer: int, inputs: dict[str, Inputs]) -> None:
+            for kind in FITTED:
+                width = inputs[""].hidden.shape[-1]
+                if (layer, kind) not in fittings:
+                    fittings[layer, kind] = Fitting(kind, width, heads, kv_heads, dim, sizes, layer)
+                fittings[layer, kind].begin(inputs[INDEXERS[kind].reads])
+
+        def watch(layer: int, rows: Tensor, attention: Tensor) -> None:
+            for kind in FITTED:
+                fittings[layer, kind].take(rows, attention)
+
+        for window in windows:
+            read_layers(model, window.cpu().numpy(), {INDEXERS[kind].reads for kind in FITTED}, take, watch)
+            for fitting in fittings.values():
+                fitting.end()
+        self.fitted = packed({place: fitting.fit() for place, fitting in fittings.items()})
+        return self
+
+    def check(self, lm: Any) -> None:
+        if self.fitted is None:
+            raise NotFitted("No indexer was fitted for this model: run `route --kinds dsa` or `fit-method indexer`.")
+        layers, heads, kv_heads, dim = shape_of(lm)
+        self.fitted.to(lm.device)
+        self._indexers, sizes = unpacked(self.fitted, self.kind, layers)
+        self.share_ = sizes.cached(self.kind, kv_heads, dim) / (2 * 2 * dim * kv_heads)
+        # Shapes of a token's features, by part.
+        self._shapes: list[torch.Size] = []
+
+    def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
+        """[B, T, ...]: an indexer's query, weights and key of each token, of kinds that read hidden states."""
+        if self._indexers[layer].reads:
+            return None
+        return torch.stack([self._packed(layer, Inputs(text.detach().double())) for text in hidden])
+
+    def encode_tokens(
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+    ) -> Tensor | None:
+        """The same of kinds that read the layer's own queries and keys."""
+        reads = self._indexers[layer].reads
+        if not reads:
+            return None
+        texts, hidden = [], query.new_zeros(query.shape[2], 0)
+        for text in range(len(query)):
+            of_text = None if tables is None else tuple(x[min(text, len(x) - 1), None] for x in tables)
+            queries, keys = (x[text : text + 1].detach() for x in (query, key))
+            texts.append(self._packed(layer, inputs_of(reads, hidden, queries, keys, module, of_text)))
+        return torch.stack(texts)
+
+    @torch.no_grad()
+    def mask(self, block: Block) -> Tensor:
+        of_queries, of_keys = block.remembered()
+        near = block.near(self.window, self.n_sink)
+        visible = block.visible.expand(len(of_keys), -1, -1, -1)[:, 0]  # [B, n, Tk]
+        read = []
+        for text, first in enumerate(block.first.tolist()):
+            free = visible[text] & ~near[min(text, len(near) - 1), 0]
+            places = block.rows - first, block.columns - first
+            read.append(self._chosen(block.layer, of_queries[text], of_keys[text], *places, visible[text], free))
+        heads = block.scores.shape[1]
+        return near | torch.stack([chosen.repeat_interleave(heads // len(chosen), 0) for chosen in read])
+
+    def attend(self, call: Call) -> Attended:
+        """A token after a text gathers what it chose; a text itself has no kernel."""
+        if call.past == 0 or call.query.shape[2] > 1:
+            return Attended(None, MASKED, "A prompt has no kernel: each of its queries chooses keys of its own.")
+        if call.needs_gradient:
+            return Attended(None, MASKED, "Gathering has no gradient.")
+        assert call.of_tokens is not None, "every token has features"
+        tokens = call.of_tokens.shape[1]
+        places = torch.arange(tokens, device=call.query.device)
+        near = (places >= tokens - self.window) | (places < self.n_sink)
+        with part("router"), torch.no_grad():
+            about = places[-1:], places, torch.ones_like(near)[None], ~near[None]
+            chosen = torch.stack(
+                [self._chosen(call.layer, text[-1:], text, *about)[:, 0] for text in call.of_tokens]
+            )  # [B, S, Tk]
+            read = chosen.repeat_interleave(call.query.shape[1] // chosen.shape[1], 1) | near
+        out = gathered_attention(*call.states, read, call.scaling, call.sink_logits)
+        return Attended(out, STEP, "One token gathers the keys that its indexer chose, its window and the sinks.")
+
+    def _packed(self, layer: int, inputs: Inputs) -> Tensor:
+        """Features of tokens as rows [T, F]. Made in float64: a token has the same in a prompt and alone."""
+        parts = [x for x in self._indexers[layer].features(inputs) if x is not None]
+        self._shapes = [x.shape[1:] for x in parts]
+        return torch.cat([x.flatten(1) for x in parts], 1).float()
+
+    def _features(self, rows: Tensor) -> Features:
+        """The features in rows [T, F], in float64: equal tokens then have equal scores in calls of any shape."""
+        parts = rows.double().split([shape.numel() for shape in self._shapes], 1)
+        queries, *weights, keys = (x.unflatten(1, shape) for x, shape in zip(parts, self._shapes, strict=True))
+        return Features(queries, weights[0] if weights else None, keys)
+
+    def _chosen(
+        self,
+        layer: int,
+        of_queries: Tensor,
+        of_keys: Tensor,
+        rows: Tensor,
+        columns: Tensor,
+        visible: Tensor,
+        free: Tensor,
+    ) -> Tensor:
+        """Which keys queries at places `rows` [n] read beside those that all read, bool [S, n, Tk]; `columns` [Tk] the
+        places of the keys, one after another, `visible` [n, Tk] and of them `free` those that may be chosen."""
+        indexer = self._indexers[layer]
+        # Blocks begin at the text's first token: padding before it belongs to none, nor do keys that are gone.
+        cut = max(0, -int(columns[0]))
+        of_keys, columns, visible, free = of_keys[cut:], columns[cut:], visible[:, cut:], free[:, cut:]
+        ahead = int(columns[0]) % indexer.unit
+        of_keys = torch.cat([of_keys[:1].expand(ahead, -1), of_keys])
+        visible, free = F.pad(visible, (ahead, 0)), F.pad(free, (ahead, 0))
+        base, tokens = int(columns[0]) - ahead, len(of_keys)
+        inner, queries = rows - base, self._features(of_queries)
+        tables = indexer.tables(torch.arange(base, base + tokens, device=rows.device))
+        both = Features(queries.queries, queries.weights, self._features(of_keys).keys)
+        scores = indexer.scores(both, indexer.tables(rows), tables, inner).float()  # [S, n, U]
+        # A block whose beginning a sliding window has passed is no block any more.
+        within = in_units(free, indexer.unit) & visible[:, :: indexer.unit] & ~indexer.unseen(inner, tokens)
+        scores = scores.masked_fill(~within, -torch.inf)
+        # Ties of exact zeros go to the earlier key, in one pass and token by token alike: topk promises no order.
+        order = scores.sort(stable=True, dim=-1, descending=True).indices
+        best = order[..., : max(1, self.keys // indexer.unit)]
+        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True) & within
+        if indexer.unit > 1:
+            chosen |= torch.arange(scores.shape[-1], device=rows.device) == inner[:, None] // indexer.unit
+        return F.pad(chosen.repeat_interleave(indexer.unit, -1)[..., ahead:tokens], (cut, 0))
+
+
+def in_units(free: Tensor, unit: int) -> Tensor:
+    """bool [n, U]: whether a unit of bool [n, T] has any."""
+    return F.pad(free, (0, -free.shape[1] % unit)).unflatten(1, (-1, unit)).any(-1)

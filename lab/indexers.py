@@ -1,0 +1,219 @@
+"""Which learned indexer finds most at equal bytes, what does one selection for several heads cost, does training pay?
+
+All indexers are fitted after the fact on the frozen model; bucket routers, the newest keys and the best selections that
+a layer, a key-value group or a head could make stand beside them, all at equal keys read.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from analysis.claims import Comparison, Verdict
+from analysis.indexers.sizes import Sizes
+from analysis.metrics.intervals import over_seeds
+from analysis.studies.routing.cells import Cell
+from analysis.studies.routing.indexers import BOUNDS, SHUFFLED, fit_indexers, kind_of, score_indexers
+from analysis.studies.routing.live import from_state
+from analysis.studies.routing.rows import NAMES, at_budget
+from analysis.studies.routing.score import Curves, score_routers
+from analysis.studies.routing.states import state_near
+from analysis.studies.routing.texts import Prompt, prompts_of
+from analysis.studies.stored.comparisons import compared, difference, edges, holm_corrected, interval_caveat
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
+from analysis.studies.text.held_out import sample_windows
+
+TRAINED = ("dsa", "qsa", "m3", "seer")
+CLOSED, PRIOR = "low_rank", "static_prior"
+FREE = (CLOSED, "moba")
+# Bucket routers that stand beside; the last needs none.
+BUCKETS = ("mlp", "gwr_linear", "kmeans", PRIOR, "random")
+
+
+@dataclass(frozen=True)
+class Indexers(Seeds, Windows):
+    """Indexers of 32 bytes a token and layer, fitted on training documents to the attention that is `min_distance` and
+    more back; tested on one window of each held-out document, 96 queries of it, at one key in 32 of the far ones.
+
+    `rows`: recall of every indexer, bound and bucket router with its interval over documents (and seeds where it is
+    trained), and differences to the closed form and to the static prior after Holm. `heads`: each head under DSA's
+    selection, the hungriest first. `closed`: what needs no training, as it comes again.
+    """
+
+    name = "indexers"
+    tables = ("rows", "heads")
+
+    windows: int = option(12, "held-out windows of text, one of each document", low=2, high=4096)
+    calibrate: int = option(16, "documents that are learned from", low=3, high=4096)
+    min_distance: int = option(64, "fewest tokens between query and key", low=1)
+    steps: int = option(150, "training steps at most", low=1, high=1_000_000)
+    rate: float = option(3e-3, "learning rate of AdamW", low=1e-6, high=1.0)
+
+    @property
+    def fitting(self) -> Sizes:
+        """What every indexer is fitted with."""
+        return Sizes(steps=self.steps, rate=self.rate, min_distance=self.min_distance)
+
+    def measure(self, run: Setting) -> dict:
+        decides = [*self.fitting.__dict__.values(), self.length, self.windows, self.calibrate, run.about(run.windows)]
+        parts = [
+            run.part("indexers-seed", [seed, *decides], partial(self.of_seed, run, seed)) for seed in self.every_seed
+        ]
+        buckets = run.part("indexers-buckets", decides, lambda: self.of_buckets(run))
+        rows = self.rows(run, parts, buckets)
+        return {
+            "rows": rows,
+            "heads": hungry(parts),
+            "closed": {kind: float(np.mean(parts[0]["documents"][kind])) for kind in FREE},
+            "costs": parts[0]["costs"],
+            "protocol": run.about(run.windows, kernel="softmax over blocks of queries"),
+        }
+
+    def of_seed(self, run: Setting, seed: int, names: tuple[str, ...] = (*TRAINED, *FREE, f"dsa{SHUFFLED}")) -> dict:
+        """Recall by indexer: mean over heads of each document, and mean over documents of each head."""
+        lm, cell = run.lm, Cell(self.min_distance, 0)
+        learn = prompts_of(lm, run.texts[0], self.length, self.calibrate, cell.tokens_needed)
+        fitted = fit_indexers(run.context, lm, learn, names, self.fitting, seed, (0.0, 0.8))
+        curves = empty_curves(lm, self.length)
+        score_indexers(run.context, lm, prompts(run), fitted, cell, curves, (0.8, 1.0))
+        shape = lm.num_heads, lm.num_kv_heads, lm.head_dim
+        sizes = {name: fitted.fitted[0, name].sizes for name in names}
+        costs = {
+            name: [size.cached(kind_of(name), *shape[1:]), size.multiplied(kind_of(name), *shape)]
+            for name, size in sizes.items()
+        }
+        by_name = {
+            name: at_budget(values, curves.points, curves.buckets / 32) for name, values in curves.recall[cell].items()
+        }
+        return {
+            "documents": {name: np.nanmean(values, 1).round(5).tolist() for name, values in by_name.items()},
+            "by_head": {name: np.nanmean(values, 0).round(5).tolist() for name, values in by_name.items()},
+            "heads": curves.heads,
+            "costs": costs | {"seconds": {name: round(took, 1) for name, took in fitted.seconds.items()}},
+        }
+
+    def of_buckets(self, run: Setting) -> dict:
+        """Recall of stored bucket routers where they read as many keys, mean over heads of each document."""
+        lm, cell = run.lm, Cell(self.min_distance, 0)
+        curves = score_routers(run.context, lm, prompts(run), from_state(lm, state_near(run.context, lm, cell), cell))[
+            0
+        ]
+        found = {}
+        for kind in BUCKETS:
+            if kind in curves.recall[cell]:
+                pairs = zip(curves.selectivity[cell][kind], curves.recall[cell][kind], strict=True)
+                by_document = [[np.interp(1 / 32, s, r) for s, r in zip(*pair, strict=True)] for pair in pairs]
+                found[kind] = np.nanmean(by_document, 1).round(5).tolist()
+        return found
+
+    def rows(self, run: Setting, parts: list[dict], buckets: dict) -> list[dict]:
+        """One row per way to choose, the best first."""
+        units, tables = np.arange(len(np.unique(run.documents))), {}
+        for name in parts[0]["documents"]:
+            of_seeds = np.array([part["documents"][name] for part in parts])
+            tables[name] = of_seeds if kind_of(name) in TRAINED else of_seeds[0]
+        tables |= {name: np.array(values) for name, values in buckets.items()}
+        rows = []
+        for name, table in tables.items():
+            row: dict[str, Any] = {"way": name, **edges("recall", over_seeds(table, units)[0])}
+            for key, other in (("over_closed", CLOSED), ("over_prior", PRIOR)):
+                if other in tables and name in TRAINED:
+                    row |= difference(key, table, tables[other], units)
+            cost = parts[0]["costs"].get(name)
+            rows.append(row | ({"bytes": cost[0], "multiplied": cost[1]} if cost else {}))
+        shared = tables["oracle_head"] - tables["oracle_layer"]
+        (bound,) = [row for row in rows if row["way"] == "oracle_layer"]
+        bound |= compared("below_heads", over_seeds(shared, units)[0])
+        ranked = sorted((row for row in rows if row["way"] in TRAINED), key=lambda row: -row["recall"])
+        if len(ranked) > 1:
+            ranked[0] |= difference("over_next", tables[ranked[0]["way"]], tables[ranked[1]["way"]], units)
+        rows = holm_corrected(rows, "over_closed", "over_prior", "below_heads", "over_next")
+        return sorted(rows, key=lambda row: -row["recall"])
+
+    def sample(self, run: Setting, numbers: dict) -> dict:
+        windows = [Prompt(number, ids) for number, ids in enumerate(sample_windows(run.lm, min(512, self.length)))][:3]
+        cell, curves = Cell(min(self.min_distance, 16), 0), empty_curves(run.lm, len(windows[0].ids))
+        sizes = replace(self.fitting, min_distance=cell.min_distance)
+        score_indexers(
+            run.context, run.lm, windows, fit_indexers(run.context, run.lm, windows, FREE, sizes), cell, curves
+        )
+        return {kind: float(np.nanmean(curves.recall[cell][kind])) for kind in FREE}
+
+    def part(self, run: Setting, numbers: dict) -> dict:
+        found = self.of_seed(run, self.seed, FREE)["documents"]
+        return {"closed": {kind: float(np.mean(found[kind])) for kind in FREE}}
+
+    @staticmethod
+    def shown(numbers: dict) -> dict:
+        rows = {row["way"]: row for row in numbers["rows"]}
+        ranked = [row for row in numbers["rows"] if row["way"] in TRAINED]
+        best, bound, alone = ranked[0], rows["oracle_layer"], rows["oracle_head"]
+        judged = Comparison.of(best, "over_next").verdict if best.get("over_next_low") is not None else None
+        apart = "" if judged is Verdict.HIGHER else ", not told apart from the next"
+        starved = sum(row["share"] < 0.5 for row in numbers["heads"])
+        worst = ", ".join(f"{row['layer']}.{row['head']}" for row in numbers["heads"][:3])
+        told = [
+            f"At one key in 32 and equal bytes {NAMES[best['way']]} finds most of the far attention, {span(best)}"
+            f"{apart}."
+        ]
+        told.append(
+            f"One selection for a whole layer holds {span(bound)} at best, one of each head's own {span(alone)}; under "
+            f"DSA's {starved} of {len(numbers['heads'])} heads find less than half of their own best, {worst} least."
+        )
+        for key, words in (("over_closed", "the closed form"), ("over_prior", "the static prior")):
+            names = [row for row in ranked if key in row]
+            beat = [NAMES[row["way"]] for row in names if Comparison.of(row, key).verdict is Verdict.HIGHER]
+            listed = f": {', '.join(beat)}" if beat else ""
+            told.append(
+                f"{len(beat)} of {len(names)} trained indexers find more than {words} after Holm's correction{listed}."
+            )
+        shown = [column("way", "way to choose"), column("recall", "far attention found", "share")]
+        shown += [column("bytes", "bytes a token"), column("multiplied", "multiply-adds a pair")]
+        shown += [
+            column("over_closed", "over the closed form", "share"),
+            column("over_prior", "over the prior", "share"),
+        ]
+        return {
+            "sentence": " ".join(told),
+            "columns": shown,
+            "panels": [],
+            "notes": [interval_caveat(numbers["protocol"])],
+        }
+
+
+def span(row: dict) -> str:
+    """A recall with its interval."""
+    around = "" if row["recall_low"] is None else f" ({100 * row['recall_low']:.1f} to {100 * row['recall_high']:.1f}%)"
+    return f"{row['recall']:.1%}{around}"
+
+
+def hungry(parts: list[dict]) -> list[dict]:
+    """Each head's recall under DSA's selection, mean over seeds, beside what its layer and it alone could find."""
+    found = {name: np.mean([part["by_head"][name] for part in parts], 0) for name in ("dsa", *BOUNDS)}
+    rows = [
+        {"layer": layer, "head": head}
+        | {name: round(float(values[index]), 5) for name, values in found.items()}
+        | {"share": round(float(found["dsa"][index] / found["oracle_head"][index]), 5)}
+        for index, (layer, head) in enumerate(parts[0]["heads"])
+    ]
+    return sorted(rows, key=lambda row: row["share"])
+
+
+def prompts(run: Setting) -> list[Prompt]:
+    """The held-out windows by document."""
+    number = {document: place for place, document in enumerate(np.unique(run.documents))}
+    return [Prompt(number[document], ids) for document, ids in zip(run.documents, run.windows, strict=True)]
+
+
+def empty_curves(lm: Any, length: int) -> Curves:
+    """Curves of all heads without any router, at a few budgets."""
+    buckets = max(32, length // 16)
+    heads = [(layer, head) for layer in lm.layer_numbers for head in range(lm.num_heads)]
+    points = [1, buckets // 32, buckets // 16, buckets // 8, buckets]
+    return Curves(heads, sorted(set(points)), buckets, defaultdict(dict), defaultdict(dict), {})
+
+
+indexers = Runnable(Indexers)

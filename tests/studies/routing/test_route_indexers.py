@@ -1,0 +1,88 @@
+"""Indexers beside bucket routers: what is measured, against full tables of attention; what is kept for the method."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.errors import BadSetting
+from analysis.indexers.sizes import Sizes
+from analysis.studies import STUDIES
+from analysis.studies.ready.candidates import candidates
+from analysis.studies.routing.cells import Cell
+from analysis.studies.routing.indexers import BOUNDS, fit_indexers, score_indexers, starved_rows
+from analysis.studies.routing.score import Curves
+from analysis.studies.routing.texts import Prompt
+from tests.made.routed import SMALL
+
+FREE = ["low_rank", "moba"]
+KEYS = 4
+
+
+@pytest.fixture(scope="module")
+def scored(home, context):
+    """(the model, its prompt, curves at 1 and 4 of 4 parts of the far keys, shares of all attention)."""
+    lm = context.model(str(home / "tiny"))
+    ids = np.arange(3, 51) % 40 + 3
+    cell = Cell(KEYS, 0)
+    heads = [(layer, head) for layer in range(lm.num_layers) for head in range(lm.num_heads)]
+    curves = Curves(heads, [1, 4], 4, {cell: {}}, {cell: {}}, {})
+    indexed = fit_indexers(context, lm, [Prompt(0, ids), Prompt(1, ids[::-1].copy())], FREE, Sizes(unit=4))
+    score_indexers(context, lm, [Prompt(0, ids)], indexed, cell, curves)
+    return lm, ids, curves, indexed.whole
+
+
+def test_bounds_and_newest_keys_are_those_of_full_tables(scored):
+    lm, ids, curves, whole = scored
+    cell = Cell(KEYS, 0)
+    lm.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        tables = lm.lm(torch.tensor([ids]), output_attentions=True, use_cache=False).attentions
+    for layer, table in enumerate(tables):
+        wanted = {"oracle_head": [], "oracle_layer": [], "recent_keys": []}
+        all_of = []
+        for row in range(KEYS, len(ids)):
+            far = table[0, :, row, : row - KEYS + 1]  # [H, keys]
+            count = int(np.ceil(far.shape[1] / 4))
+            shared = far.sum(0).topk(count).indices
+            found = {
+                "oracle_head": far.topk(count, -1).values.sum(-1),
+                "oracle_layer": far[:, shared].sum(-1),
+                "recent_keys": far[:, -count:].sum(-1),
+            }
+            for name, values in found.items():
+                wanted[name].append(values / far.sum(-1))
+            all_of.append(1 - far.sum(-1) + found["recent_keys"])
+        place = slice(layer * lm.num_heads, (layer + 1) * lm.num_heads)
+        for name, rows in wanted.items():
+            ours = curves.recall[cell][name][0, place, 0]
+            assert np.allclose(ours, torch.stack(rows).mean(0), atol=1e-5), name
+        assert np.allclose(whole["recent_keys"][0, place, 0], torch.stack(all_of).mean(0), atol=1e-5)
+
+
+def test_no_choice_finds_more_than_the_bound_of_its_kind(scored):
+    lm, _, curves, _ = scored
+    cell = Cell(KEYS, 0)
+    recall = curves.recall[cell]
+    assert all(np.allclose(values[..., -1], 1, atol=1e-5) for values in recall.values()), "all keys hold all"
+    assert (recall["oracle_head"] + 1e-5 >= recall["oracle_group"]).all()
+    assert recall["oracle_group"].mean() + 1e-5 >= recall["oracle_layer"].mean() >= recall["low_rank"].mean()
+    assert recall["oracle_head"].mean() >= recall["moba"].mean()
+    rows = starved_rows(curves, cell, FREE, 1)
+    assert {row.kind for row in rows} == {"low_rank"}, "MoBA's heads choose for themselves"
+    shares = [row.recall / row.alone for row in rows]
+    assert shares == sorted(shares) and len(rows) == lm.num_layers * lm.num_heads
+
+
+def test_route_tells_of_them_and_keeps_them_for_the_method(ask, home, context):
+    sizes = {"corpus": str(home / "corpus"), "mlp": False, **SMALL}
+    numbers = ask(STUDIES["route"], **sizes, kinds=FREE).numbers
+    assert {row["kind"] for row in numbers["indexers"]} == set(FREE)
+    assert {*FREE, *BOUNDS, "recent_keys"} <= {row["router"] for row in numbers["means"]}
+    assert all(0 < row["recall"] <= row["whole"] <= 1 for row in numbers["indexers"])
+    lm = context.model(str(home / "tiny"))
+    (method,) = candidates(context, lm, [{"name": "indexer"}])
+    assert method.method.kind == "low_rank" and method.state.texts
+    with pytest.raises(BadSetting):
+        ask(STUDIES["route"], **sizes, kinds=FREE, heads="0.1")
+    with pytest.raises(BadSetting):
+        ask(STUDIES["route"], **sizes, kinds=["lsh"])
