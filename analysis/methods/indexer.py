@@ -19,7 +19,7 @@ from ..indexers.state import packed, unpacked
 from ..kernels.gathered import gathered_attention
 from ..kernels.parts import part
 from ..seam.cache import GrowingCache
-from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.calls import MASKED, Attended, Block, Call, Prompt
 from ..seam.layers import shape_of
 from .base import Method
 
@@ -103,8 +103,13 @@ class LearnedIndexer(Method):
         self.fitted.to(lm.device)
         self._indexers, sizes = unpacked(self.fitted, self.kind, layers)
         self.share_ = sizes.cached(self.kind, kv_heads, dim) / (2 * 2 * dim * kv_heads)
+        self._begins: list[int] = []
         # Shapes of a token's features, by part.
         self._shapes: list[torch.Size] = []
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Where each text begins."""
+        self._begins = prompt.begins()
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
         """[B, T, ...]: an indexer's query, weights and key of each token, of kinds that read hidden states."""
@@ -132,9 +137,9 @@ class LearnedIndexer(Method):
         near = block.near(self.window, self.n_sink)
         visible = block.visible.expand(len(of_keys), -1, -1, -1)[:, 0]  # [B, n, Tk]
         read = []
-        for text, first in enumerate(block.first.tolist()):
+        for text, first in enumerate(self._begins):
             free = visible[text] & ~near[min(text, len(near) - 1), 0]
-            places = block.rows - first, block.columns - first
+            places = block.rows - first, block.first_column - first
             read.append(self._chosen(block.layer, of_queries[text], of_keys[text], *places, visible[text], free))
         heads = block.scores.shape[1]
         return near | torch.stack([chosen.repeat_interleave(heads // len(chosen), 0) for chosen in read])
@@ -150,7 +155,7 @@ class LearnedIndexer(Method):
         places = torch.arange(tokens, device=call.query.device)
         near = (places >= tokens - self.window) | (places < self.n_sink)
         with part("router"), torch.no_grad():
-            about = places[-1:], places, torch.ones_like(near)[None], ~near[None]
+            about = places[-1:], 0, torch.ones_like(near)[None], ~near[None]
             chosen = torch.stack(
                 [self._chosen(call.layer, text[-1:], text, *about)[:, 0] for text in call.of_tokens]
             )  # [B, S, Tk]
@@ -176,20 +181,20 @@ class LearnedIndexer(Method):
         of_queries: Tensor,
         of_keys: Tensor,
         rows: Tensor,
-        columns: Tensor,
+        begins: int,
         visible: Tensor,
         free: Tensor,
     ) -> Tensor:
-        """Which keys queries at places `rows` [n] read beside those that all read, bool [S, n, Tk]; `columns` [Tk] the
-        places of the keys, one after another, `visible` [n, Tk] and of them `free` those that may be chosen."""
+        """Which keys queries at places `rows` [n] read beside those that all read, bool [S, n, Tk]; the first key
+        is at place `begins`, `visible` [n, Tk] are those that it sees and of them `free` those that may be chosen."""
         indexer = self._indexers[layer]
         # Blocks begin at the text's first token: padding before it belongs to none, nor do keys that are gone.
-        cut = max(0, -int(columns[0]))
-        of_keys, columns, visible, free = of_keys[cut:], columns[cut:], visible[:, cut:], free[:, cut:]
-        ahead = int(columns[0]) % indexer.unit
+        cut = max(0, -begins)
+        of_keys, visible, free = of_keys[cut:], visible[:, cut:], free[:, cut:]
+        ahead = (begins + cut) % indexer.unit
         of_keys = torch.cat([of_keys[:1].expand(ahead, -1), of_keys])
         visible, free = F.pad(visible, (ahead, 0)), F.pad(free, (ahead, 0))
-        base, tokens = int(columns[0]) - ahead, len(of_keys)
+        base, tokens = begins + cut - ahead, len(of_keys)
         inner, queries = rows - base, self._features(of_queries)
         tables = indexer.tables(torch.arange(base, base + tokens, device=rows.device))
         both = Features(queries.queries, queries.weights, self._features(of_keys).keys)

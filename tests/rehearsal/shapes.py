@@ -16,6 +16,7 @@ from analysis.methods.base import Method
 from analysis.methods.focal import FocalWeights
 from analysis.routers.routing_state import RoutingSettings, RoutingState
 from analysis.seam.layers import causal_class
+from tests.made.indexed import made_indexers
 from tests.rehearsal.device import NAME
 
 # Alike from here on.
@@ -116,6 +117,7 @@ def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
         "quest": lambda: METHODS["quest"](dense_layers=1),
         "csa": lambda: METHODS["csa"].build([*[512] * (LAYERS * heads), 1024]),
         "focal_learned": lambda: METHODS["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
+        "indexer": lambda: METHODS["indexer"].build(made_indexers("dsa", layers=LAYERS, width=width)),
         "bucket_routing": lambda: METHODS["bucket_routing"].build(_buckets(heads, kv_heads, dim)),
         "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
         "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),

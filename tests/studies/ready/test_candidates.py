@@ -8,8 +8,8 @@ from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates, specs
 from tests.made.tiny_tokenizer import save_model
 
-READY = [  # focal_learned needs trained weights, others a prompt and what follows it
-    name for name, made in METHODS.items() if made.saves == "reads" and name != "focal_learned"
+READY = [  # focal_learned and indexer need trained weights, others a prompt and what follows it
+    name for name, made in METHODS.items() if made.saves == "reads" and name not in ("focal_learned", "indexer")
 ]
 
 
