@@ -47,9 +47,9 @@ class Indexers(Seeds, Windows):
     tables = ("rows", "heads")
 
     windows: int = option(12, "held-out windows of text, one of each document", low=2, high=4096)
-    calibrate: int = option(16, "documents that are learned from", low=3, high=4096)
+    calibrate: int = option(12, "documents that are learned from", low=3, high=4096)
     min_distance: int = option(64, "fewest tokens between query and key", low=1)
-    steps: int = option(150, "training steps at most", low=1, high=1_000_000)
+    steps: int = option(120, "training steps at most", low=1, high=1_000_000)
     rate: float = option(3e-3, "learning rate of AdamW", low=1e-6, high=1.0)
 
     @property

@@ -11,17 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadSetting, NotFitted
-from ..routers.moments import Moments, power
 from . import INDEXERS
 from .base import Indexer, Inputs, State, whole_scores
+from .closed import LowRankMoments
 from .sizes import Sizes
 
 # Documents of a step, steps between two looks at those that select, and looks without a gain before it stops.
 BATCH, LOOK, PATIENCE = 2, 50, 4
 # One document of so many selects.
 SELECTS = 5
-# Of the second moments, relative to their mean diagonal.
-RIDGE = 1e-3
 States = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -231,46 +229,6 @@ def shuffled(documents: list[Document]) -> list[Document]:
     if not alike:
         raise NotFitted("Shuffled targets need two documents of as many tokens: give longer ones.")
     return [a._replace(target=b.target) for same in alike for a, b in zip(same, same[1:] + same[:1], strict=True)]
-
-
-class LowRankMoments:
-    """h[t]' A h[s] of rank r from second moments alone: A comes nearest, in least squares, to how much more attention a
-    key gets than its even share, queries and keys taken for independent draws."""
-
-    def __init__(self) -> None:
-        self.of_queries, self.of_keys = Moments(), Moments()
-        self.cross: Tensor | float = 0.0
-
-    def add(self, hidden: Tensor, rows: Tensor, attention: Tensor, allowed: Tensor) -> None:
-        """Queries at places `rows` [n] of a document [T, d], with attention [H, n, T] on the keys that count."""
-        weights = attention.sum(0) * allowed
-        some = weights.sum(-1) > 0
-        weights, allowed, queries = weights[some], allowed[some].to(weights), hidden[rows[some]]
-        even = allowed / allowed.sum(-1, keepdim=True)
-        excess = weights / weights.sum(-1, keepdim=True) - even
-        self.of_queries.add(queries)
-        # The blocks of a document together are all its places: every key once.
-        self.of_keys.add(hidden[rows])
-        self.cross = self.cross + queries.double().mT @ (excess @ hidden).double()
-
-    def solve(self, rank: int) -> State:
-        """The matrices [r, d] whose product is A. Errors: NotFitted before any document."""
-        if not self.of_queries.count:
-            raise NotFitted("A low-rank indexer needs at least one document with queries.")
-        whitened = [_whitening(moments) for moments in (self.of_queries, self.of_keys)]
-        middle = whitened[0] @ torch.as_tensor(self.cross) / self.of_queries.count @ whitened[1]
-        left, sizes, right = torch.linalg.svd(middle)
-        roots = sizes[:rank].sqrt()
-        tensors = (left[:, :rank] * roots).mT @ whitened[0], (right[:rank] * roots[:, None]) @ whitened[1]
-        return dict(zip(("q.weight", "k.weight"), (x.float() for x in tensors), strict=True))
-
-
-def _whitening(moments: Moments) -> Tensor:
-    """The inverse root of second moments with a ridge."""
-    mean = moments.mean()
-    return power(
-        mean + RIDGE * mean.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype, device=mean.device), -0.5
-    )
 
 
 def fit_indexer(
