@@ -56,8 +56,10 @@ ROUTERS = {
 }
 # They look at the answer.
 ORACLES = ("oracle", "oracle_layer", "oracle_group", "oracle_head")
-# Measured beside the others and not stored for use.
-ABLATIONS = ("mlp_squared", "linear_cross_entropy")
+# No routers of buckets: indexers, the null of one, and what keys of one's own choice could hold.
+INDEXERS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank", "dsa_shuffled", "recent_keys", *ORACLES[1:])
+# Measured beside the others and no stored routers.
+ABLATIONS = ("mlp_squared", "linear_cross_entropy", *INDEXERS)
 # First keys, where sinks are left out.
 LEFT_OUT = 4
 # Of the paper's table 2, with two controls.

@@ -36,7 +36,7 @@ def test_bounds_and_newest_keys_are_those_of_full_tables(scored):
     cell = Cell(KEYS, 0)
     lm.lm.set_attn_implementation("eager")
     with torch.no_grad():
-        tables = lm.lm(torch.tensor([ids]), output_attentions=True, use_cache=False).attentions
+        tables = lm.lm(torch.from_numpy(ids)[None], output_attentions=True, use_cache=False).attentions
     for layer, table in enumerate(tables):
         wanted = {"oracle_head": [], "oracle_layer": [], "recent_keys": []}
         all_of = []
