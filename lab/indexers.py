@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from analysis.claims import Comparison, Verdict
+from analysis.indexers.fit import spread_rows
 from analysis.indexers.sizes import Sizes
 from analysis.metrics.intervals import over_seeds
 from analysis.studies.routing.cells import Cell
-from analysis.studies.routing.indexers import BOUNDS, SHUFFLED, fit_indexers, kind_of, score_indexers
+from analysis.studies.routing.indexers import BOUNDS, SHUFFLED, TESTED, fit_indexers, kind_of, score_indexers
 from analysis.studies.routing.live import from_state
 from analysis.studies.routing.rows import NAMES, at_budget
 from analysis.studies.routing.score import Curves, score_routers
@@ -62,7 +63,7 @@ class Indexers(Seeds, Windows):
         parts = [
             run.part("indexers-seed", [seed, *decides], partial(self.of_seed, run, seed)) for seed in self.every_seed
         ]
-        buckets = run.part("indexers-buckets", decides, lambda: self.of_buckets(run))
+        buckets = run.part("indexers-buckets", [TESTED, *decides], lambda: self.of_buckets(run))
         rows = self.rows(run, parts, buckets)
         return {
             "rows": rows,
@@ -98,6 +99,9 @@ class Indexers(Seeds, Windows):
     def of_buckets(self, run: Setting) -> dict:
         """Recall of stored bucket routers where they read as many keys, mean over heads of each document."""
         lm, cell = run.lm, Cell(self.min_distance, 0)
+        # Indexers read whole keys, which is a little more where few are far: buckets are read at the same mean share.
+        far = spread_rows(self.min_distance, self.length, TESTED) + 1 - self.min_distance
+        share = float(((far / 32).ceil() / far).mean())
         curves = score_routers(run.context, lm, prompts(run), from_state(lm, state_near(run.context, lm, cell), cell))[
             0
         ]
@@ -105,7 +109,7 @@ class Indexers(Seeds, Windows):
         for kind in BUCKETS:
             if kind in curves.recall[cell]:
                 pairs = zip(curves.selectivity[cell][kind], curves.recall[cell][kind], strict=True)
-                by_document = [[np.interp(1 / 32, s, r) for s, r in zip(*pair, strict=True)] for pair in pairs]
+                by_document = [[np.interp(share, s, r) for s, r in zip(*pair, strict=True)] for pair in pairs]
                 found[kind] = np.nanmean(by_document, 1).round(5).tolist()
         return found
 
