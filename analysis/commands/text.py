@@ -86,3 +86,12 @@ class Report(OfText):
     min_distance: int = field(128, "fewest tokens between query and key", low=1)
     seed: int = seed()
     output: str = field("report.html", "file or folder to write")
+
+
+class TryPage(Command):
+    """Docs/try.html: the bundled model in one HTML file, which runs it in the browser on any text."""
+
+    place = "analysis.pages.try_page:try_page"
+    changes = True
+
+    output: str = field("docs/try.html", "file or folder to write")

@@ -51,19 +51,7 @@ _PAINTED = part(
 )
 _READ = part(
     "read",
-    f"""<section class="painted"><style class="ink"></style><div class="read">
-    <div class="main">
-      <div class="bar"><div class="legend"></div>
-        <button class="spaces" type="button" title="show spaces and line breaks">¶</button></div>
-      {_STRIP}
-      <div class="text" tabindex="0" role="document"
-        aria-label="the text: left and right go over its tokens, up and down over its links"></div>
-      <div class="keep" hidden><label for="keep">Keep <b class="share">100%</b> <span>of the reads</span>
-          <small class="covers"></small></label>
-        <input id="keep" type="range" min="0" max="0" value="0"><output></output></div>
-    </div>
-    <aside class="card"><div class="tabs" role="tablist"></div><div class="body" aria-live="polite"></div></aside>
-    </div><div class="tip" role="status" hidden></div></section>""",
+    (PARTS / "read.html").read_text(encoding="utf-8"),
     *("numbers", "text", "card", "keep", "map"),
 )
 _CONTEXTS = part("contexts", '<div class="contexts"></div>\n')

@@ -1,4 +1,5 @@
-"""One self-contained page about a text: what is read from afar, which pairs belong together, what the groups hold."""
+"""One self-contained page about a text: what is read from afar, computed anew while its sliders move; which pairs
+belong together; what the groups hold."""
 
 import html
 import json
@@ -13,16 +14,18 @@ from ...commands.groups import Groups, Pairs
 from ...commands.text import Report, Start
 from ...errors import BadSetting
 from ...files import write_text
-from ...sheet import sheet
+from ...pages.page import body, whole
+from ...sheet import STYLE
 from ..context import Context
 from ..groups.contents import groups
 from ..groups.pairs import pairs
+from .live import Live, live
 from .start import FirstLook, start
 
-BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
 # Tokens shown on either side of a paired token.
 CONTEXT = 12
 PAIRS = 12
+SCRIPTS = ("workers", "reading", "view", "report")
 
 
 @record
@@ -34,9 +37,10 @@ class WrittenReport(Answer):
 
 
 def report(request: Report, *, context: Context) -> WrittenReport:
-    """Write one HTML file that needs no network: the numbers of Start, Token groups and Long-range pairs.
+    """Write one HTML file that needs no network: the text with queries and keys of a window, from which it computes
+    links at any temperature and with ever fewer keys, and the numbers of Start, Token groups and Long-range pairs.
 
-    Errors: BadSetting when the file cannot be written.
+    Errors: BadSetting when the file cannot be written, BadModel where no layer's attention can be computed from them.
     """
     path, seed = Path(request.output), request.seed
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
@@ -46,7 +50,7 @@ def report(request: Report, *, context: Context) -> WrittenReport:
     distant = common | {"min_distance": first.min_distance, "top": PAIRS, "seed": seed}
     far = pairs(Pairs(**distant), context=context)
     contents = groups(Groups(**common, seed=seed), context=context)
-    page = _page(*context.text(request.text), first, far, contents)
+    page = _page(*context.text(request.text), first, far, contents, live(context, request, first))
     try:
         write_text(path, page)
     except OSError as error:
@@ -55,7 +59,7 @@ def report(request: Report, *, context: Context) -> WrittenReport:
     return WrittenReport(path=str(path), bytes=len(page.encode()), protocol=about)
 
 
-def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer) -> str:
+def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer, held: Live) -> str:
     # The layer whose groups are purest over chance, weighted by their tokens, says most to a reader.
     members = contents.tables["groups"]
     gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]
@@ -63,20 +67,32 @@ def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer)
     words = {"name": name, "far": far.numbers["sentence"], "held": contents.numbers["sentence"]}
     words |= {"kind": first.router["kind"]}
     words |= {"protocol": json.dumps(first.protocol | {"router": first.router}, indent=1)}
-    body = BODY.format(
+    markup = body(
+        "report.html",
         **{key: html.escape(word) for key, word in words.items()},
         lead="".join(f"<p class=lead>{html.escape(sentence)}</p>" for sentence in first.sentences),
         notes="".join(f"<p class=note>{html.escape(note)}</p>" for note in first.notes),
-        distance=first.min_distance,
-        painted=painted(text, first.tokens),
+        scope=html.escape(held.scope),
         bars=_bars(first.distance),
         controls=_table(_controls(far.tables["controls"])),
         pairs="".join(pair(row, first.tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
-        layer=layer,
+        layer=str(layer),
         router=first.router["name"],
         members=_table(_members(contents, layer)),
     )
-    return sheet(name, body)
+    pieces = pieces_of(text, first.tokens.head(held.read["length"]))
+    code = sum(piece.startswith(("    ", "\n    ")) for piece in pieces) > 0.02 * len(pieces)
+    data = {"read": {"read": held.read, "pieces": pieces, "code": code}, "queries": held.queries, "keys": held.keys}
+    return whole(f"{name} - Focuscope", markup, SCRIPTS, data, STYLE)
+
+
+def pieces_of(text: str, tokens: pd.DataFrame) -> list[str]:
+    """What each token writes; a character of several tokens is written by the last of them."""
+    spans = list(zip(tokens["start"], tokens["end"], strict=True))
+    later = [*spans[1:], None]
+    return [
+        text[first:last] if (first, last) != after else "" for (first, last), after in zip(spans, later, strict=True)
+    ]
 
 
 def painted(text: str, tokens: pd.DataFrame) -> str:

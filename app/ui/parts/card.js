@@ -3,15 +3,17 @@
 
 const tokens = (n) => `${whole(n)} token${n === 1 ? "" : "s"}`
 
-// Typed arrays of the links of all tokens: [reads and readers, token, n] of place, head and share.
+// Typed arrays of the links of all tokens: [reads and readers, token, n] of place, head and share. A page that computes
+// links by itself (`own.linked`) sends the words alone.
 function linked(sent) {
-  if (!sent) return null
+  if (!sent || typeof sent.word !== "string") return sent
   const of = (Kind, name) => new Kind(bytesOf(sent[name]).buffer)
   return { ...sent, place: of(Int32Array, "place"), head: of(Uint16Array, "head"), share: of(Uint16Array, "share"), word: of(Int32Array, "word") }
 }
 
 // Of token `i` the far tokens that it reads, or those that read it: [{at, head, share}], the strongest first.
 function linksOf(own, i, readers) {
+  if (own.linked) return own.linked(i, readers)
   const { links } = own, each = links.each, from = ((readers ? own.data.pieces.length : 0) + i) * each
   const found = []
   for (let n = from; n < from + each; n++)
@@ -85,7 +87,7 @@ function bars(own, i, readers) {
 // What the card says of a token: of one that reads nothing from afar, who reads it.
 function ofToken(own, i) {
   const reads = linksOf(own, i, false), readers = linksOf(own, i, true), name = wordOf(own, i)
-  const chance = 1 / (own.seat(i) + 1), [best, later] = [reads[0], readers[0]]
+  const chance = 1 / (own.seat(i) + 1), [best, later] = [reads.find(({ at }) => at !== i), readers[0]]
   const facts = own.data.tips.map((tip) => [tip.label, tip.values[i]]).filter(([, value]) => value)
   const character = own.text.spelled.get(i)
   if (character) facts.push(["bytes", own.data.pieces.slice(character.first, character.at + 1).join(" · ")])
@@ -129,9 +131,9 @@ function card(root, own, i) {
   }
   const token = i ?? about.query
   const found = bars(own, token, false), later = bars(own, token, true)
-  if (found.length) parts.push(element("h4", "", `what “${wordOf(own, token)}” reads from afar, by head`), ...found)
+  if (found.length) parts.push(element("h4", "", `what “${wordOf(own, token)}” reads ${own.where ?? "from afar, by head"}`), ...found)
   if (later.length) parts.push(element("h4", "", "who reads it later"), ...later)
-  if (about.head !== undefined) {
+  if (about.head !== undefined && !own.linked) {
     const why = element("button", "pill", `Open head ${about.head}`)
     why.type = "button"
     why.onclick = () => own.send("head", `${about.head}.${about.query}`)

@@ -125,6 +125,6 @@ function paint(own) {
 
 function say(own, at) {
   const { data } = own, name = named(at), measure = data.measures.find(({ name }) => name === data.measure)
-  const words = [name, measure.cells[name]?.[1] ?? "no value", data.about[name]]
+  const words = own.cells.has(name) ? [name, measure.cells[name]?.[1] ?? "no value", data.about[name]] : [data.hint]
   own.root.querySelector(".said").textContent = words.filter(Boolean).join(" · ")
 }

@@ -1,8 +1,9 @@
 // The slider under a text: what is no longer read fades, and the loss moves. Exports nothing.
-// `own.steps`: what a study measured at a few shares, the largest first; the slider snaps to them.
+// `own.steps`: what a study measured at a few shares, the largest first; the slider snaps to them. A loss that is still
+// computed is null; where none is measured, the rows say which part of the attention the kept keys hold.
 
 function steps(sent) {
-  return sent && { ...sent, kept: bytesOf(sent.kept) }
+  return sent && { ...sent, kept: typeof sent.kept === "string" ? bytesOf(sent.kept) : sent.kept }
 }
 
 // How much of a token's far attention is still read, 0 to 1; of one that nothing reads from afar 1.
@@ -31,11 +32,14 @@ function keep(root, own) {
     box.querySelector(".share").textContent = percent(row.share)
     slider.style.setProperty("--at", `${(100 * own.step_at) / Math.max(1, slider.max)}%`)
     slider.setAttribute("aria-valuetext", `keep ${percent(row.share)}`)
-    const said = element("b", "", row.loss.toFixed(2))
-    box.querySelector("output").replaceChildren(`loss ${dense.loss.toFixed(2)} → `, said, " nats")
-    box.querySelector("output").dataset.loss = row.loss
+    const output = box.querySelector("output")
+    output.dataset.loss = row.loss
+    if (row.loss === undefined) output.replaceChildren(element("b", "", percent(row.held)), " of the attention")
+    else if (row.loss === null) output.replaceChildren(`loss ${dense.loss.toFixed(2)} → `, element("b", "", "computing"))
+    else output.replaceChildren(`loss ${dense.loss.toFixed(2)} → `, element("b", "", row.loss.toFixed(2)), " nats")
     const around = row.low === null ? "" : `, 95% interval ${change(row.low)} to ${change(row.high)}`
-    box.title = `${whole(row.keys)} tokens for each query and head, its best: perplexity ${change(row.change)}${around}. No method chooses better by the scores. Fading is drawn in steps of 0.4%.`
+    const costs = Number.isFinite(row.loss) ? `: perplexity ${change(row.change)}${around}` : ""
+    box.title = `${whole(row.keys)} tokens for each query and head, its best${costs}. No method chooses better by the scores. Fading is drawn in steps of 0.4%.`
   }
   const redraw = () => {
     own.due = null
