@@ -39,7 +39,9 @@ def live(context: Context, request: Report, first: FirstLook) -> Live:
         length //= 2
     distance = max(1, min(first.min_distance, (length - 1) // 2))
     states = states_of(context, lm, ids[:length], lm.layer_numbers[0])
-    heads, queries, keys = [], [], []
+    heads: list[dict[str, Any]] = []
+    queries: list[torch.Tensor] = []
+    keys: list[torch.Tensor] = []
     for layer, group in _held(states, distance):
         state = states[layer]
         each = len(state.query) // len(state.key)
@@ -53,21 +55,21 @@ def live(context: Context, request: Report, first: FirstLook) -> Live:
     tokens = f"first {length:,} of {len(first.tokens):,} tokens" if length < len(first.tokens) else f"{length:,} tokens"
     count = lm.num_layers * lm.num_heads
     of_all = f"the {len(heads)} of {count} heads that read farthest" if len(heads) < count else f"all {count} heads"
-    scope = (
-        f"{tokens} \u00b7 {of_all} of {lm.name}, queries and keys in float16 \u00b7 this file asks nobody for anything"
-    )
+    scope = f"{tokens} · {of_all} of {lm.name}, queries and keys in float16 · this file asks nobody for anything"
     return Live({**shape, "heads": heads}, _halves(queries), _halves(keys), scope)
 
 
 def _held(states: dict[int, States], distance: int) -> list[tuple[int, int]]:
     """(layer, group) of the key-value heads that BYTES hold, those whose heads read most from afar; of layers whose
     queries read all that their window shows. Errors: BadModel."""
-    found = []
+    found: list[tuple[float, int, int, int]] = []
     for layer, state in states.items():
         if state.visible is not None:
             continue
         length = state.length
         far = torch.arange(length)[:, None] - torch.arange(length) >= distance
+        # The first token takes attention that means nothing.
+        far[:, 0] = False
         weights = (state.scores(head, 0, length).softmax(-1).cpu() for head in range(len(state.query)))
         by_group = torch.stack([(p * far).sum() for p in weights]).reshape(len(state.key), -1).sum(1)
         size = 2 * (state.query.numel() + state.key.numel()) // len(state.key)
@@ -77,7 +79,8 @@ def _held(states: dict[int, States], distance: int) -> list[tuple[int, int]]:
             "Which keys a query of this model reads is chosen by its own indexer, or by a mask of its own, so no "
             "report can compute its attention anew: choose another model."
         )
-    chosen, room = [], BYTES
+    room = BYTES
+    chosen: list[tuple[int, int]] = []
     for _, layer, group, size in sorted(found, key=lambda one: -one[0]):
         room -= size
         if room >= 0 or not chosen:
