@@ -86,7 +86,9 @@ ARROWS = {
     # what was trained is asked benchmarks
     "studies.training": f"{READY} studies.speed studies.benchmarks",
     "studies.speed": f"{READY} studies.speed shapes",
-    "studies.start": ROOMS,
+    "studies.start": f"pages {ROOMS}",
+    # files that compute in a browser, without torch
+    "pages": f"places corpus runs {BOTTOM}",
     "training": TOOLS,
     "timing": TOOLS,
     "probes": METHODS,
