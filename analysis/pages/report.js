@@ -19,8 +19,8 @@ function drawn(root, page) {
 slider.oninput = () => {
   const own = memory.get(root)
   if (!own) return
-  own.page.t = Number(slider.value)
-  warm.querySelector(".share").textContent = own.page.t.toFixed(2)
+  own.t = Number(slider.value)
+  warm.querySelector(".share").textContent = own.t.toFixed(2)
   slider.style.setProperty("--at", `${(100 * (slider.value - slider.min)) / (slider.max - slider.min)}%`)
   if (own.head !== null) told(root, own)
   again(root, own)

@@ -67,7 +67,7 @@ function described(page) {
 
 // Draws a page, anew where its text or its numbers are others. Returns what the screen remembers.
 function show(root, page) {
-  const own = Object.assign(memory.get(root) ?? { spaces: false, now: null, id: null, touched: null, kept_head: null, step_at: 0 }, { page })
+  const own = Object.assign(memory.get(root) ?? { spaces: false, now: null, id: null, touched: null, kept_head: null, step_at: 0, t: page.t }, { page })
   memory.set(root, own)
   const another = own.shown !== page.place
   if (another) Object.assign(own, { shown: page.place, locked: null, touched: null })
@@ -95,9 +95,9 @@ async function again(root, own) {
   own.asking = true
   while (own.moved) {
     own.moved = false
-    const { page } = own, count = own.step_at ? page.rows[own.step_at].keys : null
-    const found = await page.ask(page.t, count)
-    if (own.page.place === page.place) (page.shown ?? show)(root, { ...own.page, found, count })
+    const { page, t } = own, count = own.step_at ? page.rows[own.step_at].keys : null
+    const found = await page.ask(t, count)
+    if (own.page.place === page.place) (page.shown ?? show)(root, { ...own.page, found, t, count })
   }
   own.asking = false
 }
@@ -112,7 +112,7 @@ function farLinks(own, i, readers) {
 
 // Of a token what one head reads, near and far, or who reads it there, at the sliders' values.
 function headLinks(own, i, readers) {
-  const { read, t } = own.page, head = read.heads[own.head], count = own.page.rows[own.step_at].keys
+  const { page: { read }, t } = own, head = read.heads[own.head], count = own.page.rows[own.step_at].keys
   const named = ([at, share]) => ({ at, head: head.name, share })
   if (!readers) {
     const { first, weights } = rowOf(read, head, i, t, count)

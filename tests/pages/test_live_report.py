@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from analysis.commands.text import Report
 from analysis.corpus import sample_texts
-from analysis.studies.context import Context
 from analysis.studies.start.report import report
+from tests.made.asking import study_context
 from tests.made.browsing import PATIENCE
 
 pytestmark = pytest.mark.browser
@@ -38,7 +38,7 @@ def attention(read: dict, arrays: list[np.ndarray], head: dict, t: float) -> np.
 
 
 def test_the_report_computes_python_s_numbers_at_every_place_of_its_sliders(alone, tmp_path):
-    context = Context(state=tmp_path / "state")
+    context = study_context(tmp_path / "state")
     path = tmp_path / "page.html"
     text = context.add_text("story", sample_texts()["story"][1][:1800])
     assert report(Report(text=text, output=str(path)), context=context).bytes <= LARGEST
