@@ -4,6 +4,7 @@ import gzip
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 from ..answer import Answer, doc, record
 from ..commands.text import TryPage
@@ -60,7 +61,7 @@ def held(folder: Path) -> tuple[dict, bytes]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     sizes = {name: config[field] for name, field in SIZES.items()} | {"theta": config["rope_parameters"]["rope_theta"]}
-    model = {"config": sizes, "manifest": manifest, "tokenizer": _tokenizer(tokenizer)}
+    model: dict[str, Any] = {"config": sizes, "manifest": manifest, "tokenizer": _tokenizer(tokenizer)}
     model["numbers"] = sum(size for _, _, size in manifest)
     return model, gzip.compress(packed, 9, mtime=0)
 
